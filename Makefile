@@ -7,10 +7,10 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-yarn test-live test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.ready ## make .venv with the locked dependencies (the others do it by themselves)
 
@@ -32,7 +32,11 @@ test-unit: setup ## the unit tests alone: no JVM, no processes, within a minute
 	@$(BIN)/python -m pytest -n logical tests/unit
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker \
+	  --ignore tests/cluster/test_spark_versions.py
+
+test-spark-oldest: setup ## what is Spark's alone on the oldest declared Spark, in an environment of its own, and on the newest (about 20 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_spark_versions.py
 
 test-yarn: setup ## hdfs:// and spark-submit on Hadoop's own mini clusters: client and cluster mode (several minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_hadoop.py

@@ -58,7 +58,7 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     if missing == "pyspark":
         how = install("pyspark", "spark")
         raise AuditInputError(f"--master {master} needs pyspark, which is not installed; {how} or give --master inline")
-    return SparkRunner(lambda size: session.start(master, input_bytes=size))
+    return SparkRunner(lambda size: session.start(master, input_bytes=size, say=lambda text: warn([text])))
 
 
 def _say_first() -> None:

@@ -251,6 +251,11 @@ class Inventory:
     unread_bytes: int = 0
 
     @property
+    def cluster_ids(self) -> dict[str, str | None]:
+        """The id of each log directory's cluster, where its ``meta.properties`` shows one."""
+        return {log_dir.name: log_dir.cluster_id for log_dir in self.log_dirs}
+
+    @property
     def bytes_found(self) -> int:
         """The sizes of all files listed, each once: to decode, skipped, settings, or not readable."""
         decoded = sum(log_dir.size for log_dir in self.log_dirs)

@@ -7,13 +7,14 @@ Contract section 1; reference/formats.md section 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import identity, names, startup, storage
+from auditor.connectors import ahead, asking, identity, names, startup, storage
+from auditor.connectors.ahead import Coming
 from auditor.connectors.files import (
     DataFile,
     Inventory,
@@ -56,9 +57,15 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
     Reads directory entries, the small files at the top of log directories, partition.metadata, and the first bytes of
     files with unknown names. Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
     """
+    with asking.resigned(asking.ROUNDS):  # nobody looks again: what a store refuses for long is a row
+        return _discovered(paths, limits)
+
+
+def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
     found = drafts(paths, limits)
     naming = Naming({place: draft.given for place, draft in found.found.items()})
-    built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
+    with ahead.coming(_coming(found)):
+        built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
     errors = [item for one in built for item in one.errors] + _outside(found, naming)
@@ -85,6 +92,17 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
         unread_bytes=sum(max(0, error.length) for _, error in found.errors),
     )  # fmt: skip
+
+
+def _coming(found: Drafts) -> Iterator[list[Coming]]:
+    """The small files of stores that an inventory reads, by log directory and partition."""
+    for place, draft in found.found.items():
+        if place.uri:
+            yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
+            for folder, files in draft.partitions.items():
+                name = f"{folder}/{names.PARTITION_METADATA}"
+                size = files.get(names.PARTITION_METADATA)
+                yield [] if size is None else [Coming(place.uri, place.child(name).path, size)]
 
 
 def _left_out(skipped: Iterable[Skipped]) -> list[str]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows, names, schema
+from auditor.connectors.ahead import Coming
 from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec import batch as walking
@@ -52,6 +53,12 @@ class FilePiece:
     start: int = 0
     stop: int | None = None
     next_base: int = -1
+
+    def coming(self) -> list[Coming]:
+        """The file, where it lies in a store."""
+        where = self.place
+        plain = where.uri and where.view is None
+        return [Coming(where.uri, where.child(self.file.name).path, self.file.size)] if plain else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,9 @@ class TableReader(DataSourceReader):
         """The rows of a partition, as Arrow record batches."""
         rows, for_spark = ours("connectors.rows"), ours("connectors.arrow").for_spark
         asked = ours("connectors.source_options").asked(self.options)
-        with ours("connectors.gate").guarded(asked.refused):
-            for piece in pickle.loads(partition.value):
+        share, ahead = pickle.loads(partition.value), ours("connectors.ahead")
+        with ours("connectors.gate").guarded(asked.refused), ahead.coming(ahead.of_work(share)):
+            for piece in share:
                 for _table, batch in rows.read_piece(piece, frozenset({self.table}), asked.how):
                     yield for_spark(batch)
 

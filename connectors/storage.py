@@ -3,7 +3,8 @@
 
 Local files are opened by the operating system; URIs by the driver that ``pyarrow.fs`` has for their scheme, else by
 ``fsspec`` if it is installed. A file that cannot be read is a :class:`DecodeError`, since a running broker's directory
-changes while it is read; a PATH that is not there at all is the user's mistake.
+changes while it is read; a PATH that is not there at all is the user's mistake. A store that refuses for now is asked
+again (:mod:`auditor.connectors.asking`), and nothing is concluded from it.
 
 Symbolic links below a PATH are never followed: what they point at inside the PATH is listed by itself, and what lies
 outside was not asked for. Everything here is plain data, so that it travels to Spark workers.
@@ -11,34 +12,30 @@ outside was not asked for. Everything here is plain data, so that it travels to 
 
 from __future__ import annotations
 
-import functools
-import importlib
 import io
 import os
-import re
 import stat
 import urllib.parse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from auditor.base import uris
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import gate
+from auditor.connectors import ahead, asking, gate
+from auditor.connectors.asking import REFUSED as REFUSED
+from auditor.connectors.drivers import filesystem as filesystem
+from auditor.connectors.drivers import refusal, renewed
+from auditor.connectors.remote_file import RemoteFile
+from auditor.connectors.threads import side_by_side
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-# What drivers raise for what cannot be read or written; Arrow says of some names of objects that they are invalid,
-# hdfs-native raises RuntimeError for most, and drivers that cannot write NotImplementedError, which is one.
-REFUSED = (OSError, ValueError, RuntimeError, pa.ArrowException)
-# pyarrow opens hdfs:// by Hadoop's own libraries, which no package of Python's brings; hdfs-native does without them.
-_NO_HADOOP = re.compile(r"(?:Unable|Prior attempt) to load lib(?:jvm|hdfs)")
-_DRIVERS = {"hdfs": "the packages fsspec and hdfs-native, or Hadoop with libhdfs"}
-_ERROR_CODE = re.compile(r"AWS Error ([A-Z_]+)")
+_SIDE_BY_SIDE = 64  # folders that are listed each by itself; more are listed as one, a thousand objects a request
+_FIRST_S = 5.0  # for which the first request is tried again: what it is refused for is most often the user's mistake
 
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
@@ -48,7 +45,7 @@ NOT_A_STEP = frozenset({"", ".", ".."})
 
 
 class BinaryFile(Protocol):
-    """What :func:`open_file` returns: ``io.FileIO`` or ``pyarrow.NativeFile``. Reads may raise ``OSError``."""
+    """What :func:`open_file` returns: ``io.FileIO`` or :class:`RemoteFile`. Reads may raise ``OSError``."""
 
     def readinto(self, buffer: Any, /) -> int:
         """Fill ``buffer`` as far as one read gives; 0 at the end of the file."""
@@ -236,25 +233,45 @@ def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeErr
 
 
 def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
-    """What a folder of a remote file system holds."""
-    import pyarrow.fs as pafs
-
-    files, _ = filesystem(where.uri)
+    """What a folder of a remote file system holds. Folders directly in it, as one a broker, are listed side by side."""
+    start = len(where.path.rstrip("/")) + 1
     try:
-        infos = files.get_file_info(pafs.FileSelector(where.path, recursive=deep))
+        infos = _infos(where, deep=False)
+        folders = [info.path for info in infos if not info.is_file] if deep else []
+        if len(folders) > _SIDE_BY_SIDE:
+            infos, folders = _infos(where, deep=True), []
+        below = [where._replace(path=folder) for folder in folders]
+        found = [infos, *side_by_side(lambda folder: _infos(folder, deep=True), below)]
     except REFUSED as error:
         yield problem("", error)
         return
-    start = len(where.path.rstrip("/")) + 1
-    for info in infos:
+    for info in (info for some in found for info in some):
         if info.is_file:
             yield Entry(info.path[start:], info.size or 0)
 
 
-def open_file(where: Place, name: str = "") -> BinaryFile | DecodeError:
+def _infos(where: Place, *, deep: bool) -> list[pafs.FileInfo]:
+    """What the store lists. Errors: as of :func:`auditor.connectors.asking.ask`."""
+    import pyarrow.fs as pafs
+
+    def listed() -> list[pafs.FileInfo]:
+        found: list[pafs.FileInfo] = filesystem(where.uri)[0].get_file_info(
+            pafs.FileSelector(where.path, recursive=deep)
+        )
+        return found
+
+    try:
+        with asking.resigned(None):  # without its list nothing is known of a store: that is no row
+            return asking.ask(listed, lambda: None, renewed)
+    except StoreTrouble as error:
+        raise _mistake(where, error.code) from error
+
+
+def open_file(where: Place, name: str = "", *, until: int | None = None) -> BinaryFile | DecodeError:
     """Open the file ``name`` below ``where`` (or ``where`` itself) for reading from byte 0.
 
-    ``name`` goes into the error as it is. A link, pipe or device that took a file's place is refused, not opened.
+    ``until``: of a remote one, the byte up to which it will be read, where that is known. ``name``
+    goes into the error as it is. A link, pipe or device that took a file's place is refused, not opened.
     """
     if reason := gate.closed(f"{where.path}/{name}" if name else where.path):
         return DecodeError(printable(name or where.name), 0, -1, "unreadable", reason)
@@ -263,8 +280,7 @@ def open_file(where: Place, name: str = "") -> BinaryFile | DecodeError:
     target = where.child(name)
     try:
         if where.uri:
-            files, _ = filesystem(where.uri)
-            return cast(BinaryFile, files.open_input_file(target.path))
+            return RemoteFile.opened(where.uri, target.path, ahead.taken(where.uri, target.path), until)
         return _open_local(target.path)
     except REFUSED as error:
         return problem(name or where.name, error)
@@ -289,7 +305,7 @@ def read_file(where: Place, name: str = "", *, limit: int = DEFAULT_LIMITS.max_s
 
 def read_head(where: Place, name: str, count: int, *, start: int = 0) -> bytes | DecodeError:
     """The first ``count`` bytes of a file from byte ``start`` on, fewer if it is shorter."""
-    opened = open_file(where, name)
+    opened = open_file(where, name, until=start + count)
     if isinstance(opened, DecodeError):
         return opened
     data = bytearray()
@@ -306,46 +322,20 @@ def read_head(where: Place, name: str, count: int, *, start: int = 0) -> bytes |
 
 
 def _info(where: Place) -> pafs.FileInfo:
-    """Type and size of a remote place."""
-    files, _ = filesystem(where.uri)
+    """Type and size of a remote place. Errors: :class:`AuditInputError` with the store's own code."""
     try:
-        return files.get_file_info(where.path)
+        return asking.ask(
+            lambda: filesystem(where.uri)[0].get_file_info(where.path), lambda: refusal(where.uri, where.path), renewed,
+            most_s=_FIRST_S,
+        )  # fmt: skip
+    except StoreTrouble as error:
+        raise _mistake(where, error.code) from error
     except REFUSED as error:
-        reason = str(error).partition("\n")[0]
-        raise AuditInputError(f"{where.shown}: {reason}; check the URI, its credentials and the network") from error
+        raise _mistake(where, asking.code_of(refusal(where.uri, where.path) or error)) from error
 
 
-@functools.lru_cache(maxsize=64)
-def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system behind a URI and the URI's path in it; one a process and URI.
-
-    Errors: :class:`AuditInputError` when neither ``pyarrow.fs`` nor ``fsspec`` can open it.
-    """
-    import pyarrow.fs as pafs  # the clients of all stores: only where a URI needs them
-
-    scheme = uris.parsed(uri).scheme
-    try:
-        files, path = pafs.FileSystem.from_uri(uri)
-        return files, path
-    except REFUSED as error:
-        reason = str(error).partition("\n")[0].replace(uri, f"{scheme}://…")  # a URI may hold a password
-        no_driver = isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError) or _NO_HADOOP.match(reason)
-        if not no_driver:
-            raise AuditInputError(f"{scheme}: {reason}; check the URI, its credentials and the network") from error
-    try:
-        fsspec = importlib.import_module("fsspec.core")  # no dependency: only where a URI needs it
-    except ImportError:
-        wanted = _DRIVERS.get(scheme, "fsspec and its driver")
-        raise AuditInputError(f"{scheme}: {reason}; install {wanted}, or copy the files") from None
-    try:
-        other, path = fsspec.url_to_fs(uri)
-    except RuntimeError as error:
-        hint = "check the URI and, for HDFS, that HADOOP_CONF_DIR names the folder of its settings"
-        raise AuditInputError(f"{scheme}: {type(error).__name__}; {hint}") from error
-    except (OSError, ValueError, ImportError) as error:
-        wanted = _DRIVERS.get(scheme, "the fsspec driver of this scheme")
-        raise AuditInputError(f"{scheme}: {type(error).__name__}; install {wanted}") from error
-    return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
+def _mistake(where: Place, code: str) -> AuditInputError:
+    return AuditInputError(f"{where.shown}: {asking.SAYS}{code}; check the URI, its credentials and the network")
 
 
 def problem(name: str, error: Exception) -> DecodeError:
@@ -353,8 +343,6 @@ def problem(name: str, error: Exception) -> DecodeError:
 
     Of a driver's own words only a code is kept: nobody knows what else they hold.
     """
-    if isinstance(error, FileNotFoundError):
+    if asking.meaning(error) is asking.Meaning.GONE:
         return DecodeError(printable(name), 0, -1, "vanished", "gone since the directory was listed")
-    code = _ERROR_CODE.search(str(error))
-    detail = getattr(error, "strerror", None) or (code[0] if code else type(error).__name__)
-    return DecodeError(printable(name), 0, -1, "unreadable", detail)
+    return DecodeError(printable(name), 0, -1, "unreadable", getattr(error, "strerror", None) or asking.code_of(error))

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
 from auditor.base.words import NO_TIMEOUT_MS, plural
-from auditor.dashboards.wording import SEVERITIES, Finding, log_name, size
+from auditor.dashboards.wording import SEVERITIES, Finding, log_name, size, unsaid
 
 # What a class means, in one sentence an on-call engineer understands.
 CLASSES = {
@@ -31,17 +32,9 @@ KINDS = {
 } | CLASSES
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
 _PRODUCER = ("topic", "partition", "producer_id")
+TONES = {Verdict.ACT: "act", Verdict.WAIT: "wait", Verdict.DO_NOT_ACT: "stop", Verdict.LOOK: "ask"}
 STUCK = ("hanging", "orphan", "ghost")
 RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is blocked
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What to do about an open transaction: ``verdict`` in a few words, ``tone`` (act, wait, stop, ask), its cost."""
-
-    verdict: str
-    tone: str
-    cost: str
 
 
 @dataclass(slots=True)
@@ -121,17 +114,37 @@ class Open:
         return self.blocks and bool(self.row.get("left_out"))
 
     @property
-    def advice(self) -> Advice:
-        """Whether to abort it, and what that costs."""
-        given = self.row.get("advice")
-        return Advice(**given) if given is not None else advise(self.row, self.findings)
+    def advice(self) -> Mapping[str, Any]:
+        """What to do about it, as a row of :mod:`auditor.base.advice`: its own, with what its finding adds."""
+        own = whole(self.row.get("advice")) or advise(self.row, self.findings)
+        about = [whole(f.get("advice")) for f in self.findings if _declared(f, "blocks")]
+        alike = (a for a in about if a and (a["verdict"], a["cost"]) == (own["verdict"], own["cost"]))
+        return next(alike, own)
+
+    @property
+    def lead(self) -> str:
+        """The verdict with what it costs, in a sentence."""
+        return lead(self.advice)
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word or two."""
+        return WORDS[Verdict(self.advice["verdict"])]
+
+    @property
+    def tone(self) -> str:
+        """How pages colour the verdict."""
+        return TONES[Verdict(self.advice["verdict"])]
 
     @property
     def remedy(self) -> str:
-        """What to do with the commands to paste: that of the finding about it, else what its row says; or nothing."""
+        """What stands below the verdict, with the commands to paste; of a run of the past the remedy as it was."""
+        if below := joined(steps(self.advice)):
+            return below
         about = [f for f in self.findings if _declared(f, "blocks")]
         given = [f.get("remedy") for f in about] + [self.row.get("remedy")] + [f.get("remedy") for f in self.findings]
-        return next((str(text) for text in given if text), "")
+        text = next((str(text) for text in given if text), "")
+        return unsaid(text, str((self.row.get("advice") or {}).get("verdict") or ""))
 
 
 @dataclass(slots=True)
@@ -244,37 +257,27 @@ def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open
     return found
 
 
-def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Advice:
+def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[str, Any]:
     """As :mod:`rules.safety` judges, for a run of the past, whose rows have no advice, and for a finding alone."""
-    state = str(row.get("state") or "")
-    kind = row["class"]
+    verdict, cost = _judged(row, findings)
+    return Advice(verdict, cost).row()
+
+
+def _judged(row: Mapping[str, Any], findings: Sequence[Finding]) -> tuple[Verdict, str]:
+    state, kind = str(row.get("state") or ""), row["class"]
     decided = any(_declared(f, "decided") for f in findings)
     if state == "PrepareCommit" or (state == "CompleteCommit" and decided):
-        return Advice(
-            "Do not abort",
-            "stop",
-            "COMMIT was decided: an abort would drop records that the client was sure of.",
-        )
+        return Verdict.DO_NOT_ACT, "COMMIT was decided, and an abort would drop records that the client was sure of"
     if state == "PrepareAbort" or decided:
-        return Advice(
-            "Let the coordinator finish", "wait", "Nothing is lost by it; consumers wait until its marker is written."
-        )
+        return Verdict.WAIT, "nothing is lost by it, and consumers wait until its marker is written"
     if kind == "active":
-        return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.")
+        return Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest"
     if kind == "late":
-        return Advice(
-            "Find its client first",
-            "ask",
-            "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
-        )
+        cost = "an abort cuts off one that may still be at work, while waiting costs its readers' time"
+        return Verdict.LOOK, f"find its client first: {cost}"
     if kind == "undecidable" or any(_unsure(f) for f in findings):
-        return Advice(
-            "Confirm before aborting",
-            "ask",
-            "It may be alive: an abort then drops records that its client is about to commit.",
-        )
-    verdict = "Abort it, and tell its owner" if state == "CompleteCommit" else "Safe to abort"
-    return Advice(verdict, "act", _cost_of_abort(row, state))
+        return Verdict.LOOK, "it may be alive, and an abort then drops records that its client is about to commit"
+    return Verdict.ACT, _cost_of_abort(row, state)
 
 
 def tally(findings: Iterable[Finding], summary: Mapping[str, Any]) -> dict[str, int]:
@@ -316,13 +319,12 @@ def _unsure(finding: Finding) -> bool:
 
 def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
     count, volume = row.get("records"), row.get("bytes")
-    lost = "The transaction's records" if count is None else plural(count, "record")
-    lost += "" if volume is None else f" ({size(volume)})"
+    lost = "the transaction's records" if count is None else plural(count, "record")
+    lost += "" if volume is None or volume < 0 else f" ({size(volume)})"  # text dumps do not show sizes
     verb = "becomes" if count == 1 else "become"
-    said = f"{lost} {verb} aborted: read_committed readers never see them. Nothing committed is touched."
+    said = f"{lost} {verb} aborted, which read_committed readers never see; nothing committed is touched"
     if state == "CompleteCommit":
-        said += " Its last transaction ended in COMMIT, so the application may count on them:"
-        said += " ask its owner, and send them again where they are missed."
+        said += "; its last transaction ended in COMMIT, so tell its owner, who may count on them"
     return said
 
 

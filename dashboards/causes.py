@@ -102,5 +102,5 @@ def holders(rows: Sequence[Blocked]) -> list[Held]:
         holder = row.holder
         name = holder.row.get("transactional_id")
         owner = (name, holder.row["producer_id"] if name is None else None)
-        found.setdefault((holder.cluster, *owner, holder.standing, holder.advice.verdict), []).append(row)
+        found.setdefault((holder.cluster, *owner, holder.standing, holder.advice["verdict"]), []).append(row)
     return [Held(mine) for mine in found.values()]

@@ -36,12 +36,14 @@ _MESSAGE, _REMEDY, _FACT, _FACTS = 1200, 2400, 400, 24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """A finding ready to be shown: the finding itself, and its texts cut to size."""
+    """A finding ready to be shown: the finding itself, and its texts cut to size; ``anchor``: its place on the page,
+    empty where it has no fingerprint, or that of a finding above it."""
 
     finding: Finding
     message: str
     remedy: str
     facts: Sequence[tuple[str, str]]
+    anchor: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,12 +122,14 @@ def _share_out(groups: Sequence[Group]) -> None:
     """Give every rule its rows, and of these every cause: the same number to each that has as many, none more than
     fits the page."""
     share = _level([sum(len(part.cause.findings) for part in g.parts) for g in groups], MAX_ROWS_PER_RULE, MAX_ROWS)
-    room = MAX_TEXT
+    room, anchors = MAX_TEXT, set[str]()
     for entry in groups:
         each = _level([len(part.cause.findings) for part in entry.parts], share, share)
         for part in entry.parts:
             for finding in part.cause.findings[:each]:
-                row = _row(finding)
+                anchor = short_fingerprint(finding)
+                row = _row(finding, "" if anchor in anchors else anchor)
+                anchors.add(anchor)
                 length = len(row.message) + len(row.remedy) + sum(len(k) + len(v) for k, v in row.facts)
                 if part.rows and length > room:
                     break
@@ -169,7 +173,7 @@ def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
     return Markup("\n").join(lines), left
 
 
-def _row(finding: Finding) -> Row:
+def _row(finding: Finding, anchor: str) -> Row:
     evidence = finding.get("evidence") or {}
     facts = [
         (clip(str(key), 80), clip(fact(str(key), evidence[key]), _FACT))
@@ -178,4 +182,4 @@ def _row(finding: Finding) -> Row:
     ]
     if len(facts) > _FACTS:
         facts = [*facts[:_FACTS], ("…", f"{len(facts) - _FACTS} more facts in findings.jsonl")]
-    return Row(finding, clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY), facts)
+    return Row(finding, clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY), facts, anchor)

@@ -20,7 +20,6 @@ from auditor.dashboards.wording import (
     offsets,
     pieces,
     short_fingerprint,
-    unsaid,
     visible,
     who,
 )
@@ -179,9 +178,8 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
         lines += _indented(f"groups that read this topic: {', '.join(readers[:SHOWN])}{more}", width, 4)
     if row.groups:
         lines += _indented(f"groups that cannot start: {', '.join(row.groups[:SHOWN])}", width, 4)
-    advice = holder.advice
-    lines += _indented(f"{advice.verdict}. {advice.cost}", width, 4)
-    return [*lines, *_remedy(unsaid(holder.remedy, advice.verdict), width), *_behind(row, width)]
+    lines += _indented(holder.lead, width, 4)
+    return [*lines, *_remedy(holder.remedy, width), *_behind(row, width)]
 
 
 def _behind(row: answers.Blocked, width: int) -> list[str]:

@@ -13,7 +13,7 @@ from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.junit import junit
 from auditor.dashboards.row_formats import csv_lines, escaped, markdown_lines
 from auditor.dashboards.sarif import sarif
-from auditor.dashboards.wording import Finding, pieces, place, unsaid, visible, who
+from auditor.dashboards.wording import Finding, pieces, place, visible, who
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
 OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
@@ -27,7 +27,7 @@ def rendered(
     """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
     ``findings``: those that are printed; ``rules``: those that ran."""
     if kind == "csv":
-        yield from csv_lines((*report_shapes.FINDING, "fingerprint"), findings)
+        yield from csv_lines(report_shapes.FINDING, findings)
     elif kind == "markdown":
         yield from _markdown(findings, decided, summary)
     elif kind == "sarif":
@@ -56,8 +56,8 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
         by = escaped(who(holder.row) or "an unknown producer")
         stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
-        yield f"{escaped(holder.advice.verdict)}. {escaped(holder.advice.cost)}\n"
-        for kind, text in pieces(unsaid(holder.remedy, holder.advice.verdict)):
+        yield f"{escaped(holder.lead)}\n"
+        for kind, text in pieces(holder.remedy):
             # Indented by four a command is code, whatever signs it holds.
             yield f"\n    {visible(text)}\n" if kind == "command" else f"\n{escaped(text.strip(' ;:'))}\n"
     if decided.accepted:

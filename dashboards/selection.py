@@ -74,9 +74,11 @@ class Printing:
 
 
 def is_partition(row: Mapping[str, Any], glob: str) -> bool:
-    """Whether a row is of a partition that ``--partition`` means."""
+    """Whether a row is of a partition that ``--partition`` means; of several, whether one of them is."""
     if row.get("topic") is None or row.get("partition") is None:
-        return False
+        several = (row.get("evidence") or {}).get("partitions")
+        names = several if isinstance(several, list) else []
+        return any(glob == name.rpartition("-")[2] or fits(name, glob) for name in names)
     return glob == str(row["partition"]) or fits(log_name(row), glob)
 
 

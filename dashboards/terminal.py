@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from auditor.base.words import plural
 from auditor.dashboards import answers, causes, first_lines, report_shapes, verdict
-from auditor.dashboards.selection import ALL, Selection
+from auditor.dashboards.selection import ALL, LEAST, Selection
 from auditor.dashboards.text_columns import cells, pad, wrap
 from auditor.dashboards.wording import (
     FINGERPRINT_SHOWN,
@@ -48,7 +48,8 @@ def print_findings(
 
     ``findings`` in the contract's order, with what their rules declare, as :func:`rules.registry.described` gives them;
     ``width`` is the terminal's in columns; ``color`` paints the severity, unless the environment has ``NO_COLOR``;
-    ``report`` is where the report was written, to be said at the end. ``verbose``: every finding in place of causes:
+    ``report`` is where the report was written, to be said at the end. Infos are counted, not printed, unless
+    ``verbose``, which prints every finding in place of causes:
     below 100 columns each takes lines of its own in place of a table. ``now``: the clock on the wall, to say how old
     the copy is. ``shown``: which findings; what a baseline accepts is not printed. Cost: that of what is shown, and one
     pass over all.
@@ -57,6 +58,8 @@ def print_findings(
     full, width = report_shapes.summary(summary), max(width, 30)
     whole = report_shapes.whole(findings, report_shapes.FINDING)
     listed = [finding for finding in answers.unaccepted(whole) if shown.shows(finding)]
+    notes = [] if verbose else [finding for finding in listed if finding["severity"] == LEAST]
+    listed = listed if verbose else [finding for finding in listed if finding["severity"] != LEAST]
     answer = first_lines.answer(whole, full, width, now, shown, verbose)
     lines = [*answer.lines, ""]
     if verbose:
@@ -70,6 +73,7 @@ def print_findings(
         if len(found) > TOP:
             lines += wrap(f"… {plural(len(found) - TOP, 'more cause')}: --verbose prints every finding", width)
     lines += [""] if listed else []
+    lines += [f"{plural(len(notes), 'note')}: --verbose"] if notes else []
     lines += _closing(listed, whole, full, width, shown)
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
 
@@ -166,7 +170,7 @@ def _closing(
         at = "" if row["position"] is None else f" at byte {row['position']}"
         lines.append(f"Not read: {place}{at}: {visible(str(row['detail'] or row['reason']))}")
     if len(summary["unreadable"]) > 5:
-        lines.append(f"Not read: {len(summary['unreadable']) - 5:,} more places, see summary.json")
+        lines.append(f"Not read: {plural(len(summary['unreadable']) - 5, 'more place')}, see summary.json")
     unsure = len(answers.undecided(findings))
     if unsure:
         lines.append(f"Not decided: {plural(unsure, 'finding')}, whose evidence says what is missing")

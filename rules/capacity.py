@@ -119,7 +119,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
             "log_dir": log_dir,
             "confidence": "likely",
         },
-        remedy=CATALOGUE["producer-state-memory"].remedy,
+        advice=CATALOGUE["producer-state-memory"].advice,
         source=CATALOGUE["producer-state-memory"].source,
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
+from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
@@ -28,6 +29,7 @@ from auditor.rules.relations import (
     snapshot_of_the_missing,
     snapshot_with_the_number_expected,
 )
+from auditor.rules.together import by_cause
 from auditor.rules.view import LogView
 
 TOP = 20  # differences of one snapshot shown in its evidence
@@ -57,6 +59,19 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
                 )
 
 
+def _one_unknown(f: Finding) -> Hashable:
+    """What the input does not show of a broker, and all of its snapshots may be right by."""
+    return (f.evidence["log_dir"], f.evidence["missing"]) if "snapshots" in f.evidence else None
+
+
+def _all_undecidable(found: Sequence[Finding]) -> str:
+    name, why = "largest_expiration_that_fits_ms", found[0].message.rpartition(", ")[2]
+    limits = [int(f.evidence[name]) for f in found if f.evidence.get(name) is not None]
+    if len(limits) == len(found):
+        why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
+    return f"Snapshots of {plural(len(found), 'partition')} disagree with their logs, {why}"
+
+
 @rule(
     "snapshot-replay-mismatch",
     family=FAMILY,
@@ -74,6 +89,7 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
         By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
         By("coordinator-epoch-regression", snapshot_of_another_coordinator),
     ),
+    together=by_cause(_one_unknown, _all_undecidable),
 )
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
@@ -86,7 +102,7 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     consumers for a transaction that does not exist.
     Can be wrong: a producer that the snapshot lacks may have expired. That is no finding unless a broker-written time
     proves the contrary, or the snapshot has another one that was idle for longer: brokers expire by their own clocks,
-    which stamps of clients say nothing about. It is one undecidable info of a log where the broker's settings are not
+    which stamps of clients say nothing about. It is one undecidable info of a broker where its settings are not
     in the input (with the largest producer.id.expiration.ms that fits), and where a replica may have been created
     again. None is either: brokers up to 2.3 drop a producer with its last data below the log start; 0.11 stores the
     offset of an end marker; a replica that was built from remote storage begins without producers (seen with 4.3.1),
@@ -154,7 +170,7 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
             "confidence": "undecidable",
             "missing": missing,
         },
-        remedy="Audit again with server.properties of the broker beside its log directories",
+        advice=Advice(Verdict.LOOK, then="audit again with server.properties of the broker beside its log directories"),
     )
 
 
@@ -188,27 +204,28 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
         },
-        remedy=_without_snapshot(replica, link),
+        advice=_without_snapshot(replica, link),
     )
 
 
-def _without_snapshot(replica: ReplicaFacts, link: SnapshotLink) -> str:
+def _without_snapshot(replica: ReplicaFacts, link: SnapshotLink) -> Advice:
     """Doing without a wrong snapshot, where the log that it sums up is still there."""
     older = any(other.offset < link.offset for other in replica.snapshots)
-    if not older and (replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0)):
-        return (
-            f"Do not delete {link.file}: the log below it is gone, so what it knows of older producers would be lost; "
-            "compare it with the snapshots of the other replicas"
+    begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
+    if not older:
+        return Advice(
+            Verdict.DO_NOT_ACT,
+            "the log below it is gone, so what it knows of older producers would be lost"
+            if begins_later
+            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
+            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
         )
-    start = f"Stop broker {replica.broker_id}, move {link.file} out of the folder and keep it"
-    if older:
-        return f"{start}, start it: an older one is loaded, the log replayed. It loses nothing: the log has it all"
-    return (
-        "Nothing in haste: a start that finds no snapshot forgets all producers, unless it is one as after a crash. "
-        f"Where the recovery of {replica.log_dir} in summary.json cuts nothing: {start}, with "
-        ".kafka_cleanshutdown of the log directory, start it: it recovers the last segment of every log there (and "
-        "would cut it at a broken batch), and makes the snapshots anew"
-    )
+    return Advice(
+        Verdict.ACT, "it loses nothing: the log has it all",
+        (Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}"),),
+        act=(Act(f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older "
+                 "one is loaded, the log replayed"),),
+    )  # fmt: skip
 
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:
@@ -325,7 +342,7 @@ def _in_another_segment(
             "transactions": count if count > 1 else None,
             "expected_file": belongs,
         },
-        remedy=repairs.rebuild(replica, belongs, f"{belongs.removesuffix('.txnindex')}.index"),
+        advice=repairs.rebuild(log, replica, belongs, f"{belongs.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -377,9 +394,12 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
             "transactions": count if count > 1 else None,
             **({"confidence": "undecidable", "missing": "the .txnindex files"} if not_copied else {}),
         },
-        remedy=f"Look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too"
+        advice=Advice(
+            Verdict.LOOK,
+            then=f"look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too",
+        )
         if not_copied
-        else repairs.rebuild(replica, file, f"{file.removesuffix('.txnindex')}.index"),
+        else repairs.rebuild(log, replica, file, f"{file.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -454,5 +474,5 @@ def _extra(
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=repairs.rebuild(replica, f"{stem}.txnindex", f"{stem}.index"),
+        advice=repairs.rebuild(log, replica, f"{stem}.txnindex", f"{stem}.index"),
     )

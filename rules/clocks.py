@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice
 from auditor.base.words import duration, few, plural
 from auditor.rules.finding import Finding, highest, iso
 from auditor.rules.named import SKEW_MS, Named
@@ -17,7 +19,42 @@ RULE = "clock-skew"
 MOST_LOOKED_AT = 10_000  # markers of a producer
 
 
-@rule(RULE, family="coordinator", severity="warning; info where two brokers differ by 30 s or less")
+def _once(found: Sequence[Finding], advice: Advice) -> list[Finding]:
+    """One finding for two brokers in place of one a partition: the farthest apart.
+
+    Where one broker is in all of several pairs, it is its clock that differs, and that is one finding.
+    """
+    of: dict[tuple[int, ...], list[Finding]] = {}
+    for f in found:
+        of.setdefault(tuple(f.evidence["brokers"]), []).append(f)
+    pairs = [pair for pair in of if pair[0] != pair[1]]
+    common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
+    if len(common) == 1:
+        (it,) = common
+        alike = [f for pair in pairs for f in of.pop(pair)]
+        for f in alike:
+            f.evidence["ahead_ms"] *= 1 if f.evidence["brokers"][1] == it else -1
+        others = sorted(set().union(*pairs) - common)
+        of[(*others, it)] = alike
+    return [_farthest(several, brokers) for brokers, several in of.items()]
+
+
+def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
+    f = max(several, key=lambda f: (abs(f.evidence["ahead_ms"]), f.topic or "", f.partition or 0))
+    first = min(several, key=lambda f: f.evidence["since"] or "")
+    f.severity = highest(*(each.severity for each in several))
+    f.evidence |= {"brokers": brokers, "partitions": len(several)}
+    f.evidence |= {name: first.evidence[name] for name in ("since", "since_by")}
+    f.message = _said(f.evidence)
+    return f
+
+
+@rule(
+    RULE,
+    together=_once,
+    family="coordinator",
+    severity="warning; info where two brokers differ by 30 s or less, or one marker alone shows it",
+)
 def clock_skew(log: LogView) -> Iterator[Finding]:
     """The clocks of two brokers differ, or one broker's went back
 
@@ -49,16 +86,13 @@ def _back(log: LogView) -> Iterator[Finding]:
         fell = newest - mine["marker_timestamp"]
         if broker is not None and len(fell) and fell.max() > SAME_CLOCK_MS:
             at = int(np.flatnonzero(fell > SAME_CLOCK_MS)[0])
-            yield _finding(
-                log, "warning", f"The clock of broker {broker} went back by {duration(int(fell.max()))}",
-                mine[at], (broker, broker), int(fell.max()), int(newest[at]),
-            )  # fmt: skip
+            yield _finding(log, "warning", mine[at], (broker, broker), int(fell.max()), (int(newest[at]), broker))
 
 
 def _apart(log: LogView) -> Iterator[Finding]:
     """Markers whose times lie outside of what their decisions allow, by the brokers of both."""
     named = naming(log)
-    seen: dict[tuple[int, int], list[tuple[int, int, np.void]]] = {}
+    seen: dict[tuple[int, int], list[tuple[int, tuple[int, int], np.void]]] = {}
     for producer_id in np.unique(named.rows["producer_id"]).tolist():
         of = matching(log, producer_id)
         at = np.flatnonzero(of.numbers >= 0)
@@ -71,20 +105,27 @@ def _apart(log: LogView) -> Iterator[Finding]:
             if writer is None or broker is None or writer == broker:
                 continue  # its own clock went back between the two, which its markers show
             pair, sign = ((broker, writer), 1) if broker < writer else ((writer, broker), -1)
-            seen.setdefault(pair, []).append((sign * int(ahead[k]), int(windows["prepared"][k]), mine[k]))
+            prepared = int(windows["prepared"][k]), broker
+            seen.setdefault(pair, []).append((sign * int(ahead[k]), prepared, mine[k]))
     for pair, found in seen.items():
         off = [each for each in found if abs(each[0]) > SAME_CLOCK_MS]
         if 2 * len(off) > len(found):  # fewer are markers that came late, or were written by hand
             by, _, row = sorted(off, key=lambda each: abs(each[0]))[len(off) // 2]  # a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
-            yield _finding(log, "warning" if abs(by) > SKEW_MS else "info", _differ(pair, by), row, pair, by, since)
+            far = abs(by) > SKEW_MS and len(off) > 1  # one alone may be a marker that was written by hand
+            yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
-def _differ(brokers: Sequence[int], by: int) -> str:
+def _said(evidence: Mapping[str, Any]) -> str:
+    """The message, by the evidence; the time is one broker's, since it is another one by the other's clock."""
+    *others, it = evidence["brokers"]
+    by, seen = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
+    since = f"since {evidence['since']} by the clock of broker {evidence['since_by']}"
+    if it in others:
+        return f"The clock of broker {it} went back by {duration(by)} ({since}, before it did; seen in {seen})"
     word = "ahead of" if by > 0 else "behind"
-    *others, it = brokers
     said = f"{'broker' if len(others) == 1 else 'brokers'} {few(others)}"
-    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {said}"
+    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {said} ({since}; seen in {seen})"
 
 
 def _decided_by(log: LogView, named: Named, window: np.void) -> int | None:
@@ -109,12 +150,14 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
 
 
 def _finding(
-    log: LogView, severity: str, message: str, row: np.void, brokers: tuple[int, int], by: int, since: int
+    log: LogView, severity: str, row: np.void, brokers: tuple[int, int], by: int, since: tuple[int, int]
 ) -> Finding:
+    """``by`` how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker whose clock it is."""
+    evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
     return log.finding(
         RULE,
         severity,
-        message,
+        _said(evidence),
         segment=int(row["marker_segment"]),
         offset=row["marker_offset"],
         last_offset=row["marker_offset"],
@@ -122,41 +165,5 @@ def _finding(
         producer_epoch=row["marker_epoch"],
         position=row["marker_position"],
         time_ms=row["marker_timestamp"],
-        evidence={"brokers": brokers, "ahead_ms": by, "since": iso(since), "partitions": 1},
+        evidence=evidence,
     )
-
-
-def once(found: Iterable[Finding]) -> list[Finding]:
-    """A cluster's findings with one of this rule for two brokers, in place of one a partition: the farthest apart.
-
-    Where one broker is in all of several pairs, it is its clock that differs, and that is one finding.
-    """
-    kept: list[Finding] = []
-    of: dict[tuple[int, ...], list[Finding]] = {}
-    for f in found:
-        if f.rule == RULE:
-            of.setdefault(tuple(f.evidence["brokers"]), []).append(f)
-        else:
-            kept.append(f)
-    pairs = [pair for pair in of if pair[0] != pair[1]]
-    common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
-    if len(common) == 1:
-        (it,) = common
-        alike = [f for pair in pairs for f in of.pop(pair)]
-        for f in alike:
-            f.evidence["ahead_ms"] *= 1 if f.evidence["brokers"][1] == it else -1
-        others = sorted(set().union(*pairs) - common)
-        of[(*others, it)] = alike
-    for brokers, several in of.items():
-        kept.append(_farthest(several, brokers))
-    return kept
-
-
-def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
-    f = max(several, key=lambda f: (abs(f.evidence["ahead_ms"]), f.topic or "", f.partition or 0))
-    since = min(each.evidence["since"] or "" for each in several)
-    f.severity = highest(*(each.severity for each in several))
-    f.evidence |= {"brokers": brokers, "since": since, "partitions": len(several)}
-    said = f.message if brokers[0] == brokers[-1] else _differ(brokers, f.evidence["ahead_ms"])
-    f.message = f"{said} (since {since}; seen in {plural(len(several), 'partition')})"
-    return f

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.advice import Advice
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
 from auditor.rules import safety
@@ -97,16 +98,16 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
                 "closed_by_marker_at": t["marker_offset"] if t["marker_offset"] >= 0 else None,
                 "records": t["records"],
             },
-            remedy=_what_to_do(log, offset) if severity == "critical" and fate == HANGS else "",
+            advice=_what_to_do(log, offset) if severity == "critical" and fate == HANGS else None,
         )
 
 
 HANGS = "it is still open"
 
 
-def _what_to_do(log: LogView, offset: int) -> str:
+def _what_to_do(log: LogView, offset: int) -> Advice | None:
     opened = (t for t in open_transactions(log) if int(t.row["first_offset"]) == offset)
-    return next((safety.advise(log, t).remedy for t in opened), "")
+    return next((safety.advise(log, t) for t in opened), None)
 
 
 def _fate(log: LogView, t: np.void) -> tuple[str, str]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from shlex import quote
 
+from auditor.base.advice import Advice
+
 PLACE = "--bootstrap-server B "
 TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
 
 
-def addressed(text: str, bootstrap: str | None) -> str:
-    """A remedy whose commands go to this ``host:port`` in place of the letter B."""
-    return text if bootstrap is None else text.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
+def addressed(advice: Advice, bootstrap: str | None) -> Advice:
+    """An advice whose commands go to this ``host:port`` in place of the letter B."""
+    if bootstrap is None:
+        return advice
+    return advice.worded(lambda words: words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} "))
 
 
 def abort(topic: str, partition: int, offset: int) -> str:

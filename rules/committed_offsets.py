@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.words import plural
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Turns, since
@@ -142,7 +143,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: 
             "start_offset": offset,
             "confidence": "undecidable" if doubt else "proved" if t.klass in ("hanging", "orphan") else "likely",
         },
-        remedy=safety.advise(log, t).remedy,
+        advice=safety.advise(log, t),
     )
 
 
@@ -300,10 +301,18 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
             **({} if c.plain else {"confidence": "undecidable", "missing": "who owned the partition"}),
             "times": times,
         },
-        remedy=f"{commands.reset_offset(c.place.group, c.topic, c.partition, start.value)} ; stop the group before "
-        "it is run with --execute: what it has processed since is processed again"
+        advice=Advice(
+            Verdict.LOOK,
+            "what the group has processed since would be processed again",
+            look=(Look(commands.reset_offset(c.place.group, c.topic, c.partition, start.value)),),
+            then="it shows where the group would go on; the group has to be stopped before it is run with --execute",
+        )
         if c.plain
-        else "None, if the application reads the input of an aborted transaction again, with any producer of a pool",
+        else Advice(
+            Verdict.WAIT,
+            "nothing is to be done if the application reads the input of an aborted transaction again, with any "
+            "producer of a pool",
+        ),
     )
 
 
@@ -354,7 +363,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
                 "confidence": "undecidable" if doubt else "proved",
             },
             doubt=late,
-            remedy=_reset(log, c, bounds.log_end if above else bounds.log_start, doubt),
+            advice=_reset(log, c, bounds.log_end if above else bounds.log_start, doubt),
         )
 
 
@@ -429,15 +438,19 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
     )
 
 
-def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> str:
+def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
     """Going on within the log: shown, not run; and not where remote storage may still have the records, in a tiered log
     of which nothing says where it begins."""
     if doubt and log.cluster.is_tiered(c.topic):
-        return (
-            f"Do not reset the group yet: {c.topic} has remote storage, where the records may still lie; "
-            f"{commands.describe_topic(c.topic)}"
+        return Advice(
+            Verdict.DO_NOT_ACT,
+            f"{c.topic} has remote storage, where the records may still lie, and a group that is reset never reads "
+            "them",
+            look=(Look(commands.describe_topic(c.topic)),),
         )
-    return (
-        f"{commands.reset_offset(c.place.group, c.topic, c.partition, offset)} ; find out what is missing before it is "
-        "run with --execute: the group never reads the records in between"
+    return Advice(
+        Verdict.LOOK,
+        "the group never reads the records in between",
+        look=(Look(commands.reset_offset(c.place.group, c.topic, c.partition, offset)),),
+        then="it shows where the group would go on: find out what is missing before it is run with --execute",
     )

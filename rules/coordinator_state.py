@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.words import NO_TIMEOUT_MS, duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
 from auditor.model.hashing import partition_for
@@ -23,8 +24,10 @@ from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import COUNT_SETTINGS, LogView
 
 SHOWN = 5  # partitions named in a sentence
-ENDLESS = (
-    "None: a two-phase commit has no time-out. Watch that its application ends what it has prepared, also after a crash"
+ENDLESS = Advice(
+    Verdict.WAIT,
+    "a two-phase commit has no time-out",
+    then="watch that its application ends what it has prepared, also after a crash",
 )
 
 
@@ -95,13 +98,23 @@ def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: li
             "may_have_ended": doubt,
             "decided": iso(entry.time),
         },
-        remedy=(
-            f"First {repairs.leader_back(log.cluster, away)}"
-            if away
-            else f"Let those that have none have a leader: {commands.unavailable()} ; not by an unclean election"
-        )
-        + f". Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its markers are "
-        "sent again. Do not abort it by hand. Nothing is lost by this",
+        advice=_carried_out(log, entry, away),
+    )
+
+
+def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
+    """Letting its coordinator send the markers that are decided."""
+    first = (
+        f"first {repairs.leader_back(log.cluster, away)}"
+        if away
+        else "let those that have no leader have one, not by an unclean election"
+    )
+    return Advice(
+        Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
+        "nothing is lost by waiting" if entry.state == "PrepareAbort" else safety.COMMITTED,
+        look=(Look(commands.unavailable()),),
+        then=f"{first}. Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its "
+        "markers are sent again. Do not abort it by hand",
     )
 
 
@@ -173,7 +186,7 @@ def _beyond_timeout_finding(
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
-        remedy=safety.unended(entry.transactional_id, log.partition, "its records, which its client has to send again"),
+        advice=safety.unended(entry.transactional_id, log.partition, "its records"),
     )
 
 
@@ -209,7 +222,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
             f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
             evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
-            remedy=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else "",
+            advice=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else None,
         )
 
 

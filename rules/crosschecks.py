@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from auditor.rules.named import SKEW_MS, arrived
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
+from auditor.rules.together import by_cause, logs_of
 from auditor.rules.view import LogView
 from auditor.rules.windows import marker_window, matching, naming, owner_complete, skew
 from auditor.rules.written_times import around, at_the_latest
@@ -100,12 +101,21 @@ def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
     )
 
 
+def _not_there_yet(found: Sequence[Finding]) -> str:
+    producers, places = len({f.producer_id for f in found}), len(logs_of(found))
+    return (
+        f"{plural(producers, 'producer')} wrote with {'an epoch' if producers == 1 else 'epochs'} that the "
+        f"coordinators do not know of, in {plural(places, 'partition')}: {TOPIC} may have been copied before"
+    )
+
+
 @rule(
     "data-epoch-ahead-of-coordinator",
     family=FAMILY,
     severity="critical; info while it may be in flight",
     absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
     prevented_by=(CLEAN_ELECTION,),
+    together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
 )
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     """Data has an epoch that the coordinator never gave
@@ -213,10 +223,13 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         return
     for p in writing[history.forgotten(writing["producer_id"])]:
         last = log.last_entry(int(p["producer_id"]))
-        if last is None or log.time(p["data_time"]) <= last.record_time + SKEW_MS:
+        if last is None:
+            continue
+        expired = last.record_time + log.cluster.went_back  # by a clock that was set back since, it was then
+        if log.time(p["data_time"]) <= expired + SKEW_MS:
             continue
         _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))
-        if 0 <= latest <= last.record_time + skew(log, last.partition):  # its client's clock alone says later
+        if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later
             continue
         yield log.finding(
             "expired-id-still-producing",

@@ -51,7 +51,7 @@ def _finding(
             "confidence": "proved" if field.sure else "likely",
             **evidence,
         },
-        remedy=repairs.refetch(log, replica),
+        advice=repairs.refetch(log, replica),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from auditor.base.advice import Advice
+from auditor.base.advice import Advice, text
 
 SEVERITIES = ("critical", "error", "warning", "info")
 
@@ -40,7 +40,6 @@ class Finding:
     position: int | None = None
     message: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)
-    remedy: str = ""
     source: str = ""
     if_true: str | None = None
     kind: str = ""
@@ -50,10 +49,26 @@ class Finding:
     def __post_init__(self) -> None:
         self.kind = self.kind or self.rule
 
+    @property
+    def remedy(self) -> str:
+        """What to do on one line, made of the advice; empty where there is none yet."""
+        return "" if self.advice is None else text(self.advice.row())
+
     def to_dict(self) -> dict[str, Any]:
         """The fields in the contract's order, ``advice`` as an object."""
         row = {name: getattr(self, name) for name in FIELDS}
         return row | {"advice": None if self.advice is None else self.advice.row()}
+
+    def carried(self) -> dict[str, Any]:
+        """All that it is made of, for :meth:`of` in another process."""
+        row = {name: getattr(self, name) for name in MADE_OF}
+        return row | {"advice": None if self.advice is None else self.advice.carried()}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Finding:
+        """What :meth:`carried` or :meth:`to_dict` made."""
+        given = {name: row[name] for name in MADE_OF}
+        return cls(**given | {"advice": None if row["advice"] is None else Advice.of(row["advice"])})
 
     def to_json(self) -> str:
         """One line: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 kept as it is."""
@@ -86,8 +101,9 @@ def _place(f: Finding) -> tuple[Any, ...]:
     return (SEVERITIES.index(f.severity), *((value is not None, value) for value in given), f.rule)
 
 
-_FIRST, _LAST = ("rule", "kind", "fingerprint", "if_true"), ("advice", "source")
-FIELDS = (*_FIRST, *(f.name for f in fields(Finding) if f.name not in (*_FIRST, *_LAST)), *_LAST)
+MADE_OF = tuple(f.name for f in fields(Finding))
+_FIRST, _LAST = ("rule", "kind", "fingerprint", "if_true"), ("remedy", "advice", "source")
+FIELDS = (*_FIRST, *(name for name in MADE_OF if name not in (*_FIRST, *_LAST)), *_LAST)
 
 
 def lowered(severity: str) -> str:

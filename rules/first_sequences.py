@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.words import plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,
@@ -176,6 +177,9 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 "confidence": "likely" if changed else "proved",
             },
-            remedy=f"Look at what lies around it: {dump_at(log, e)} ; compare the replicas; report the client library "
-            "if it repeats",
+            advice=Advice(
+                Verdict.LOOK,
+                look=(Look(dump_at(log, e)),),
+                then="look at what lies around it, compare the replicas, and report the client library if it repeats",
+            ),
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from auditor.base.advice import Look
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
 from auditor.rules.finding import SEVERITIES, Finding, highest, in_order
@@ -76,8 +77,8 @@ class Sum:
         return Finding(
             each.id, severity, self.broker_id, self.topic, self.partition,
             message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
-            evidence={"log_dir": self.log_dir, **evidence}, remedy=f"{command} lists them; {each.remedy}",
-            source=each.source, if_true=self.if_true,
+            evidence={"log_dir": self.log_dir, **evidence}, source=each.source, if_true=self.if_true,
+            advice=replace(each.advice, look=(Look(command), *each.advice.look)),
         )  # fmt: skip
 
 

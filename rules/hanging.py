@@ -15,7 +15,7 @@ from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_tra
 from auditor.rules.registry import Blocks, Hold, rule
 from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
-from auditor.rules.skipped import UNTIL_IT_IS_FIXED, defect_in_words, of_the_defect
+from auditor.rules.skipped import defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.view import LogView
 
 FAMILY = "transactions"
@@ -110,7 +110,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
         message + (f". {defect_in_words(log)}" if skipped else ""),
         doubt=t.in_flight,
         evidence={"held_back_offsets": held, "decided": "COMMIT" if committed else None, **(skipped or {})},
-        remedy=safety.advise(log, t).remedy + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
+        advice=until_it_is_fixed(safety.advise(log, t)) if skipped else safety.advise(log, t),
     )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
         f"{how_long}: {t.reason}",
         if_true=blocking.judged(log, t).if_true,
         evidence={"confidence": confidence},
-        remedy=safety.advise(log, t).remedy,
+        advice=safety.advise(log, t),
     )
 
 
@@ -230,7 +230,7 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
             "last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held,
             "ends_at_the_latest": ends,
         },
-        remedy=safety.advise(log, t).remedy,
+        advice=safety.advise(log, t),
     )  # fmt: skip
 
 
@@ -280,5 +280,5 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
         doubt=t.in_flight,
         **({} if t.in_flight else {"if_true": blocking.judged(log, t).if_true}),
         evidence={"log_start": log.leader.own_start, "confidence": confidence},
-        remedy=safety.advise(log, t).remedy,
+        advice=safety.advise(log, t),
     )

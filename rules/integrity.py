@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from auditor.base.advice import Advice, Look
 from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
@@ -29,9 +31,11 @@ from auditor.rules.relations import (
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.tails import tails
+from auditor.rules.together import by_cause
 from auditor.rules.view import LogView, is_ahead_of_all, runs
 
 FAMILY = "segment integrity"
+OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
@@ -75,9 +79,13 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
                 doubt=in_flight,
-                remedy=f"Look first at {commands.dump(replica.file(int(e['segment'])), '--deep-iteration')} ; "
-                f"{repairs.refetch(log, replica)}",
+                advice=_looked_at(repairs.refetch(log, replica), replica.file(int(e["segment"]))),
             )
+
+
+def _looked_at(advice: Advice, file: str | None) -> Advice:
+    """The same, with a look at the batches before."""
+    return replace(advice, look=(Look(commands.dump(file, "--deep-iteration")), *advice.look))
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
@@ -140,7 +148,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        remedy=repairs.keep_tail(log, replica) if beyond else "",
+        advice=repairs.keep_tail(log, replica) if beyond else None,
     )
 
 
@@ -277,7 +285,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
                 replica=replica,
                 last_offset=last["last_offset"],
                 evidence={"expected": expected, "found": e["base_offset"], "batches": len(run)},
-                remedy=repairs.refetch(log, replica),
+                advice=repairs.refetch(log, replica),
             )
 
 
@@ -346,7 +354,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
                   "segment_position": None if time else e["entry_position"],
                   "missing": "the index's end in memory" if left_over else None},
         doubt=left_over,
-        remedy=repairs.rebuild(replica,
+        advice=repairs.rebuild(log, replica,
                                *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
     )  # fmt: skip
 
@@ -392,8 +400,16 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 replica=replica,
                 last_offset=run[-1]["last_offset"],
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
-                remedy=repairs.refetch(log, replica),
+                advice=repairs.refetch(log, replica),
             )
+
+
+def _of_one_directory(f: Finding) -> Hashable:
+    return f.evidence["log_dir"] if f.evidence.get("in_flight") else None
+
+
+def _all_beyond(found: Sequence[Finding]) -> str:
+    return f"Checkpoints of {plural(len(found), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
 
 
 @rule(
@@ -408,6 +424,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
         By("replica-missing-range", end_that_another_has),
     ),
     prevented_by=(CLEAN_ELECTION,),
+    together=by_cause(_of_one_directory, _all_beyond),
     loses=True,
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
@@ -453,7 +470,7 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
         "checkpoint-beyond-log-end",
         severity,
         f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
-        + (" (files of a live directory may be of different times)" if live else ": the tail of this replica is lost"),
+        + (OF_DIFFERENT_TIMES if live else _lost_tail(name, replica)),
         replica=replica,
         offset=limit,
         last_offset=value,
@@ -461,6 +478,12 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
                   "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
         doubt=live and not replica.unreadable,
     )  # fmt: skip
+
+
+def _lost_tail(name: str, replica: ReplicaFacts) -> str:
+    if name == "log start":
+        return ": brokers delete nothing beyond it"
+    return ": the tail of this replica is lost" + (", or was not copied" if _perhaps_not_copied(replica) else "")
 
 
 def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
 from auditor.rules import commands, safety
 from auditor.rules.cleaning import cleaned, whole_from
@@ -24,14 +25,15 @@ from auditor.rules.relations import (
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.skipped import (
-    UNTIL_IT_IS_FIXED,
     Ended,
     as_decided_after_all,
     defect_in_words,
     ended_by_another,
     key,
     of_the_defect,
+    until_it_is_fixed,
 )
+from auditor.rules.together import in_flight
 from auditor.rules.view import LogView
 from auditor.rules.windows import (
     SAME_CLOCK_MS,
@@ -82,6 +84,10 @@ def _at_marker(
     )
 
 
+NOTHING_OPEN = "nothing of it is open, so there is nothing to abort"
+NOT_YET = "{count} transactions were decided and completed, but {log} has no markers of them: files may be older"
+
+
 @rule(
     "missing-marker",
     family=FAMILY,
@@ -98,8 +104,7 @@ def _at_marker(
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
     moving=True,
-    together="{count} transactions were decided and completed, but {log} has no markers of them: "
-    "its files may have been copied before those came",
+    together=in_flight(NOT_YET),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
@@ -146,7 +151,7 @@ def _late(log: LogView, ended: Ended) -> Finding:
         transactional_id=window.transactional_id,
         time_ms=ended.row["marker_timestamp"],
         evidence=ended.evidence() | (of_the_defect(log, [window]) or {}),
-        remedy=f"None: nothing of it is open, there is nothing to abort. {UNTIL_IT_IS_FIXED}",
+        advice=until_it_is_fixed(Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN)),
     )
 
 
@@ -205,7 +210,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
             "decided": iso(prepare.time),
         },
         doubt=in_flight or newer,
-        remedy="" if row is None else safety.advise(log, opened[0]).remedy,
+        advice=None if row is None else safety.advise(log, opened[0]),
     )
 
 
@@ -306,6 +311,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
         else f"send the records of {ended.data()} again; readers with isolation.level=read_uncommitted, and "
         f"{commands.dump(None, '--print-data-log')}, still show them"
     )
+    advice = Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN, then=f"compensate: {amends}")
     return log.finding(
         "split-decision",
         "critical",
@@ -321,8 +327,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
         time_ms=t["marker_timestamp"],
         position=t["position"] if first == t["first_offset"] else None,
         evidence=ended.evidence() | {"partitions": sorted(window.partitions)} | (skipped or {}),
-        remedy=f"Nothing of it is open: there is nothing to abort. Compensate: {amends}"
-        + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
+        advice=until_it_is_fixed(advice) if skipped else advice,
     )
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice, Look, Verdict
 from auditor.model.transaction_states import TransactionValue
+from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.markers import FAMILY
 from auditor.rules.named import SKEW_MS
@@ -16,11 +18,6 @@ from auditor.rules.state_steps import may_be_held
 from auditor.rules.view import LogView
 
 LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
-
-WHAT_TO_DO = (
-    "Compare with kafka-transactions.sh describe-producers; a restart of the broker, or a move of the leader, rebuilds "
-    "its memory from the log: do it before the difference does harm, and keep both outputs for a report to Kafka"
-)
 
 
 @rule(
@@ -94,7 +91,7 @@ def _differs(
         producer_epoch=held["producer_epoch"],
         transactional_id=log.owner(held["producer_id"]),
         evidence={"found": memory, "expected": replayed},
-        remedy=WHAT_TO_DO,
+        advice=_what_to_do(log),
     )
 
 
@@ -125,8 +122,17 @@ def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any],
             producer_id=held["producer_id"],
             transactional_id=transactional_id,
             evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
-            remedy=WHAT_TO_DO,
+            advice=_what_to_do(log),
         )
+
+
+def _what_to_do(log: LogView) -> Advice:
+    return Advice(
+        Verdict.LOOK,
+        look=(Look(commands.describe_producers(log.topic, log.partition)),),
+        then="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before the "
+        "difference does harm, and keep both outputs for a report to Kafka",
+    )
 
 
 def _as_listed(value: TransactionValue) -> dict[str, Any]:

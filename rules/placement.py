@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 
-from auditor.base.words import few
+from auditor.base.advice import Act, Advice, Condition, Verdict
+from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
+from auditor.rules.together import by_cause
 from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
 OF_REMOVED = "replica-of-removed-topic"
+WHILE = ", while "
 STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
+
+
+def _of_one_stop(f: Finding) -> Hashable:
+    """What the same brokers had when they were stopped, and nobody leads since."""
+    stopped = f.severity == "info" and f.if_true is None
+    return f.message.partition(WHILE)[2] if stopped else None
+
+
+def _all_offline(found: Sequence[Finding]) -> str:
+    return f"Nobody leads {plural(len(found), 'partition')}{WHILE}{found[0].message.partition(WHILE)[2]}"
 
 
 @rule(
     "partition-offline",
     family=FAMILY,
     severity="critical for internal topics, else error; info where a broker that has all of it was stopped cleanly",
+    together=by_cause(_of_one_stop, _all_offline),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
     """Nobody leads a partition, though the cluster is up
@@ -54,7 +68,7 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     return log.finding(
         "partition-offline",
         "info" if stopped else "critical" if topic.startswith("__") else "error",
-        f"Nobody leads {name}, while {'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
+        f"Nobody leads {name}{WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
         + ("; it is led again once that broker starts" if stopped else ""),
         doubt=_missing(log, since) is not None,
@@ -68,7 +82,9 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
             "up": offline.up,
             "missing": _missing(log, since),
         },
-        remedy=None if stopped else f"B{repairs.leader_back(log.cluster, [name]).strip()[1:]} . {repairs.LOOK}",
+        advice=Advice(Verdict.WAIT, "it is led again once that broker starts")
+        if stopped
+        else repairs.without_leader(log.cluster, [name], "nothing is lost by starting a broker that has all of it"),
     )
 
 
@@ -85,7 +101,26 @@ def _stands(how: str) -> str:
     return "up: look for a failed log directory" if how == UP else "stopped cleanly" if how == SHUTTING_DOWN else how
 
 
-@rule("replica-absent", family=FAMILY, severity="critical; info where files were copied one after another", loses=True)
+def _of_one_copy(f: Finding) -> Hashable:
+    """Of each that may be there, in a directory that was copied file by file: the broker's copy is in question."""
+    return None if f.severity != "info" else f.broker_id
+
+
+def _all_absent(found: Sequence[Finding]) -> str:
+    alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in found)
+    return (
+        f"Broker {found[0].broker_id} has no folder of {plural(len(found), 'partition')}, which it has in sync by the "
+        "metadata; " + (f"of {alone} of them nobody else has all" if alone else "others are in sync beside it")
+    )
+
+
+@rule(
+    "replica-absent",
+    family=FAMILY,
+    severity="critical; info where files were copied one after another",
+    together=by_cause(_of_one_copy, _all_absent),
+    loses=True,
+)
 def replica_absent(log: LogView) -> Iterator[Finding]:
     """A broker has no folder of a partition that it has in sync
 
@@ -150,8 +185,12 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
                 "confidence": "proved" if sure else "undecidable",
                 "missing": None if sure else "the removal of its topic in __cluster_metadata",
             },
-            remedy=f"Copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its records "
-            f"are missed. {repairs.LOOK}",
+            advice=Advice(
+                Verdict.WAIT,
+                "its start sets the folder aside",
+                then=f"copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its "
+                "records are missed",
+            ),
         )
 
 
@@ -184,10 +223,23 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
                 "ends": {c.log_dir: {"leader_epoch": c.rank[0], "log_end": c.log_end} for c in (one, other)},
                 "missing": None if known else "directory.id in meta.properties",
             },
-            remedy=f"Keep both. {repairs.VOTE}; a broker reads the one in metadata.log.dir. {repairs.LOOK}"
+            advice=Advice(
+                Verdict.DO_NOT_ACT,
+                repairs.VOTE,
+                then="keep both, and move neither: a broker reads the one in metadata.log.dir",
+            )
             if log.topic == METADATA_TOPIC
-            else f"Keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
-            f"directory, since {ahead.log_dir}/{ahead.folder} goes as far or further. {repairs.LOOK}",
+            else Advice(
+                Verdict.ACT,
+                "nothing is lost: both are kept",
+                (Condition(f"{ahead.log_dir}/{ahead.folder} goes as far or further", True, "both logs"),),
+                act=(
+                    Act(
+                        f"keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
+                        "directory"
+                    ),
+                ),
+            ),
         )
 
 

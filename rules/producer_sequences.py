@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.producer_numbers import SEQUENCES
 from auditor.base.words import duration, plural
 from auditor.facts.events import (
@@ -107,8 +108,12 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 "class": "out of order" if swapped else lost,
                 **sure,
             },
-            remedy=f"Look at what lies around it: {dump_at(log, e)} ; compare the replicas, check unclean elections "
-            f"and acks, and send again from the source what was written {_between(e)}",
+            advice=Advice(
+                Verdict.LOOK,
+                look=(Look(dump_at(log, e)),),
+                then="look at what lies around it, compare the replicas, check unclean elections and acks, and send "
+                f"again from the source what was written {_between(e)}",
+            ),
         )
 
 
@@ -399,6 +404,9 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
                 "batches": len(run),
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
             },
-            remedy=f"{commands.describe_producers(log.topic, log.partition)}; stop the client that mixes both; watch "
-            "ReplicaFetcherManager lag",
+            advice=Advice(
+                Verdict.LOOK,
+                look=(Look(commands.describe_producers(log.topic, log.partition)),),
+                then="stop the client that mixes both, and watch the lag of ReplicaFetcherManager",
+            ),
         )

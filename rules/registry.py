@@ -7,14 +7,15 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from auditor import rules
+from auditor.base.advice import Advice, Verdict
 from auditor.rules.finding import Finding
 from auditor.rules.relations import By
 from auditor.rules.safeguards import Safeguard
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from auditor.rules.view import LogView
 
 Check = Callable[["LogView"], Iterable[Finding]]
+# Of a rule's findings in a cluster those that stay where several have one cause, given the remedy of its page.
+Together = Callable[[Sequence[Finding], Advice], list[Finding]]
 
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "What to do", "Source")
 FAMILIES = (
@@ -69,9 +72,11 @@ class Rule:
     coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what would have
     prevented them. ``moving``: they may only have been seen in motion, so ``auditor live`` asks the leader again.
     ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
-    ``unverified``: why verification refuses such data. ``together``: what is said, with ``{count}`` and ``{log}``, of
-    several of a log that only may be in flight. ``loses``: critical ones say that acknowledged records are lost, or
-    will be.
+    ``verdict``: what its "What to do" comes to, for findings that say nothing of their own. ``unverified``: why
+    verification refuses such data. ``together``: which of its findings have one cause, and are one finding. ``loses``:
+    critical ones say that acknowledged records are lost, or will be. ``former``: rules of the past that it asks the
+    questions of, each with its family: they are its findings' kinds, by which fingerprints are made and which
+    ``--rule``, ``--skip-rule`` and baselines take.
     """
 
     id: str
@@ -91,9 +96,15 @@ class Rule:
     prevented_by: tuple[Safeguard, ...] = ()
     moving: bool = False
     before_start: bool = False
+    verdict: Verdict = Verdict.LOOK
     unverified: Unverified | None = None
-    together: str | None = None
+    together: Together | None = None
     loses: bool = False
+    former: Mapping[str, str] = field(default_factory=dict)
+
+    def family_of(self, kind: str) -> str:
+        """The family that the fingerprints of a kind of its findings are made with."""
+        return self.former.get(kind, self.family)
 
     @property
     def source(self) -> str:
@@ -101,16 +112,15 @@ class Rule:
         return self.sections["Source"]
 
     @property
-    def remedy(self) -> str:
+    def advice(self) -> Advice:
         """What to do, in general; a finding says it with its own names."""
-        said = self.sections["What to do"]
-        return said[0].upper() + said[1:] if said.split()[0].isalpha() else said
+        return Advice(self.verdict, then=self.sections["What to do"])
 
     def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
-        """Its findings, with source and remedy of the rule where they say none of their own."""
+        """Its findings, with source and advice of the rule where they say none of their own."""
         for finding in found:
             finding.source = finding.source or self.source
-            finding.remedy = finding.remedy or self.remedy
+            finding.advice = finding.advice or self.advice
             yield finding
 
     def declared(self, prevented_by: Iterable[Safeguard]) -> dict[str, Any]:
@@ -143,9 +153,11 @@ def rule(
     prevented_by: tuple[Safeguard, ...] = (),
     moving: bool = False,
     before_start: bool = False,
+    verdict: Verdict = Verdict.LOOK,
     unverified: Unverified | None = None,
-    together: str | None = None,
+    together: Together | None = None,
     loses: bool = False,
+    former: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
 
@@ -160,9 +172,9 @@ def rule(
         CATALOGUE[id] = Rule(
             id=id, family=family, severity=severity, title=title, sections=sections, check=check, records=records,
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
-            decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start,
+            decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start, verdict=verdict,
             unverified=unverified, together=together,
-            loses=loses,
+            loses=loses, former=former,
         )  # fmt: skip
         return check
 
@@ -196,6 +208,14 @@ def load() -> Mapping[str, Rule]:
     return MappingProxyType({each.id: each for each in ordered})
 
 
+@functools.cache
+def kinds() -> Mapping[str, Rule]:
+    """The rule of each kind of findings: of its own id, and of the ids of rules that it stands for."""
+    catalogue = load()
+    former = {kind: each for each in catalogue.values() for kind in each.former}
+    return MappingProxyType({**former, **catalogue})
+
+
 def _place(each: Rule, opened_in: Mapping[str, str]) -> tuple[int, bool, str]:
     module = each.check.__module__
     return FAMILIES.index(each.family), module != opened_in[each.family], module
@@ -226,7 +246,7 @@ def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     made: dict[tuple[str, tuple[Safeguard, ...]], dict[str, Any]] = {}
     found = []
     for row in rows:
-        each, declared = load().get(row["rule"]), None
+        each, declared = kinds().get(row["rule"]), None
         if each is not None:
             those = tuple(s for s in each.prevented_by if s.prevents(row.get("evidence") or {}))
             declared = made.get((each.id, those))

@@ -1,10 +1,10 @@
-"""What may be done to replicas and leaders without losing records: one wording for every remedy."""
+"""What may be done to replicas and leaders without losing records: one wording for every advice."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
+from auditor.base.advice import NOTHING_MOVES, Act, Advice, Condition, Look, Moves, Verdict
 from auditor.base.errors import DAMAGED_FIELD
 from auditor.facts.events import Kind
 from auditor.facts.replica_facts import ReplicaFacts
@@ -12,21 +12,11 @@ from auditor.rules import commands
 from auditor.rules.pairs import Pair, pairs
 from auditor.rules.view import METADATA_TOPIC, Cluster, LogView
 
-LOOK = "Nothing is lost by looking."
 VOTE = (
-    f"Do not move or delete a folder of {METADATA_TOPIC}: it holds quorum-state, the vote of its node, and one that "
-    "forgets how it voted may elect a second leader"
+    f"a folder of {METADATA_TOPIC} holds quorum-state, the vote of its node, and one that forgets how it voted may "
+    "elect a second leader"
 )
-# What :func:`refetch` and :func:`lead` say, to be found again in remedies (:mod:`auditor.rules.crossed`).
-FETCHED = re.compile(
-    r"check that broker (?P<sources>\d+(?: or \d+)*) is in the Isr: (?P<look>[^;]*) ; "
-    r"then stop broker (?P<broker>\d+), move (?P<folder>\S+) away and keep it, start it: "
-    r"the replica is fetched again\. It loses what only broker (?P=broker) has"
-)
-LEADS = re.compile(
-    r"make it leader: put (?P<broker>\d+) first among the replicas of \S+ \(kafka-reassign-partitions\.sh\), then "
-    r"kafka-leader-election\.sh [^;.]*--partition \d+"
-)
+BY_METADATA, NOT_BY_METADATA = METADATA_TOPIC, f"no {METADATA_TOPIC} in the input says it"
 DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
 
 
@@ -58,11 +48,36 @@ def is_damaged(log: LogView, replica: ReplicaFacts) -> bool:
     return damaged or any(True for _ in log.events(Kind.CRC, replica=replica))
 
 
-def lead(log: LogView, replica: ReplicaFacts) -> str:
+def in_sync(log: LogView, broker: int | None) -> Condition:
+    """That a broker has the partition in sync. The metadata shows it as of its copy."""
+    known = log.cluster.in_sync.get((log.topic, log.partition))
+    what = has_in_sync(log.name, broker)
+    return Condition(what, broker in known if known else None, BY_METADATA if known else NOT_BY_METADATA)
+
+
+def has_in_sync(name: str, broker: int | None) -> str:
+    """The same in words."""
+    return f"broker {broker} has {name} in sync"
+
+
+def seen_in_sync(log: LogView, *brokers: int | None) -> Look:
+    """Who is in sync now."""
+    return Look(commands.describe_topic(log.topic), isr_lists(log.name, brokers))
+
+
+def isr_lists(name: str, brokers: Collection[int | None]) -> str:
+    """What has to be seen of a partition's in-sync replicas: one of these brokers."""
+    return f"the Isr of {name} lists broker {' or '.join(map(str, brokers))}"
+
+
+def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
     """Making an in-sync replica the leader."""
     return (
-        f"make it leader: put {replica.broker_id} first among the replicas of {log.name} "
-        f"(kafka-reassign-partitions.sh), then {commands.prefer(log.topic, log.partition)}"
+        Act(
+            f"make broker {replica.broker_id} the leader: put it first among the replicas of {log.name} "
+            "(kafka-reassign-partitions.sh)"
+        ),
+        Act(commands.prefer(log.topic, log.partition)),
     )
 
 
@@ -75,8 +90,21 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
     )
     return (
         f"bring a leader of {_some(sorted(names))} back: {start}; never by an unclean election, which drops what only "
-        f"the replicas in sync have. Those without a leader: {commands.unavailable()} "
+        "the replicas in sync have"
     )
+
+
+def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advice:
+    """Bringing a leader back: started is a broker that has all of these partitions. Errors: none."""
+    places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
+    known = all(_had_all(cluster, place) for place in places)
+    some = _some(sorted(names))
+    has_all = Condition(f"who has all of {some} is known", known or None, BY_METADATA if known else NOT_BY_METADATA)
+    act = (Act(leader_back(cluster, names)),) if known else ()
+    return Advice(
+        Verdict.ACT if known else Verdict.LOOK, cost, (has_all,), (Look(commands.unavailable()),), act,
+        then="" if known else leader_back(cluster, names),
+    )  # fmt: skip
 
 
 def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
@@ -85,56 +113,73 @@ def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
     return cluster.in_sync.get(place, ()) if offline is None else offline.in_sync
 
 
-def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> str:
+def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> Advice:
     """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
 
     ``holder``: a replica in the input that is known to have what this one lacks. One with damage of its own is none.
     """
     if log.topic == METADATA_TOPIC:
         return voter(replica)
-    in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
+    synced = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
     damaged = {c.broker_id for c in log.replicas if is_damaged(log, c)}
-    brokers = [b for b in (in_sync if holder is None else [holder.broker_id]) if b not in damaged]
+    named = synced if holder is None else [b for b in [holder.broker_id] if b is not None]
+    brokers = [b for b in named if b not in damaged]
     if not brokers:
         return keep(replica.folder, replica.broker_id, commands.describe_topic(log.topic))
-    names = " or ".join(str(b) for b in brokers)
-    return (
-        f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
-        f"{replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched again. It "
-        f"loses what only broker {replica.broker_id} has"
+    conditions = tuple(in_sync(log, b) for b in brokers)
+    known = all(each.holds for each in conditions)
+    again = Act(
+        f"stop broker {replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched "
+        "again"
+    )
+    return Advice(
+        Verdict.ACT if known else Verdict.LOOK,
+        f"a replica that is fetched again loses what only broker {replica.broker_id} has",
+        conditions,
+        (seen_in_sync(log, *brokers),),
+        (again,) if known else (),
+        moves=Moves(replica.broker_id, tuple(brokers)) if known else NOTHING_MOVES,
     )
 
 
-def voter(replica: ReplicaFacts) -> str:
+def voter(replica: ReplicaFacts) -> Advice:
     """What may be done about a node's log of the metadata: nothing that takes its vote from it."""
-    return (
-        f"{VOTE}. Copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts; see "
-        f"which voters follow: {commands.quorum()} ; a voter whose log is wrong is replaced by one with another "
-        "directory.id (KIP-853), never by an empty folder under its old one"
+    return Advice(
+        Verdict.DO_NOT_ACT,
+        VOTE,
+        look=(Look(commands.quorum()),),
+        then=f"do not move or delete it: copy {replica.folder} of broker {replica.broker_id} to a safe place before "
+        "that broker starts; a voter whose log is wrong is replaced by one with another directory.id (KIP-853), never "
+        "by an empty folder under its old one",
     )
 
 
-def keep(folder: str, broker: object, look: str) -> str:
+def keep(folder: str, broker: object, look: str) -> Advice:
     """Keeping a replica that nobody is known to have the data of. ``look``: the command that shows who is in sync."""
-    return (
-        f"Do not move or delete {folder}: no other replica is known to have its data. Copy it to a safe place before "
-        f"broker {broker} is restarted; {look} shows if there is another in-sync replica; without one, what can be "
-        "saved are the records before and behind, read by consumers that seek there. Moving the folder away would lose "
-        "all of it"
+    return Advice(
+        Verdict.DO_NOT_ACT,
+        f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
+        look=(Look(look),),
+        then=f"copy it to a safe place before broker {broker} is restarted; where the Isr lists nobody else, what can "
+        "be saved are the records before and behind, read by consumers that seek there",
     )
 
 
-def rebuild(replica: ReplicaFacts, *files: str) -> str:
+def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
     """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
     cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
-    return (
-        f"Only where no broken batch is reported in this segment, since the start would cut it there: stop broker "
-        f"{replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written anew from the "
-        "log. It loses no record then"
+    sound = Condition(
+        f"no batch of {replica.folder} is broken, since the start would cut it there", not is_damaged(log, replica),
+        "all of it was read",
+    )  # fmt: skip
+    act = Act(
+        f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
+        "anew from the log"
     )
+    return Advice(Verdict.ACT, "it loses no record", act=(act,)).unless(sound)
 
 
-def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> str:
+def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
     """Keeping what only one replica still has, from an offset on, before its broker follows another lineage and cuts
     it.
 
@@ -142,20 +187,24 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> str:
     """
     if log.topic == METADATA_TOPIC:
         return voter(replica)
-    return (
-        f"Keep {replica.folder} of broker {replica.broker_id} before that broker starts (it cuts the log at offset "
-        f"{offset} then): copy the folder to a safe place, and read the copy: "
-        f"{commands.dump(None, '--print-data-log')} ; produce again what is missed; set "
-        f"unclean.leader.election.enable=false for {log.topic}. {LOOK}"
+    return Advice(
+        Verdict.ACT,
+        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
+        f"{offset} when it starts",
+        act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
+        then=f"read the copy: {commands.dump(None, '--print-data-log')} ; produce again what is missed; set "
+        f"unclean.leader.election.enable=false for {log.topic}",
     )
 
 
-def keep_tail(log: LogView, replica: ReplicaFacts) -> str:
+def keep_tail(log: LogView, replica: ReplicaFacts) -> Advice:
     """Keeping the torn end of a log that holds acknowledged records, before a start cuts it off."""
-    return (
-        f"Copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts: it cuts "
-        "these bytes off. Let an in-sync replica that has the records lead; who is in the Isr: "
-        f"{commands.describe_topic(log.topic)} . {LOOK}"
+    return Advice(
+        Verdict.ACT,
+        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts these bytes off when "
+        "it starts",
+        act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
+        then="let a replica lead that is in sync and has the records, where there is one",
     )
 
 

@@ -73,8 +73,9 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
             "entries": len(only_leader) + len(only_replica),
         },
         doubt=late,
-        remedy=f"In the replica's segment that holds offset {entry['last_offset']}: "
-        + repairs.rebuild(without, "its .txnindex", "its .index"),
+        advice=repairs.rebuild(
+            log, without, f"the .txnindex of the segment that holds offset {entry['last_offset']}", "its .index"
+        ),
     )
 
 

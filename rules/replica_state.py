@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.advice import Advice, Verdict
 from auditor.rules.finding import Finding
 from auditor.rules.pairs import Pair, watermark
 from auditor.rules.pairs import pairs as replica_pairs
@@ -84,8 +85,11 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
                   "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch],
                   "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir}},
         doubt=doubt,
-        remedy=f"If those below {replica.log_start} have to be gone, delete them once more (kafka-delete-records.sh), "
-        "which cannot be undone",
+        advice=Advice(
+            Verdict.LOOK,
+            then=f"if those below {replica.log_start} have to be gone, delete them once more "
+            "(kafka-delete-records.sh), which cannot be undone",
+        ),
     )  # fmt: skip
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Act, Advice, Condition, Look, Verdict
+from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
@@ -23,10 +26,14 @@ from auditor.rules.relations import (
 )
 from auditor.rules.replica_batches import COMPARED
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.together import by_cause, logs_of
 from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence
+WITHOUT = " without having been in sync "
+COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
+FEW = 5  # partitions in which a replica is behind, each of which is named
 EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
 
@@ -75,11 +82,23 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
             yield _diverging(log, pair)
 
 
+def _one_start(f: Finding) -> Hashable:
+    """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
+    alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
+    return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
+
+
+def _elected(found: Sequence[Finding]) -> str:
+    leader, how = found[0].evidence["leader"], found[0].message.partition(WITHOUT)[2]
+    return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
+
+
 @rule(
     "unclean-election",
     family=FAMILY,
     severity="critical; warning where the replicas show that nothing was lost; info where nothing committed can be",
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    together=by_cause(_one_start, _elected),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
     """A replica became leader that did not have to have everything
@@ -123,8 +142,8 @@ def _unclean(log: LogView, election: Election) -> Finding:
     return log.finding(
         "unclean-election",
         severity,
-        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch} without having been "
-        f"in sync ({_in_sync(election.isr_before)}): {meaning}",
+        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
+        f"({_in_sync(election.isr_before)}): {meaning}",
         offset=begins,
         doubt=severity != "info" and log.cluster.may_be_uncommitted(election.offset),
         time_ms=election.time,
@@ -142,7 +161,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
             "lost": lost,
         },
-        remedy=repairs.rescue(log, as_it_was.replica, lost["first_offset"]) if as_it_was is not None and lost else "",
+        advice=repairs.rescue(log, as_it_was.replica, lost["first_offset"]) if as_it_was is not None and lost else None,
     )
 
 
@@ -260,11 +279,20 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "leader_epochs": {"this_copy": _lineage(replica), "leader_copy": _lineage(leader)},
             "topic_ids": [replica.topic_id, leader.topic_id] if replica.topic_id != leader.topic_id else None,
         },
-        remedy=repairs.rescue(log, replica, first)
+        advice=repairs.rescue(log, replica, first)
         if lost is not None or log.topic == METADATA_TOPIC
-        else f"Compare both at offset {first}: {commands.dump(None, '--print-data-log')} ; look at the leader "
-        f"epochs in the evidence too; if broker {leader.broker_id} is right, {repairs.refetch(log, replica, leader)}",
+        else _which_is_right(log, replica, first),
     )
+
+
+def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
+    """Of two replicas of one lineage that differ nothing in the input shows which one is right."""
+    leader = log.leader
+    right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
+    advice = repairs.refetch(log, replica, leader).unless(right)
+    look = Look(commands.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
+    then = f"compare both at offset {first}, and the leader epochs in the evidence"
+    return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, advice.then))))
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
@@ -283,6 +311,21 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
     return {name: row[name] for name in COMPARED} if row else {}
 
 
+def _behind(f: Finding) -> Hashable:
+    """A broker whose replicas are all behind for one reason, that is no loss."""
+    why = next((why for why in (COPIED_BEFORE, ABOVE) if f.message.endswith(why)), None)
+    return None if why is None or f.severity != "info" else (why, f.evidence["missing_in"]["log_dir"])
+
+
+def _all_behind(found: Sequence[Finding]) -> str:
+    broker, offsets = found[0].evidence["missing_in"]["broker_id"], sum(f.evidence["offsets"] for f in found)
+    why = found[0].message.endswith(ABOVE)
+    return (
+        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(found)), 'partition')}, which other "
+        f"brokers have: {'they begin at or above the high watermarks, ' + ABOVE if why else COPIED_BEFORE}"
+    )
+
+
 @rule(
     "replica-missing-range",
     family=FAMILY,
@@ -293,6 +336,7 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
         By("torn-tail", from_its_torn_end_on),
     ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    together=by_cause(_behind, _all_behind, few=FEW),
     loses=True,
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
@@ -356,7 +400,9 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             else "perhaps a segment file that was not copied" if not_copied else None,
         },
         doubt=late,
-        remedy="None: a replica that lags catches up" if late or severity == "info" else _cure(log, without, holder),
+        advice=Advice(Verdict.WAIT, "nothing is to be done about a replica that lags: it catches up")
+        if late or severity == "info"
+        else _cure(log, without, holder),
     )  # fmt: skip
 
 
@@ -372,20 +418,32 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) ->
     if forked:
         return f"their lineages part at offset {pair.forked_at}"
     if late:
-        return "its files may have been copied before these came"
+        return COPIED_BEFORE
     if not committed:
-        return f"they begin at or above the high watermark {pair.high}, so they are not committed on both"
+        return f"they begin at or above the high watermark {pair.high}, {ABOVE}"
     loss = "acknowledged records are lost" if gap.in_leader else "acknowledged records are lost if it becomes leader"
     return f"they begin below the high watermark {pair.high}: {loss}"
 
 
-def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> str:
-    refetch = repairs.refetch(log, without, holder)
+def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
+    again = repairs.refetch(log, without, holder)
     if log.topic == METADATA_TOPIC:
-        return refetch
-    if without is log.leader:
-        keep = f"Before anything else copy broker {holder.broker_id}'s folder {holder.folder} to a safe place"
-        if why := repairs.keeps_out(log, holder):
-            return f"{keep}. Do not make it leader: {why}. Read the copy: {commands.dump(None, '--print-data-log')}"
-        return f"{keep}. If broker {holder.broker_id} is in the Isr, {repairs.lead(log, holder)}; then {refetch}"
-    return f"Do not let broker {without.broker_id} become leader of {log.name}: {refetch}"
+        return again
+    if without is not log.leader:
+        return replace(
+            again, then=_and(f"do not let broker {without.broker_id} become leader of {log.name}", again.then)
+        )
+    keep = f"copy broker {holder.broker_id}'s folder {holder.folder} to a safe place before anything else"
+    if why := repairs.keeps_out(log, holder):
+        return Advice(
+            Verdict.DO_NOT_ACT, f"broker {holder.broker_id} has them, but must not lead: {why}",
+            then=f"{keep}, and read the copy: {commands.dump(None, '--print-data-log')}",
+        )  # fmt: skip
+    if not again.act:
+        return replace(again, then=_and(keep, again.then))
+    acts = (Act(keep), *repairs.lead(log, holder), *again.act)
+    return replace(again, act=acts, moves=replace(again.moves, leads=holder.broker_id))
+
+
+def _and(first: str, then: str) -> str:
+    return f"{first}; {then}" if then else first

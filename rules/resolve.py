@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from auditor.rules import clocks, registry
+from auditor.rules import registry
 from auditor.rules.crossed import settled
-from auditor.rules.finding import FIELDS, Finding, highest, in_order
-from auditor.rules.floods import SUMMED, is_summed
+from auditor.rules.finding import Finding, highest, in_order
+from auditor.rules.floods import is_summed
 from auditor.rules.registry import Rule
 from auditor.rules.relations import By
 
-SHOWN = 20  # transactional ids of a finding that stands for several
 Causes = dict[By, dict[Any, list[int]]]
 
 
@@ -34,7 +33,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
     stay = [f for number, f in enumerate(found) if number not in cause]
-    return settled(in_order(_in_flight_together(stay, catalogue)))
+    return settled(in_order(_one_of_each_cause(stay, catalogue)))
 
 
 def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:
@@ -45,7 +44,7 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
     clusters = defaultdict(list)
     for f in in_order(findings):
         clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
-    return in_order(f for found in clusters.values() for f in resolve(clocks.once(found)))
+    return in_order(f for found in clusters.values() for f in resolve(found))
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
@@ -136,30 +135,16 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
     head.evidence.setdefault("also", []).append(also)
 
 
-def _in_flight_together(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
-    """What a copy that was made too early lacks has one cause: one finding of such a rule for a log, with counts."""
-    out, groups = [], defaultdict(list)
+def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
+    """The findings of a rule that have one cause as one, where the rule declares it (:mod:`auditor.rules.together`)."""
+    out, several = [], defaultdict(list)
     for f in findings:
-        alone = f.rule not in catalogue or catalogue[f.rule].together is None
-        if alone or f.offset is not None or not f.evidence.get("in_flight"):
-            out.append(f)
+        if f.rule in catalogue and catalogue[f.rule].together is not None:
+            several[f.rule].append(f)
         else:
-            groups[f.rule, f.severity, f.topic, f.partition, f.evidence.get("log_dir")].append(f)
-    for (rule_id, *_), group in groups.items():
-        out.append(group[0] if len(group) == 1 else _one_of(group, catalogue[rule_id]))
+            out.append(f)
+    for rule_id, found in several.items():
+        each = catalogue[rule_id]
+        assert each.together is not None
+        out += each.together(in_order(found), each.advice)
     return out
-
-
-def _one_of(group: list[Finding], each: Rule) -> Finding:
-    alike = {name: getattr(group[0], name) for name in FIELDS if len({str(getattr(f, name)) for f in group}) == 1}
-    count = sum(f.evidence.get(SUMMED, 1) for f in group)
-    times = sorted(f.timestamp for f in group if f.timestamp is not None)
-    ids = sorted({f.transactional_id for f in group if f.transactional_id is not None})
-    names = {"log_dir", "confidence", "in_flight", "listed_by"}
-    evidence = {name: value for f in group for name, value in f.evidence.items() if name in names}
-    evidence |= {"count": count, "transactional_ids": ids[:SHOWN], "transactional_ids_in_all": len(ids)}
-    evidence |= {"first_time": times[0], "last_time": times[-1]} if times else {}
-    if also := [other for f in group for other in f.evidence.get("also", ())]:
-        evidence["also"] = also
-    said = str(each.together).format(count=count, log=f"{group[0].topic}-{group[0].partition}")
-    return Finding(**alike | {"message": said, "evidence": evidence, "remedy": each.remedy})

@@ -1,4 +1,4 @@
-"""What is safe to do about an open transaction: one judgement for every remedy, the page's card and the alerts.
+"""What is safe to do about an open transaction: one judgement for every surface.
 
 It goes by the coordinator's state and decision, by where the data still lies, and by the replicas. An abort is offered
 only for data that no transaction of its coordinator can claim any more.
@@ -6,11 +6,12 @@ only for data that no transaction of its coordinator can claim any more.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.base.words import NO_TIMEOUT_MS, plural
+from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.coordinator_history import Entry
@@ -22,28 +23,24 @@ from auditor.rules.windows import owner_complete, unmarked_behind
 
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
 GONE = "nothing here: its data was deleted already"
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What to do about an open transaction: ``verdict`` in a few words, ``tone`` (act, wait, stop, ask), what it costs,
-    and the ``remedy`` with the commands to paste."""
-
-    verdict: str
-    tone: str
-    cost: str
-    remedy: str
-
-    def row(self) -> dict[str, str]:
-        """What pages show beside the finding's remedy."""
-        return {name: text for name, text in asdict(self).items() if name != "remedy"}
+COMMITTED = "COMMIT was decided, and an abort would drop records that the client was sure of"
+ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
 
 
 def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     advice = _advise(log, t)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
-    return advice if back in advice.remedy else replace(advice, remedy=f"First {back}. {advice.remedy}")
+    return advice if back in advice.then else _led_first(log, advice, back)
+
+
+def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
+    """The same for a partition that nobody leads: before it has a leader, nothing can be asked of it or written."""
+    led = Condition(f"a broker leads {log.name}", False, repairs.BY_METADATA)
+    acts = " ; ".join(act.command for act in advice.act)
+    later = f". Audit again then: {advice.cost}" if acts else ""
+    further = f". {advice.then[:1].upper()}{advice.then[1:]}" if advice.then else ""
+    return replace(advice.unless(led), then=f"first {back}{later}{further}")
 
 
 def _advise(log: LogView, t: OpenTransaction) -> Advice:
@@ -52,7 +49,7 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
     if window is not None and window.prepare is not None:
         commit = Commit(window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare))
-        return _restore(log, t, commit) if unsure is None else _marker_unseen(log, unsure)
+        return _restore(log, t, commit) if unsure is None else _marker_unseen(log, t, unsure)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
         return _of_coordinator(log, t, t.entry, gone)
     elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
@@ -63,7 +60,7 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     if not gone and _may_be_the_committed(log, t):
         return _confirm(
             log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it",
-            "It may be part of what was committed last: an abort then drops records that the client was sure of.",
+            "it may be part of what was committed last, and an abort then drops records that the client was sure of",
         )  # fmt: skip
     return _abort(log, t, gone)
 
@@ -117,36 +114,55 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
+    decided = Condition("COMMIT was decided", True, "the coordinator's log, or the marker of another replica")
     if sound is not None:
-        how = (
-            f"broker {sound.broker_id} has the marker, and all that the leader has. Who is in the Isr: "
-            f"{commands.describe_topic(log.topic)} ; if it is, {repairs.lead(log, sound)}. The other replicas do not "
-            "fetch the marker by themselves: after that let each be fetched again, one by one"
-        )
-    else:
-        said = [f"broker {c.broker_id} has the marker, but must not lead: {why}. " for c, why in against]
-        epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
-        how = (
-            f"{''.join(said) or 'no replica in the input has the marker. '}{_look_elsewhere(log)}Kafka has no tool "
-            "that writes a COMMIT marker. What writes it is a WriteTxnMarkers request (API key 27, needs "
-            f"ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, producerEpoch "
-            f"{commit.producer_epoch}, "
-            f"coordinatorEpoch {epoch} and transactionResult true (WriteTxnMarkersRequest of kafka-clients)"
-        )
-    return Advice(
-        "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
-        f"Do not abort, for it was decided COMMIT: {how}. An abort would lose {_records(t)} for good",
-    )  # fmt: skip
+        return _led_by_the_one_that_has_it(log, sound, decided)
+    no_marker = Condition("a replica that may lead has the marker", False, "; ".join(
+        f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against
+    ) or "no replica in the input has it")  # fmt: skip
+    epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
+    how = (
+        f"{_look_elsewhere(log)}Kafka has no tool that writes a COMMIT marker. What writes it is a WriteTxnMarkers "
+        f"request (API key 27, needs ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, "
+        f"producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true "
+        "(WriteTxnMarkersRequest of kafka-clients)"
+    )
+    return Advice(Verdict.DO_NOT_ACT, COMMITTED, (decided, no_marker), loses=_records(t), then=how)
 
 
-def _marker_unseen(log: LogView, missing: str) -> Advice:
+def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Condition) -> Advice:
+    synced = repairs.in_sync(log, sound.broker_id)
+    whole = Condition(f"broker {sound.broker_id} has the marker, and all that the leader has", True, "both replicas")
+    advice = Advice(
+        Verdict.ACT,
+        f"let broker {sound.broker_id} lead, which has the COMMIT marker; never abort: {COMMITTED}",
+        (decided, whole),
+        (repairs.seen_in_sync(log, sound.broker_id),),
+        repairs.lead(log, sound),
+        then="the other replicas do not fetch the marker by themselves: after that let each be fetched again, one by "
+        "one",
+        moves=Moves(leads=sound.broker_id),
+    ).unless(synced)
+    return advice if advice.act else replace(advice, verdict=Verdict.DO_NOT_ACT, cost=COMMITTED)
+
+
+def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
     """COMMIT was decided, and the marker may be there, where the input does not show it: nothing is to be written."""
     return Advice(
-        "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
-        f"Do not abort: COMMIT was decided, and its marker may be there already; not known here: {missing}. "
-        f"{commands.describe_producers(log.topic, log.partition)} shows if it is open still; if not, there is nothing "
-        f"to do. {repairs.LOOK}",
+        Verdict.DO_NOT_ACT, COMMITTED,
+        (Condition("its marker has not come since the copy", None, missing),),
+        (_listed(log, t),),
+        then="its marker may be there already: where the leader does not list it, there is nothing to do",
     )  # fmt: skip
+
+
+def _listed(log: LogView, t: OpenTransaction) -> Look:
+    """That the partition's leader has the transaction open still."""
+    first, producer = int(t.row["first_offset"]), int(t.row["producer_id"])
+    return Look(
+        commands.describe_producers(log.topic, log.partition),
+        f"it lists producer {producer} with CurrentTransactionStartOffset {first}",
+    )
 
 
 def _look_elsewhere(log: LogView) -> str:
@@ -166,64 +182,77 @@ def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
     return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
 
 
-ALIVE = "It may be alive: an abort then drops records that its client is about to commit."
-
-
 def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
-    ask = commands.describe_producers(log.topic, log.partition)
-    more = "" if t.owner is None else f" ; {commands.describe_id(t.owner)}"
+    own = () if t.owner is None else (Look(
+        commands.describe_id(t.owner), f"its state is not Ongoing, or its partitions do not have {log.name}",
+    ),)  # fmt: skip
     return Advice(
-        "Confirm before aborting", "ask", cost,
-        f"{commands.find_hanging(log.topic)} ; {ask}{more} . Abort nothing before they show that it hangs; not known "
-        f"here: {missing}. {repairs.LOOK}",
+        Verdict.LOOK, cost,
+        (Condition("no coordinator will end it", None, missing),),
+        (
+            Look(commands.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}"),
+            _listed(log, t),
+            *own,
+        ),
+        then="abort nothing before they show that it hangs",
     )  # fmt: skip
 
 
 def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) -> Advice:
     """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
-    describe = commands.describe_id(entry.transactional_id)
     if entry.state in DECIDING:
         return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
-    loses = GONE if gone else f"{_records(t)}, which its client has to send again"
+    loses = "nothing" if gone else _records(t)
     if entry.timeout_ms == NO_TIMEOUT_MS:
         return _of_two_phases(entry, loses)
     if t.klass == "active":
-        return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.",
-                      f"Wait: {describe} shows since when it is open, and its time-out. {repairs.LOOK}")  # fmt: skip
-    return Advice(
-        "Find its client first", "ask",
-        "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
-        unended(entry.transactional_id, entry.partition, loses),
-    )  # fmt: skip
+        return Advice(
+            Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest",
+            look=(Look(commands.describe_id(entry.transactional_id)),),
+            then="it shows since when it is open, and its time-out",
+        )  # fmt: skip
+    return unended(entry.transactional_id, entry.partition, loses)
+
+
+def _open_at_its_coordinator(transactional_id: str) -> Condition:
+    return Condition("its coordinator has ended it", False, f"{TOPIC} has it open for {transactional_id}")
 
 
 def _of_two_phases(entry: Entry, loses: str) -> Advice:
     """It takes part in a two-phase commit: its coordinator never ends it by itself (KIP-939)."""
     return Advice(
-        "Find its application", "ask",
-        "It has no time-out (two-phase commit): it waits until its application commits or aborts it, and only that "
-        "knows which of both was decided.",
-        f"{commands.describe_id(entry.transactional_id)} ; then let its application end it: started again with the "
-        "same transactional.id and its own state, it commits or aborts what it had prepared. Do not abort it by hand: "
-        f"what other systems have committed with it would be missing here. When it is aborted it loses {loses}",
-    )  # fmt: skip
+        Verdict.LOOK,
+        "find its application: it has no time-out (two-phase commit), so that it waits until its application commits "
+        "or aborts it, and only that knows which of both was decided",
+        (_open_at_its_coordinator(entry.transactional_id),),
+        (Look(commands.describe_id(entry.transactional_id)),),
+        loses=loses,
+        then="let its application end it: started again with the same transactional.id and its own state, it commits "
+        "or aborts what it had prepared. Do not abort it by hand: what other systems have committed with it would be "
+        "missing here",
+    )
 
 
-def unended(transactional_id: str, coordinator: int, loses: str) -> str:
-    """The remedy for a transaction that its coordinator has open beyond its time-out. ``coordinator``: the partition of
-    ``__transaction_state`` that has it; ``loses``: what is gone then."""
-    return (
-        f"{commands.describe_id(transactional_id)} ; end or restart its client, which aborts the transaction when it "
-        f"starts. If that does not end it, look who leads {TOPIC}-{coordinator}: {commands.describe_topic(TOPIC)} ; "
-        f"and {other_coordinator(coordinator)}. Do not abort it by hand. When it is aborted it loses {loses}"
+def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
+    """What to do about a transaction that its coordinator has open beyond its time-out. ``coordinator``: the partition
+    of ``__transaction_state`` that has it; ``loses``: what is gone once it is aborted."""
+    return Advice(
+        Verdict.LOOK,
+        "find its client first: an abort cuts off one that may still be at work, while waiting costs its readers' time",
+        (_open_at_its_coordinator(transactional_id),),
+        (Look(commands.describe_id(transactional_id)), Look(commands.describe_topic(TOPIC))),
+        loses=loses,
+        then="end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be "
+        f"sent again. If that does not end it, {other_coordinator(coordinator)}. Do not abort it by hand",
     )
 
 
 def other_coordinator(coordinator: int) -> str:
     """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again."""
     return (
-        f"let another replica in sync lead {TOPIC}-{coordinator}: {commands.prefer(TOPIC, coordinator)} (it moves "
-        "nothing where the preferred replica leads already; where there is no other replica, restart its broker)"
+        f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
+        "it moves nothing where the preferred replica leads already; where there is no other replica, its broker has "
+        "to start again)"
     )
 
 
@@ -231,46 +260,72 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
     """A decided transaction whose marker is not in partition ``name`` yet. ``coordinator``: the partition of
     ``__transaction_state`` that has it."""
     commit = state == "PrepareCommit"
-    look = f"look for its partitions without a leader: {commands.unavailable()}"
-    first = repairs.leader_back(cluster, [name]) if name in cluster.away else look
+    away = name in cluster.away
+    back = f"first {repairs.leader_back(cluster, [name])}" if away else "first give those without a leader one"
+    decides = Condition("its coordinator has ended it", False, f"it has decided ({state}) and will write the marker")
     return Advice(
-        "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
-        "COMMIT was decided: an abort would drop records that the client was sure of." if commit
-        else "Nothing is lost by it; consumers wait until its marker is written.",
-        f"Do not abort: its coordinator has decided ({state}) and will write the marker. First {first}; "
-        f"then {commands.describe_id(transactional_id)} ; if it does not go on, {other_coordinator(coordinator)}, so "
-        f"that its markers are sent again. {repairs.LOOK}",
-    )  # fmt: skip
+        Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
+        COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
+        (decides,),
+        (Look(commands.unavailable()), Look(commands.describe_id(transactional_id))),
+        then=f"{back}; if it does not go on then, {other_coordinator(coordinator)}, so that its markers are sent "
+        "again. Do not abort it by hand",
+    )
 
 
 def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
     committing = t.entry is not None and t.entry.state == "CompleteCommit" and not gone
-    cost = f"{_records(t)} become aborted: read_committed readers never see them. Nothing committed is touched."
+    records = plural(int(t.row["records"]), "record")
+    stay = "stays" if int(t.row["records"]) == 1 else "stay"
     if gone:
-        cost = "Nothing is lost by it: its data lies below the log start and was deleted already."
+        cost = "aborting is safe, for its data lies below the log start and was deleted already"
     elif committing:
-        cost += (
-            " Its last transaction ended in COMMIT, so the application may count on them: ask its owner, and send them "
-            "again where they are missed."
+        cost = (
+            f"aborting touches nothing committed, but tell its owner: {records} behind its COMMIT {stay} unread, on "
+            "which the application may count; send them again where they are missed"
         )
+    else:
+        cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"
     return Advice(
-        "Abort it, and tell its owner" if committing else "Safe to abort", "act", cost,
-        f"{_how_to_abort(log, t)} . It loses " + ("nothing" if gone else _records(t)),
+        Verdict.ACT, cost,
+        (
+            Condition("no coordinator will end it", True, _why_nobody(t)),
+            Condition("no replica in the input has a COMMIT marker for it", True, few(_brokers(log))),
+        ),
+        (_listed(log, t),),
+        (Act(commands.abort(log.topic, log.partition, int(t.row["first_offset"]))),),
+        loses="nothing" if gone else _records(t),
+        then=_by_producer(log, t),
     )  # fmt: skip
 
 
-def _how_to_abort(log: LogView, t: OpenTransaction) -> str:
-    """The commands; where the input does not show that the broker is of 3.0 or newer, also the form that older ones
-    take. (The inter-broker protocol does not show that it is older: it may lag behind the release.)"""
-    confirm = commands.describe_producers(log.topic, log.partition)
-    asked = f"Confirm: {confirm} ; then: {commands.abort(log.topic, log.partition, int(t.row['first_offset']))}"
+def _what_it_is(t: OpenTransaction) -> str:
+    """Whose the data is, of which nobody is sure that it was committed."""
+    if t.entry is not None and t.entry.state in ("PrepareAbort", "CompleteAbort"):
+        return "a transaction that ended in ABORT"
+    return "a transaction that nobody will end"
+
+
+def _why_nobody(t: OpenTransaction) -> str:
+    if t.klass != "ghost":
+        return t.reason
+    return f"{TOPIC} has nothing open for it" if t.owner is not None else f"{TOPIC} has nobody with its producer id"
+
+
+def _brokers(log: LogView) -> list[str]:
+    return [f"broker {c.broker_id}" if c.broker_id is not None else c.log_dir for c in log.replicas]
+
+
+def _by_producer(log: LogView, t: OpenTransaction) -> str:
+    """The form that older brokers take, where the input does not show that the broker is of 3.0 or newer. (The
+    inter-broker protocol does not show that it is older: it may lag behind the release.)"""
     if log.cluster.release(log.leader.broker_id).least >= FINDS_BY_OFFSET:
-        return asked
-    producer = int(t.row["producer_id"]), int(t.row["last_epoch"])
-    by_producer = commands.abort_before_3_0(log.topic, log.partition, *producer, _least_coordinator_epoch(log, t))
+        return ""
     return (
-        f"{asked} ; only where the broker does not know these requests (below 3.0), and the producer's client is known "
-        f"to be gone, in place of both: {by_producer}"
+        "only a broker below 3.0 does not know these two requests: there, and only where the producer's client is "
+        "known to be gone, the same command takes, in place of the start offset, --producer-id "
+        f"{t.row['producer_id']} --producer-epoch {t.row['last_epoch']} --coordinator-epoch "
+        f"{_least_coordinator_epoch(log, t)}"
     )
 
 

@@ -7,11 +7,12 @@ its next transaction ends both; where it does not, somebody may write one by han
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice
 from auditor.facts.events import Kind
 from auditor.model import releases
 from auditor.rules.cleaning import whole_from
@@ -26,6 +27,11 @@ UNTIL_IT_IS_FIXED = (
     f"{DEFECT.releases}): keep replication.factor at 3, restart one broker at a time, and look for 'likely deleted "
     "already and hence can be skipped' in the coordinators' logs until a release has the fix"
 )
+
+
+def until_it_is_fixed(advice: Advice) -> Advice:
+    """An advice that says how it is kept from happening again."""
+    return replace(advice, then=f"{advice.then}. {UNTIL_IT_IS_FIXED}" if advice.then else UNTIL_IT_IS_FIXED)
 
 
 @dataclass(frozen=True, slots=True)

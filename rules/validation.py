@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
+from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.codec import batch_columns as col
@@ -12,7 +13,7 @@ from auditor.facts.events import TOLERANCE_MS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import releases
 from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
-from auditor.rules import commands, repairs
+from auditor.rules import commands
 from auditor.rules.cleaning import Missing, hole
 from auditor.rules.culprits import Place, blamed
 from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
@@ -199,8 +200,12 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
             offset=first, last_offset=last if last >= first else None,
             evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
                       "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
-            remedy=f"Do not restart broker {replica.broker_id} uncleanly, and move nothing: that could cut off the "
-            f"rest. Check first that another in-sync replica has {lost}; only then let this one be fetched from it",
+            advice=Advice(
+                Verdict.DO_NOT_ACT,
+                f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
+                look=(Look(commands.describe_topic(log.topic)),),
+                then=f"audit the copy of another replica that is in sync: it may have {lost}",
+            ),
         )  # fmt: skip
 
 
@@ -222,8 +227,11 @@ def _invalid(
             **(error_code(ERRORS[cause]) if cause != FINE else {}),
             **evidence,
         },
-        remedy=f"Look at it: {commands.dump(log.leader.file(int(e['segment'])), '--deep-iteration')} ; find the client "
-        f"by its producer id. {repairs.LOOK}",
+        advice=Advice(
+            Verdict.LOOK,
+            look=(Look(commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration")),),
+            then="find the client by its producer id",
+        ),
     )
 
 
@@ -446,7 +454,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
             "as non-idempotent sarama, kafkajs and franz-go producers write them: leaders ignore these fields",
             e,
             evidence={"producer_epoch": e["producer_epoch"]},
-            remedy="Nothing",
+            advice=Advice(Verdict.WAIT, "nothing is to be done"),
         )
     reported = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
     for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, reported):

@@ -49,7 +49,8 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
-    stamp = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
+    # A stamp that is no clock's says nothing, and that the data lies behind a marker only when it was not there yet.
+    stamp = log.time(t["first_time"]) + CLIENT_MS if just_now else int(t["first_timestamp"])
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
     needed_by = max(written, int(t["marker_timestamp"]))
     other = skew(log, partition) > SAME_CLOCK_MS
@@ -89,11 +90,13 @@ def _known_from(log: LogView, producer_id: int) -> int:
 
 def began(log: LogView) -> int:
     """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
-    show to be slow by as much as none of them came sooner. -1: nothing shows when."""
+    show to be slow by as much as none of them came sooner. -1: nothing shows when, as where what is left of a log has
+    no such marker: its clients' clocks may be any."""
     if "began" not in log.cache:
         ended = closed(log)
         slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
-        log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+        known = log.leader.first_time >= 0 and (len(ended) or log.leader.log_start == 0)
+        log.cache["began"] = log.leader.first_time + slow if known else -1
     found: int = log.cache["began"]
     return found
 

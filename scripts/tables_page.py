@@ -61,7 +61,7 @@ TEXTS = {
                      "SELECT topic, partition, producer_id, first_offset FROM transactions WHERE class = 'hanging'"),
     "verdicts": ("a run of stored batches that another broker policy would have answered otherwise",
                  "SELECT policy, error, sum(batches) AS batches FROM verdicts GROUP BY ALL"),
-    "findings": ("a finding, with the fields of `findings.jsonl`, `timestamp` as a timestamp, `evidence` as JSON text",
+    "findings": ("a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON",
                  "SELECT rule, severity, count(*) AS found FROM findings WHERE confidence = 'proved' GROUP BY ALL"),
 }  # fmt: skip
 HEAD = """# Tables
@@ -102,7 +102,7 @@ def _type(column: pa.Field) -> str:
         return "timestamp, ms, UTC"
     if pa.types.is_list(kind):
         return f"list of {kind.value_type}"
-    return "string of JSON" if column.metadata == JSON or column.name == "evidence" else str(kind)
+    return "string of JSON" if column.metadata == JSON or column.name in ("evidence", "advice") else str(kind)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from auditor.dashboards import metrics, output_formats, report, report_shapes, terminal, verdict
 from auditor.dashboards.wording import pieces
@@ -24,11 +25,23 @@ Replicas = Callable[[Lab, int, bool], None]  # of the broker, from a time on (ms
 BUSY, PARTITION, PRODUCER, SINCE, TIMEOUT = "bank-busy", "bank.audit-1", (6, 0), 1795233080779, 600_000
 TAGS = re.compile(r"<script.*?</script>|<style.*?</style>|<[^>]+>", re.S)
 ABORT, MINUTE = "kafka-transactions.sh --bootstrap-server B abort", 60_000
-WAIT, ASK, KEEP, LET, SAFE = (
-    "Wait", "Confirm before aborting", "Do not abort", "Let the coordinator finish", "Safe to abort",
+# What it comes to: the verdict, and how its first sentence begins behind it.
+WAIT, ASK, KEEP, LET, SAFE, FIND = (
+    ("wait", "nothing is lost: it ends by itself"), ("look", "it may be alive"), ("do_not_act", "COMMIT was decided"),
+    ("wait", "nothing is lost by it, and consumers wait"), ("act", "aborting "),
+    ("look", "find its client first"),
 )  # fmt: skip
-FIND, CONFIRM = "Find its client first", "find-hanging --topic bank.audit"
+CONFIRM = "find-hanging --topic bank.audit"
 MARKER, NOBODY = "WriteTxnMarkers request", ("nobody will end it", "nobody knows", "No transactional id owns")
+
+
+def verdict_of(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Which of them an advice is."""
+    advice = row["advice"]
+    said = next(v[1] for v in (WAIT, ASK, LET, SAFE, FIND, KEEP) if v[1] in advice["cost"])
+    return advice["verdict"], said
+
+
 # state: what the coordinator wrote ("+": with the epoch that transaction.version 2 bumps), minutes until the audit,
 # the verdict with the data in the log and below its start, and how the partition stands
 STATES = {
@@ -55,7 +68,9 @@ SAYS = {  # behind each verdict what has to be on every surface that shows comma
     LET: (("--unavailable-partitions",), (ABORT, MARKER, *NOBODY)),
     ASK: ((CONFIRM,), (f"{ABORT} --topic", MARKER, *NOBODY)),
     SAFE: ((f"{ABORT} --topic bank.audit --partition 1 --start-offset 0",), (MARKER, "decided COMMIT")),
-    KEEP: (("Do not abort",), (f"{ABORT} --topic",)),
+    ("look", SAFE[1]): (("bring a leader of",), (f"{ABORT} --topic", MARKER)),  # nobody leads the partition
+    ("act", KEEP[1]): (("the leader: put it first",), (f"{ABORT} --topic", MARKER)),  # another replica has the marker
+    KEEP: (("an abort would drop records",), (f"{ABORT} --topic",)),
 }
 
 

@@ -29,8 +29,11 @@ def moments(directory: Path, count: int) -> list[int]:
 
 
 def _floor(partition: Path, log: list[tuple[Batch, int]]) -> int:
-    """Since when the log begins where it does and was cleaned as it is, as far as batches tell."""
+    """Since when the log begins where it does and was cleaned as it is, as far as batches tell: a hole that its own
+    cleaner's checkpoint does not have came when the replica was fetched anew, as late as its end perhaps."""
     cleaned = cleaned_until(partition)
+    if any(b["base_offset"] > a.last + 1 >= cleaned for (a, _), (b, _) in itertools.pairwise(log)):
+        return max(at for _, at in log if at < NEVER)
     held = [at for number, (b, at) in enumerate(log) if b["base_offset"] < cleaned or (number == 0 < b["base_offset"])]
     return max(held, default=0)
 

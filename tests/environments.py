@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,13 @@ import pytest
 from tests.conftest import ROOT
 
 KEPT = ROOT / "build" / "environments"
+PINNED = re.compile(r"^([\w.-]+)==([\w.]+)(?: ; ([^\\]+?))? \\$", re.MULTILINE)  # a line of a lock
+LOCK = {
+    (name, marker): version for name, version, marker in PINNED.findall((ROOT / "requirements.lock").read_text("utf-8"))
+}
+NEWEST_SPARK = LOCK["pyspark", ""]
+(_declared,) = re.findall(r'"pyspark>=(\d+\.\d+),<', (ROOT / "pyproject.toml").read_text("utf-8"))
+OLDEST_SPARK = f"{_declared}.0"
 
 
 def _identity(requirement: str) -> bytes:
@@ -48,3 +56,10 @@ def python_with(name: str, *requirements: str) -> Path:
             pytest.skip(f"NOTHING INSTALLED: pip cannot get {' '.join(requirements)}: {ran.stderr[-500:]}")
         (folder / ".ready").touch()
     return python
+
+
+def locked_but_for_spark(version: str) -> list[str]:
+    """The lock as requirements of pip's, with another Spark."""
+    others = {key: pinned for key, pinned in LOCK.items() if key[0] != "pyspark"}
+    lines = [f"{name}=={pinned}" + (f" ; {marker}" if marker else "") for (name, marker), pinned in others.items()]
+    return [f"pyspark=={version}", *lines]

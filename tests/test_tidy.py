@@ -56,6 +56,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({"pyspark", "auditor"}),
         frozenset(
             {
+                "auditor.base.advice",
                 "auditor.base.errors",
                 "auditor.base.kept_code",
                 "auditor.base.words",

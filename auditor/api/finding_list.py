@@ -51,12 +51,11 @@ class Findings(Sequence[Finding]):
     @property
     def fingerprints(self) -> list[str]:
         """The fingerprint of each: the same for the same cause in another run."""
-        names: list[str] = self._table.column("fingerprint").to_pylist()
-        return names
+        return [finding.fingerprint for finding in self._found]
 
     def to_arrow(self) -> pa.Table:
-        """The table ``findings``: the contract's fields, ``timestamp`` as one, ``evidence`` as JSON text, and
-        ``cluster_id``, ``run_id``, ``confidence``, ``fingerprint``."""
+        """The table ``findings``: the contract's fields, ``timestamp`` as one, ``evidence`` and ``advice`` as JSON
+        text, and ``cluster_id``, ``run_id``, ``confidence``."""
         return self._table
 
     def to_pandas(self) -> pd.DataFrame:
@@ -72,4 +71,4 @@ class Findings(Sequence[Finding]):
         return notebook.as_text(self._found)
 
     def _repr_html_(self) -> str:
-        return notebook.findings_html(self._found, self.fingerprints)
+        return notebook.findings_html(self._found)

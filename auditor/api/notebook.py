@@ -54,26 +54,24 @@ def as_text(found: Sequence[Finding]) -> str:
     return f"<{plural(len(found), 'finding')}{': ' + of_each if of_each else ''}>"
 
 
-def findings_html(found: Sequence[Finding], fingerprints: Sequence[str]) -> str:
+def findings_html(found: Sequence[Finding]) -> str:
     """A table of the first findings, in their order."""
     head = Markup("").join(
         Markup('<th style="{}">{}</th>').format(CELL, name)
         for name in ("severity", "rule", "where", "what", "fingerprint")
     )
-    rows = Markup("").join(
-        _row(finding, name) for finding, name in zip(found[:MAX_ROWS], fingerprints[:MAX_ROWS], strict=True)
-    )
+    rows = Markup("").join(map(_row, found[:MAX_ROWS]))
     more = len(found) - MAX_ROWS
     below = Markup("<p>{}</p>").format(f"{plural(more, 'more finding')} not shown") if more > 0 else ""
     table = Markup("<p><b>{}</b></p><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
     return str(table.format(as_text(found).strip("<>"), head, rows, below))
 
 
-def _row(finding: Finding, fingerprint: str) -> Markup:
+def _row(finding: Finding) -> Markup:
     place = "" if finding.topic is None else finding.topic
     place += "" if finding.partition is None else f"-{finding.partition}"
     place += "" if finding.offset is None else f" @ {finding.offset}"
-    cells = (finding.rule, place, finding.message, fingerprint[:12])
+    cells = (finding.rule, place, finding.message, finding.fingerprint[:12])
     first = Markup('<td style="{};color:{}"><b>{}</b></td>').format(CELL, COLORS[finding.severity], finding.severity)
     rest = (Markup('<td style="{}">{}</td>').format(CELL, visible(text)) for text in cells)
     return Markup("<tr>{}{}</tr>").format(first, Markup("").join(rest))

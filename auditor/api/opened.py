@@ -178,8 +178,7 @@ class OpenedAudit:
 
     def explain(self, fingerprint: str) -> Text:
         """One finding with its evidence and its rule, by its fingerprint or the first digits of it."""
-        found = zip(self.findings.to_dicts(), self.findings.fingerprints, strict=True)
-        row = explaining.one((finding | {"fingerprint": name} for finding, name in found), fingerprint)
+        row = explaining.one(self.findings.to_dicts(), fingerprint)
         with running.failures():
             return Text(explaining.text(row, WIDTH, self._audit.cluster_events))
 

@@ -6,8 +6,8 @@ advices; in results, and for pages, one is a row (:meth:`Advice.row`), which is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -52,12 +52,26 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """What an advice does to the replicas of its partition, by broker: ``away`` loses its folder and is fetched again
+    from one of ``sources``; ``leads`` is made leader. None and empty for none. It is on no surface: advices of one run
+    are held against each other by it (:mod:`auditor.rules.crossed`)."""
+
+    away: int | None = None
+    sources: tuple[int, ...] = ()
+    leads: int | None = None
+
+
+NOTHING_MOVES = Moves()
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """What to do about a finding.
 
-    ``cost``: what acting, or waiting, takes away, in a sentence; ``loses``: the same in numbers; ``then``: what comes
-    after, or what there is to say where there is no command. Errors: ValueError for acts whose conditions are not
-    known to hold: nothing that changes a cluster is printed then.
+    ``cost``: what acting, or waiting, takes away, in a sentence; ``loses``: the same in numbers, which no text says
+    again; ``then``: what comes after, or what there is to say where there is no command. Errors: ValueError for acts
+    whose conditions are not known to hold: nothing that changes a cluster is printed then.
     """
 
     verdict: Verdict
@@ -67,6 +81,7 @@ class Advice:
     act: tuple[Act, ...] = ()
     loses: str = ""
     then: str = ""
+    moves: Moves = field(default=NOTHING_MOVES)
 
     def __post_init__(self) -> None:
         if self.act and (self.verdict is not Verdict.ACT or any(c.holds is not True for c in self.conditions)):
@@ -74,7 +89,56 @@ class Advice:
 
     def row(self) -> dict[str, Any]:
         """As ``findings.jsonl`` has it."""
+        return {name: value for name, value in self.carried().items() if name != "moves"}
+
+    def carried(self) -> dict[str, Any]:
+        """:meth:`row` with what is on no surface, for :meth:`of` in another process."""
         return {**asdict(self), "verdict": self.verdict.value}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Advice:
+        """What :meth:`row` or :meth:`carried` made."""
+        moves = dict(row.get("moves") or {})
+        return cls(
+            Verdict(row["verdict"]),
+            row["cost"],
+            tuple(Condition(**each) for each in row["conditions"]),
+            tuple(Look(**each) for each in row["look"]),
+            tuple(Act(**each) for each in row["act"]),
+            row["loses"],
+            row["then"],
+            Moves(moves["away"], tuple(moves["sources"]), moves["leads"]) if moves else NOTHING_MOVES,
+        )
+
+    def unless(self, *doubted: Condition) -> Advice:
+        """The same where these conditions have to hold too: without its acts unless all of them are known to."""
+        conditions = (*self.conditions, *doubted)
+        if not self.act or all(each.holds for each in doubted):
+            return replace(self, conditions=conditions)
+        return replace(self, verdict=Verdict.LOOK, conditions=conditions, act=(), moves=NOTHING_MOVES)
+
+    def worded(self, change: Callable[[str], str]) -> Advice:
+        """The same with another wording of all that may hold a command."""
+        return replace(
+            self,
+            look=tuple(replace(each, command=change(each.command)) for each in self.look),
+            act=tuple(Act(change(each.command)) for each in self.act),
+            then=change(self.then),
+        )
+
+
+_OLD_TONES = {"act": Verdict.ACT, "wait": Verdict.WAIT, "stop": Verdict.DO_NOT_ACT, "ask": Verdict.LOOK}
+
+
+def whole(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """An advice as a row, of a kept run of any release: one before advices were objects says a verdict in words, its
+    tone and what it costs. None for none."""
+    if not given:
+        return None
+    if "tone" not in given:
+        return {**Advice(Verdict(given["verdict"])).row(), **given}
+    words, cost = str(given.get("verdict") or ""), str(given.get("cost") or "")
+    return Advice(_OLD_TONES.get(given["tone"], Verdict.LOOK), f"{words}. {cost}".strip(". ")).row()
 
 
 Piece = tuple[str, str]  # "text" or "command", and what it says
@@ -83,12 +147,12 @@ Piece = tuple[str, str]  # "text" or "command", and what it says
 def lead(advice: Mapping[str, Any]) -> str:
     """The verdict and its cost: what stands first on every surface, and alone where there is room for one line."""
     word = WORDS[Verdict(advice["verdict"])]
-    return f"{word}: {advice['cost']}" if advice["cost"] else word
+    return _sentence(f"{word}: {advice['cost']}" if advice["cost"] else word)
 
 
 def pieces(advice: Mapping[str, Any]) -> list[Piece]:
     """An advice in reading order, from the verdict on: sentences, and commands that stand on lines of their own."""
-    return [("text", _sentence(lead(advice))), *steps(advice)]
+    return [("text", lead(advice)), *steps(advice)]
 
 
 def steps(advice: Mapping[str, Any]) -> list[Piece]:
@@ -98,35 +162,44 @@ def steps(advice: Mapping[str, Any]) -> list[Piece]:
 
 def text(advice: Mapping[str, Any]) -> str:
     """An advice on one line: what ``remedy`` is, and what programs print that know no lines."""
+    return joined(pieces(advice))
+
+
+def joined(parts: Iterable[Piece]) -> str:
+    """Parts of an advice on one line; a semicolon ends a command, so that no word behind it is pasted with it."""
     out = ""
-    for kind, said in pieces(advice):
-        command = kind == "command"
-        out += f"{' ' if out else ''}{said}{' ;' if command else ''}"
+    for kind, said in parts:
+        out += f"{' ' if out else ''}{said}{' ;' if kind == 'command' else ''}"
     return out.removesuffix(" ;")
+
+
+def is_command(words: str) -> bool:
+    """Whether words are to be pasted as they stand."""
+    return words.startswith("kafka-")
 
 
 def _conditions(advice: Mapping[str, Any]) -> Iterator[Piece]:
     for holds, word in ((True, "Known"), (False, "Not so"), (None, "Not known")):
-        for each in advice["conditions"]:
-            if each["holds"] is holds:
-                yield "text", _sentence(f"{word}: {each['what']} ({each['by']})")
+        those = [f"{each['what']} ({each['by']})" for each in advice["conditions"] if each["holds"] is holds]
+        if those:
+            yield "text", _sentence(f"{word}: {'; '.join(those)}")
 
 
 def _commands(advice: Mapping[str, Any]) -> Iterator[Piece]:
     for each in advice["look"]:
-        yield "command", each["command"]
+        yield "command" if is_command(each["command"]) else "text", each["command"]
         if each["expect"]:
             yield "text", _sentence(f"Go on only if {each['expect']}")
     for each in advice["act"]:
-        yield "command" if each["command"].startswith("kafka-") else "text", each["command"]
+        words = each["command"]
+        yield ("command", words) if is_command(words) else ("text", _sentence(words))
 
 
 def _afterwards(advice: Mapping[str, Any]) -> Iterator[Piece]:
-    if advice["loses"]:
-        yield "text", _sentence(f"It loses {advice['loses']}")
     if advice["then"]:
         yield "text", _sentence(advice["then"])
 
 
 def _sentence(words: str) -> str:
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+    begun = words[:1].upper() + words[1:] if words.split(" ")[0].isalpha() else words
+    return begun if begun.endswith((".", "!", "?")) else f"{begun}."

@@ -127,3 +127,15 @@ class AuditInputError(_Sentence):
 
 class AuditFailure(_Sentence):
     """The audit itself failed (memory, a disk, a bug): one sentence with a hint; exit 4."""
+
+
+class StoreTrouble(_Sentence):
+    """A store refuses or breaks off for now, after it was asked again for as long as that makes sense: nothing is known
+    of the file, and the work may be tried elsewhere or later. ``code``: the store's own."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"the store says {self.code}, and went on to say so"

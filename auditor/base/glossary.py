@@ -21,6 +21,10 @@ GLOSSARY = {
     "high watermark": (
         "The offset up to which all in-sync replicas have a partition's records; consumers read no further."
     ),
+    "in flight": (
+        "Missing perhaps only because the files were copied at different times, or were being written: a newer copy "
+        "shows which."
+    ),
     "in-sync replicas": "The copies of a partition that have all that its leader has; one of them may become leader.",
     "last stable offset": (
         "The offset of the first record whose transaction is still open, at most the high watermark: "

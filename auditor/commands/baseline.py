@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         raise AuditInputError(f"no finding of {args.out} is chosen; look at --rule, --topic and its findings.jsonl")
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
     new = [
-        Entry(row["fingerprint"], row["severity"], reason, who, until, row["rule"], alerts.where(row)) for row in chosen
+        Entry(row["fingerprint"], row["severity"], reason, who, until, _kind(row), alerts.where(row)) for row in chosen
     ]
     entries = kept | {entry.fingerprint: entry for entry in new}
     try:
@@ -96,9 +96,14 @@ def _chosen(rows: list[Mapping[str, Any]], args: argparse.Namespace) -> list[Map
             found += mine.values()
     return [
         row for row in found
-        if (not args.rule or row["rule"] in args.rule)
+        if (not args.rule or not {row["rule"], _kind(row)}.isdisjoint(args.rule))
         and (not args.topic or any(fnmatch.fnmatchcase(row["topic"] or "", glob) for glob in args.topic))
     ]  # fmt: skip
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    """The kind of a finding; in a run of the past its rule."""
+    return str(row.get("kind") or row["rule"])
 
 
 def _until(text: str | None) -> datetime.date | None:

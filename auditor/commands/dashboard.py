@@ -211,14 +211,15 @@ def report(history: Path, run_id: str) -> str | None:
     """
     from auditor.dashboards.report import render_report
     from auditor.outputs import runs
+    from auditor.pipeline import results
     from auditor.rules import registry
 
     each = next((known for known in runs.committed(history) if known.run_id == run_id), None)
     if each is None:
         return None
-    findings, accepted = runs.read(history, each, "findings").to_pylist(), runs.accepted(history, each)
+    accepted = runs.accepted(history, each)
+    findings = [results.unfolded(row) for row in runs.read(history, each, "findings").to_pylist()]
     for row in findings:
-        row["evidence"] = json.loads(row["evidence"])
         row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
     summary = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
     kept = runs.read(history, each, "report").to_pylist() if "report" in each.files else []

@@ -13,9 +13,10 @@ from typing import Any
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
 from auditor.outputs import explaining, runs
+from auditor.pipeline import results
 from auditor.pipeline.options import folder_of
 from auditor.rules import registry
-from auditor.rules.fingerprint import fingerprint
+from auditor.rules.fingerprint import cluster_of, fingerprint
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -57,7 +58,8 @@ def _summary(history: Path, run_id: str) -> dict[str, Any]:
 
 
 def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:
-    """The findings in the ``--out`` of an audit, each with its ``fingerprint``, but those of rules that are no more.
+    """The findings in the ``--out`` of an audit, each with its ``fingerprint``; of a run before they had one, but those
+    of rules that are no more.
 
     Errors: :class:`AuditInputError` for a folder without results.
     """
@@ -68,15 +70,15 @@ def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:
     except (OSError, ValueError):
         raise AuditInputError(f"{out} holds no results of an audit; give the --out of one") from None
     of_dir = {row["log_dir"]: row["cluster_id"] for row in summary["inputs"]}
-    only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
-    known = registry.load()
     for row in rows:
-        if row["rule"] in known:
-            yield row | {"fingerprint": fingerprint(row, of_dir.get(str(row["evidence"].get("log_dir")), only))}
+        if "fingerprint" in row:
+            yield row
+        elif row["rule"] in registry.kinds():
+            yield row | {"fingerprint": fingerprint(row, cluster_of(row, of_dir))}
 
 
 def _of_history(history: Path) -> Iterable[Mapping[str, Any]]:
     """The findings of every run, the newest first, each with its ``run_id``."""
     for each in reversed(runs.committed(history)):
         for row in runs.read(history, each, "findings").to_pylist():
-            yield row | {"evidence": json.loads(row["evidence"]), "run_id": each.run_id}
+            yield results.unfolded(row) | {"run_id": each.run_id}

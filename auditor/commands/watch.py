@@ -224,7 +224,7 @@ def _place(task: ReplicaTask | TextTask) -> Place:
 
 def _holding(found: Audit) -> dict[str, dict[str, Any]]:
     """The findings that hold and no baseline accepts, each with its cluster, by what makes it the same."""
-    prints = results.findings(found).select(["fingerprint", "cluster_id"]).to_pylist()
-    open_now = zip(prints, found.findings, found.accepted.accepted, strict=True)
-    rows = ({**p, **f.to_dict()} for p, f, entry in open_now if entry is None)
+    clusters = results.findings(found).column("cluster_id").to_pylist()
+    open_now = zip(clusters, found.findings, found.accepted.accepted, strict=True)
+    rows = ({"cluster_id": cluster, **f.to_dict()} for cluster, f, entry in open_now if entry is None)
     return {key_of(row["fingerprint"], row["severity"]): row for row in rows}

@@ -23,7 +23,9 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     known = dict(refused)
     shares = list(enumerate(table_parts.lists(audit, wanted, pool.size, pool, refused)))
     found = [
-        part for _, parts in pool.map(shares, partial(table_tasks.decode, wanted), refused=refused) for part in parts
+        part
+        for _, parts in pool.map(shares, partial(table_tasks.decode, wanted), refused=refused, rows=wanted.has_errors)
+        for part in parts
     ]
     audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
     if wanted.derived:

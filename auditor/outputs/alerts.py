@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards.wording import pieces, visible
+from auditor.dashboards.wording import pieces, short_fingerprint, visible
 from auditor.outputs import runs
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.pipeline import results
@@ -107,7 +107,8 @@ def news(audit: Audit, least: str) -> News:
         before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
     old = runs.open_findings(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
-    return _news_of(change.new, change.gone, change.still, audit, least)
+    new, gone, still = ([results.unfolded(row) for row in part] for part in (change.new, change.gone, change.still))
+    return _news_of(new, gone, still, audit, least)
 
 
 def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:
@@ -201,7 +202,8 @@ def slack(news: News) -> dict[str, Any]:
     head = f"Kafka audit: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there"
     blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
     for row in news.new[:SHOWN]:
-        text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}\n{_escaped(row['message'])}"
+        link = f" · <{at}|report>" if (at := _in_report(row)) else ""
+        text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}{link}\n{_escaped(row['message'])}"
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
         if row["remedy"]:
             blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": _remedy(row)}})
@@ -260,5 +262,10 @@ def _trigger(row: Row, key: str, as_of: str | None) -> dict[str, Any]:
         "custom_details": details,
     } | ({"timestamp": as_of} if as_of else {})
     event = {"routing_key": key, "event_action": "trigger", "dedup_key": row["fingerprint"], "payload": payload}
+    return event | ({"links": [{"href": at, "text": "report"}]} if (at := _in_report(row)) else {})
+
+
+def _in_report(row: Row) -> str:
+    """Where a finding stands in the report; empty where nobody said where that is."""
     report = os.environ.get("AUDITOR_REPORT_URL")
-    return event | ({"links": [{"href": report, "text": "report"}]} if report else {})
+    return f"{report}#{short_fingerprint(row)}" if report else ""

@@ -62,12 +62,11 @@ def publish(audit: Audit, folder: Path) -> None:
 
 
 def described_findings(audit: Audit) -> list[dict[str, Any]]:
-    """The findings as pages and the terminal take them: with what their rules declare, their fingerprints and, under
-    ``accepted``, the entry of the baseline that accepts them (null: none)."""
-    prints, entries = audit.fingerprints, audit.accepted.accepted
+    """The findings as pages and the terminal take them: with what their rules declare and, under ``accepted``, the
+    entry of the baseline that accepts them (null: none)."""
     return registry.described(
-        f.to_dict() | {"fingerprint": name, "accepted": None if entry is None else entry.row()}
-        for f, name, entry in zip(audit.findings, prints, entries, strict=True)
+        f.to_dict() | {"accepted": None if entry is None else entry.row()}
+        for f, entry in zip(audit.findings, audit.accepted.accepted, strict=True)
     )
 
 

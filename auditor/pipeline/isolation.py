@@ -32,7 +32,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn, Self, TypeVar
 
-from auditor.connectors import gate
+from auditor.base.errors import StoreTrouble
+from auditor.connectors import ahead, asking, gate
 from auditor.connectors.gate import ALL, PATIENCE_S
 
 Task = TypeVar("Task")
@@ -98,8 +99,9 @@ class _Worker:
     work: bytes = b""
     tasks: Sequence[int] = ()
 
-    def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str]]]) -> None:
-        """Hands it tasks, each with what is refused; whether it is still there is seen when nothing comes from it."""
+    def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
+        """Hands it tasks, each with what is refused, and :func:`auditor.connectors.asking.resigned`'s rounds; whether
+        it is still there is seen when nothing comes from it."""
         self.tasks = [number for number, *_ in tasks]
         with contextlib.suppress(OSError):
             if work is not self.work:
@@ -117,10 +119,12 @@ class _Worker:
 
 
 class Pool:
-    """At most ``size`` workers. They are started when there is work, and stay until the pool is closed."""
+    """At most ``size`` workers. They are started when there is work, and stay until the pool is closed. ``waits``:
+    hears why a worker waits for a store."""
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.waits: Callable[[str], None] = asking.nobody
         self._idle: list[_Worker] = []
 
     def __enter__(self) -> Self:
@@ -174,11 +178,13 @@ class Pool:
     def map(
         self, tasks: Sequence[Task], work: Callable[[Task], Result], *, patience_s: float = PATIENCE_S,
         refused: dict[str, str] | None = None, reads: bool = True, opens: Callable[[int, str], None] | None = None,
-        sizes: Sequence[int] | None = None,
+        sizes: Sequence[int] | None = None, rows: bool = True,
     ) -> Iterator[tuple[int, Result]]:  # fmt: skip
         """``(number, work(task))`` of every task as they end; one worker gives them in order.
 
-        What kills a worker is an ``unreadable`` file to the next. ``work`` is a function of a module, or a partial of
+        A task for which a store refuses files is done again later; of one that failed :data:`asking.ROUNDS` times they
+        are unreadable, or, without ``rows``, :class:`StoreTrouble` is raised. What kills a worker is an ``unreadable``
+        file to the next. ``work`` is a function of a module, or a partial of
         one; ``patience_s``: seconds for one file; ``refused``: paths of files not to be opened, and why; those that
         killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing;
         ``opens``: hears which task opens which file, some time later; ``sizes``: bytes of each task, of which small
@@ -187,7 +193,7 @@ class Pool:
         refuse, or raises where it does not read; ``OSError`` where it finds a disk full.
         """
         how = pickle.dumps((work, patience_s, reads, opens is not None), 5)
-        job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), sizes)
+        job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), sizes, rows)
         heard = opens or (lambda number, path: None)
         busy: dict[int, _Worker] = {}
         try:
@@ -198,9 +204,8 @@ class Pool:
                     for key, _ in waiting.select():
                         worker = key.data
                         message = worker.hear()
-                        if message is not None and message[0] == "opens":
-                            for opened in message[1]:
-                                heard(*opened)
+                        if message is not None and message[0] in ("opens", "waits"):
+                            self._hear(message[0], message[1], heard)
                             continue
                         waiting.unregister(worker.line.pipe)
                         del busy[worker.pid]
@@ -212,6 +217,10 @@ class Pool:
                             raise RuntimeError("\n".join(message[1]))
                         if message[0] == "full":
                             raise OSError(*message[1])
+                        if message[0] == "store":
+                            job.again(worker.tasks, message[1], first=self.size == 1)
+                            continue
+                        job.dry = message[0] == "gave up"
                         done += zip(worker.tasks, message[1], strict=True)
                     self._hand_out(job, tasks, busy, waiting)  # before anybody takes his time over what is done
                     yield from done
@@ -229,7 +238,16 @@ class Pool:
             worker = self._worker()
             busy[worker.pid] = worker
             waiting.register(worker.line.pipe, selectors.EVENT_READ, worker)
-            worker.take(job.work, [(n, tasks[n], job.refused_to(n)) for n in job.next_ones(self.size)])
+            following = job.next_ones(self.size)
+            worker.take(job.work, [(n, tasks[n], job.refused_to(n), job.rounds(n)) for n in following])
+
+    def _hear(self, kind: str, said: Any, heard: Callable[[int, str], None]) -> None:
+        """What a worker says on the way."""
+        if kind == "waits":
+            self.waits(said)
+            return
+        for opened in said:
+            heard(*opened)
 
     def all(self, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
         """What :meth:`map` gives, in the order of the tasks."""
@@ -245,14 +263,19 @@ class Pool:
 @dataclass
 class _Job:
     """What a pool does with some tasks, whose numbers are in ``todo``. ``refused``: to all of them, ``of_task``: to
-    one, over which workers died. ``sizes``: bytes of each, where some may be handed out together."""
+    one, over which workers died. ``sizes``: bytes of each, where some may be handed out together; ``rows`` as of
+    :meth:`Pool.map`; ``failed``: how often a store refused something to a task; ``dry``: it did so until the end of
+    the last one."""
 
     work: bytes
     patience_s: float
     refused: dict[str, str]
     todo: deque[int]
     sizes: Sequence[int] | None
+    rows: bool = True
     of_task: dict[int, dict[str, str]] = field(default_factory=dict)
+    failed: dict[int, int] = field(default_factory=dict)
+    dry: bool = False
 
     def next_ones(self, workers: int) -> list[int]:
         """The tasks to hand out next: one, or some small ones, of which enough are left for the other workers."""
@@ -270,6 +293,27 @@ class _Job:
     def refused_to(self, task: int) -> dict[str, str]:
         """The files that are not opened for a task, and why."""
         return self.refused | self.of_task.get(task, {})
+
+    def rounds(self, task: int) -> int | None:
+        """How patient a task is to be before what a store refuses is a row; None while it will be done again."""
+        if not self.rows or self.failed.get(task, 0) < asking.ROUNDS - 1:
+            return None
+        return 0 if self.dry else 1
+
+    def again(self, tasks: Sequence[int], code: str, *, first: bool) -> None:
+        """A store refused something to one of these tasks: each comes again by itself, behind the others or ``first``.
+
+        Errors: :class:`StoreTrouble` where that was the last time.
+        """
+        for number in tasks:
+            self.of_task.setdefault(number, {})
+            self.failed[number] = self.failed.get(number, 0) + (len(tasks) == 1)
+            if self.failed[number] >= asking.ROUNDS:
+                raise StoreTrouble(code)
+        if first:
+            self.todo.extendleft(reversed(tasks))
+        else:
+            self.todo.extend(tasks)
 
     def refuse(self, tasks: Sequence[int], opened: Opened, ending: str) -> None:
         """Refuses the file that was open at a death, or all of its task where that did not help; the tasks come again.
@@ -389,12 +433,17 @@ def _serve(line: _Line, note: _Note) -> None:
             work, patience_s, reads, heard = pickle.loads(content)
             continue
         opened = _Opened(line, note, heard)
-        results = []
+        results, end = [], "done"
         try:
-            for number, task, refused in content:
-                opened.file(number, ALL)
-                with gate.guarded(refused, functools.partial(opened.file, number), patience_s):
-                    results.append(work(task))  # type: ignore[misc]
+            with asking.heard_by(opened.waits), ahead.coming(ahead.of_work(task for _, task, *_ in content)):
+                for number, task, refused, rounds in content:
+                    opened.file(number, ALL)
+                    guarded = gate.guarded(refused, functools.partial(opened.file, number), patience_s)
+                    with guarded, asking.resigned(rounds):
+                        results.append(work(task))  # type: ignore[misc]
+                        end = "gave up" if asking.gave_up() else end
+        except StoreTrouble as error:  # no file's doing either: another time it may be read
+            line.say(("store", error.code))
         except Exception as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
                 line.say(("full", (error.errno, os.strerror(error.errno))))
@@ -405,7 +454,7 @@ def _serve(line: _Line, note: _Note) -> None:
         else:
             if len(results) > 1:  # handing back kills too, where memory is used up: none of them is to blame yet
                 note.write(-1, ALL)
-            line.say(("done", results))
+            line.say((end, results))
         note.write(-1, ALL)
 
 
@@ -426,3 +475,7 @@ class _Opened:
         if (now := time.monotonic()) >= self.said + SAY_EVERY_S:
             self.line.say(("opens", self.unsaid))
             self.unsaid, self.said = [], now
+
+    def waits(self, why: str) -> None:
+        """A store is asked again."""
+        self.line.say(("waits", why))

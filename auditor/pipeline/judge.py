@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice
 from auditor.base.errors import DecodeError, is_unread
 from auditor.base.limits import OF_A_RULE
 from auditor.facts.replica_facts import ReplicaFacts
@@ -35,7 +36,7 @@ def judge_log(
     catalogue = registry.load()
     asked = [catalogue[name] for name in rule_ids if name == OF_REMOVED or not log.is_gone]
     for finding in judge_bounded(log, asked, max_findings):
-        yield "finding", finding.to_dict()
+        yield "finding", finding.carried()
     opened = [] if log.is_gone else open_transactions(log)
     for replica in log.copies:
         yield "log", _log_row(log, replica, opened if replica is log.leader else [])
@@ -46,14 +47,14 @@ def judge_log(
         return
     for row in blocking.blocked(log, opened[:OPEN_TRANSACTIONS]):
         advice = _advice(log, row, by_offset)
-        yield "blocked", row | {"advice": advice.row(), "remedy": advice.remedy}
+        yield "blocked", row | {"advice": advice.row()}
     for row in readers(log):
         yield "readers", row
     if opened:
         yield "timeline", _timeline(log, opened)
 
 
-def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction]) -> safety.Advice:
+def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction]) -> Advice:
     """What to do about what holds a partition; ``row`` of ``blocking.blocked``, that of an absent partition too."""
     if row["first_offset"] is not None:
         return safety.advise(log, opened[row["first_offset"]])

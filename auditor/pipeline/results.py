@@ -14,7 +14,7 @@ from auditor.connectors.arrow import array_of, texts
 from auditor.connectors.declared import TIME
 from auditor.connectors.schema import LOG_KEY
 from auditor.rules.finding import FIELDS, SEVERITIES
-from auditor.rules.fingerprint import fingerprint
+from auditor.rules.fingerprint import cluster_of
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -23,18 +23,17 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
 FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
-# The findings as data: the fields, `timestamp` as one, and what SQL groups and joins by.
+# The findings as data: the fields, `timestamp` as one, `evidence` and `advice` as JSON, and what SQL groups by.
 FURTHER = {
     "cluster_id": "the cluster whose log it is about; null where no `meta.properties` says",
     "run_id": "the run, as `--history` keeps it; null where it is not kept",
     "confidence": "proved, likely or undecidable, from the evidence; null where the rule says none",
-    "fingerprint": "the same for the same cause in another run: what `auditor explain` and baselines go by",
 }
 FINDINGS_TABLE = pa.schema(
     [pa.field(f.name, TIME) if f.name == "timestamp" else f for f in FINDINGS_SCHEMA]
     + [pa.field(name, pa.string()) for name in FURTHER]
 )
-FINDINGS = pa.schema([pa.field("fingerprint", pa.string()), pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
+FINDINGS = pa.schema([pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
 OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "not_reached", "total")
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
@@ -58,21 +57,43 @@ REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())]
 
 
 def findings_table(audit: Audited) -> pa.Table:
-    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order; ``evidence`` is JSON."""
+    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order."""
     return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
 def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
-    for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
-        row = found.to_dict()
-        at = datetime.fromisoformat(found.timestamp) if found.timestamp is not None else None
-        confidence = found.evidence.get("confidence")
-        yield row | {
+    for row in _rows(audit):
+        at = datetime.fromisoformat(row["timestamp"]) if row["timestamp"] is not None else None
+        confidence = row["evidence"].get("confidence")
+        yield _flat(row) | {
             "timestamp": None if at is None else (at - EPOCH) // timedelta(milliseconds=1),
-            "evidence": json.dumps(found.evidence, sort_keys=True, ensure_ascii=False), "cluster_id": cluster_id,
             "run_id": audit.options.run_id, "confidence": None if confidence is None else str(confidence),
-            "fingerprint": fingerprint(row, cluster_id),
         }  # fmt: skip
+
+
+def _rows(audit: Audited) -> Iterator[dict[str, Any]]:
+    """The findings, each with the id of its cluster."""
+    of_dir = audit.inventory.cluster_ids
+    for found in audit.findings:
+        row = found.to_dict()
+        yield row | {"cluster_id": cluster_of(row, of_dir)}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A finding as a row of a table: its structures as JSON."""
+    advice = row["advice"]
+    return row | {
+        "evidence": json.dumps(row["evidence"], sort_keys=True, ensure_ascii=False),
+        "advice": None if advice is None else json.dumps(advice, ensure_ascii=False),
+    }
+
+
+def unfolded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table of findings with its structures again; of a run of the past, which has no advice, too."""
+    advice = row.get("advice")
+    return {
+        **row, "evidence": json.loads(row["evidence"]), "advice": None if advice is None else json.loads(advice),
+    }  # fmt: skip
 
 
 def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
@@ -95,36 +116,19 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def fingerprints(audit: Audited) -> list[str]:
-    """The fingerprint of each finding, in their order."""
-    return [fingerprint(f.to_dict(), id) for f, id in zip(audit.findings, _clusters_of(audit), strict=True)]
-
-
 def cluster_ids(audit: Audited) -> list[str]:
     """The ids of the clusters that were looked at, as far as they are known, sorted."""
-    return sorted({id for id in _cluster_ids(audit).values() if id})
-
-
-def _clusters_of(audit: Audited) -> list[str | None]:
-    """The id of each finding's cluster, in their order."""
-    of_dir = _cluster_ids(audit)
-    only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
-    return [of_dir.get(str(f.evidence.get("log_dir")), only) for f in audit.findings]
+    return sorted({id for id in audit.inventory.cluster_ids.values() if id})
 
 
 def findings(audit: Audited) -> pa.Table:
-    """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
-    rows = []
-    for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
-        row = found.to_dict()
-        evidence = json.dumps(found.evidence, sort_keys=True, ensure_ascii=False)
-        rows.append(row | {"fingerprint": fingerprint(row, cluster_id), "cluster_id": cluster_id, "evidence": evidence})
-    return table_of(rows, FINDINGS)
+    """The findings in their order, each with its cluster, as runs keep them; ``evidence`` and ``advice`` are JSON."""
+    return table_of(map(_flat, _rows(audit)), FINDINGS)
 
 
 def logs(audit: Audited) -> pa.Table:
     """What each replica of a partition holds: offsets, batches, records, producers and bytes."""
-    of_dir = _cluster_ids(audit)
+    of_dir = audit.inventory.cluster_ids
     rows = [
         {
             **{name: row.get(name) for name in LOGS.names},
@@ -161,7 +165,3 @@ def report(audit: Audited) -> pa.Table:
         for row in audit.judged[kind]
     ]
     return pa.Table.from_pylist(rows, schema=REPORT)
-
-
-def _cluster_ids(audit: Audited) -> dict[str, str | None]:
-    return {log_dir.name: log_dir.cluster_id for log_dir in audit.inventory.log_dirs}

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor.base.errors import AuditInputError
-from auditor.connectors import pieces
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.connectors import asking, pieces
 from auditor.connectors.rows import How, Piece
 from auditor.pipeline import derived_tables, parquet_files
 from auditor.pipeline.isolation import Pool
@@ -53,6 +53,8 @@ def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks) ->
         _place(wanted, run(audit, wanted), folder)
     finally:
         _remove(wanted.staging)
+    if wanted.has_errors:
+        audit.fatal += _refused_by_stores(folder / "decode_errors")
     if "decode_errors" in wanted.decoded and audit.outside:
         outside = derived_tables.outside(audit.inventory, audit.outside)
         parquet_files.write(outside, folder / "decode_errors" / "part-outside.parquet")
@@ -75,6 +77,17 @@ def _place(wanted: Wanted, parts: Iterable[Part], folder: Path) -> None:
             (wanted.staging / part.file).rename(target / f"part-{number:05d}.parquet")
         if not mine:
             parquet_files.write(wanted.columns(name).empty_table(), target / "part-00000.parquet")
+
+
+def _refused_by_stores(errors: Path) -> list[tuple[str, DecodeError]]:
+    """What a store refused while tables were written, of which the audit that was made before knows nothing."""
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    wanted = pc.starts_with(ds.field("detail"), asking.SAYS)
+    names = ["log_dir", *DecodeError._fields[:5]]
+    rows = ds.dataset(errors, format="parquet").to_table(columns=names, filter=wanted).to_pylist()
+    return sorted((row.pop("log_dir") or "", DecodeError(**row)) for row in rows)
 
 
 def _remove(staging: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
 
-from auditor.connectors import pieces
+from auditor.connectors import ahead, pieces
 from auditor.connectors.rows import How, Piece, read_piece, table_schema
 from auditor.pipeline import derived_tables
 from auditor.pipeline.parquet_files import ParquetFile
@@ -42,6 +42,11 @@ class Wanted:
     decoded: frozenset[str]
     derived: tuple[str, ...]
     how: How
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether what cannot be read has rows of its own; else a table would lack it, and nobody would know."""
+        return "decode_errors" in self.decoded
 
     def columns(self, table: str) -> pa.Schema:
         """The columns of one of them."""
@@ -80,7 +85,7 @@ def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
     number, found = numbered
     if not wanted.staging.is_dir():
         return [Part(number, NOT_SHARED, "")]
-    with _Files(wanted, number) as files:
+    with _Files(wanted, number) as files, ahead.coming(ahead.of_work(found)):
         for piece in found:
             for table, rows in read_piece(piece, pieces.tables_of(piece, wanted.decoded), wanted.how):
                 if table in wanted.decoded:

@@ -68,7 +68,7 @@ def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
     log.leader.tables["verdicts"] = pa.Table.from_pylist(rows, VERDICTS)
     catalogue = registry.load()
     for finding in judge_bounded(log, (each for each in catalogue.values() if each.what_if)):
-        yield "finding", finding.to_dict()
+        yield "finding", finding.carried()
 
 
 def _replica_row(facts: ReplicaFacts, outcomes: PolicyOutcomes, leader: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.finding import Finding, iso
+from auditor.rules.fingerprint import signed
 from auditor.rules.resolve import resolve_each
 
 if TYPE_CHECKING:
@@ -104,9 +105,10 @@ class WhatIfAudit(Audit):
         """What the policies would have changed, and what each broker's memory would have cost."""
         names, brokers = self.names, self.result["brokers"]
         rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
-        found = [Finding(**row) for row in rows]
+        found = [Finding.of(row) for row in rows]
         found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
-        return resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
+        found = resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
+        return signed(found, self.inventory.cluster_ids)
 
     def held(self, table: str) -> pa.Table | None:
         """Verdicts are what the judge step gave."""

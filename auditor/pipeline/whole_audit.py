@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base import uris
+from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
+from auditor.connectors import asking
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
@@ -48,6 +50,7 @@ from auditor.pipeline.policy_choice import PolicyChoice
 from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.fingerprint import signed
 from auditor.rules.floods import Kept
 from auditor.rules.resolve import resolve_each
 from auditor.rules.view import Cluster
@@ -90,6 +93,7 @@ class Audit:
         self.options = options
         self.runner = runner
         self.say = say
+        runner.pool.waits = say
         self.timings: dict[str, float] = {}
         self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
@@ -102,7 +106,7 @@ class Audit:
     @cached_property
     def _found(self) -> Inventory:
         """What there is below the paths, the remote parts of logs for themselves."""
-        with self.step("open"):
+        with self.step("open"), asking.heard_by(self.say):
             found = discover(list(self.options.inputs), self.options.limits)
         if self.options.remote and not found.remote:
             raise AuditInputError(
@@ -213,15 +217,16 @@ class Audit:
 
     @cached_property
     def rule_ids(self) -> list[str]:
-        """The rules to run, in the catalogue's order. Errors: :class:`AuditInputError` for an id that is none."""
+        """The rules to run, in the catalogue's order, by their ids or by kinds of their findings. Errors:
+        :class:`AuditInputError` for an id that is none."""
         options, catalogue = self.options, registry.load()
         for name in (*options.rules, *options.skip_rules):
-            if name not in catalogue:
+            if name not in registry.kinds():
                 raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
         chosen = [
             r.id
             for r in catalogue.values()
-            if (not options.rules or r.id in options.rules)
+            if (not options.rules or not {r.id, *r.former}.isdisjoint(options.rules))
             and r.id not in options.skip_rules
             and not r.what_if
             and (options.records or not r.records)
@@ -244,10 +249,27 @@ class Audit:
             judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
-                    found.add(Finding(**row))
+                    if row["kind"] in self._kinds:
+                        found.add(Finding.of(row))
                 else:
-                    rows[kind].append(row)
+                    rows[kind].append(self._addressed(row))
             return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
+
+    def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row with the commands of its advice, where it has one, as this cluster takes them."""
+        if self.options.bootstrap is None or "advice" not in row:
+            return row
+        return row | {"advice": commands.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
+
+    @cached_property
+    def _kinds(self) -> frozenset[str]:
+        """The kinds of findings that ``--rule`` and ``--skip-rule`` leave of the rules that run."""
+        chosen, ran = self.options.rules, frozenset(self.rule_ids)
+        return frozenset(
+            kind for kind, each in registry.kinds().items()
+            if each.id in ran and (not chosen or not {kind, each.id}.isdisjoint(chosen))
+            and kind not in self.options.skip_rules
+        )  # fmt: skip
 
     @cached_property
     def totals(self) -> LogTotals:
@@ -266,19 +288,20 @@ class Audit:
             groups.setdefault(row["topic"], set()).update(row["groups"])
         about = held.by_producer(self.findings, self.accepted.accepted) if len(self.judged["blocked"]) else {}
 
-        def addressed(row: dict[str, Any]) -> dict[str, Any]:
-            remedy = commands.addressed(row["remedy"], self.options.bootstrap)
-            further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": remedy}
+        def described(row: dict[str, Any]) -> dict[str, Any]:
+            further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
             return row | further | held.settled(row, about, self.rule_ids)
 
-        return RowsSeen(self.judged["blocked"], addressed)
+        return RowsSeen(self.judged["blocked"], described)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
         found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
         for finding in found:
-            finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
+            if finding.advice is not None:
+                finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
+        found = signed(found, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return found
 
@@ -313,13 +336,9 @@ class Audit:
         if not self.baseline.entries:
             return Verdicts([None] * len(self.findings))
         options = self.options
-        found = zip(self.fingerprints, (f.severity for f in self.findings), strict=True)
-        return accepted_findings.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
-
-    @cached_property
-    def fingerprints(self) -> list[str]:
-        """The fingerprint of each finding, in their order."""
-        return results.fingerprints(self)
+        found = ((f.fingerprint, f.severity) for f in self.findings)
+        looked_for = None if options.topics else self._kinds
+        return accepted_findings.judge(self.baseline, found, self.as_of, looked_for)
 
     @property
     def open_findings(self) -> list[Finding]:

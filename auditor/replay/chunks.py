@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
+from auditor.connectors.ahead import Coming
 from auditor.connectors.codec.batch_columns import FLAW_CRC, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, before, read_segment
@@ -50,6 +51,10 @@ class SegmentTask:
     def size(self) -> int:
         """Bytes of the segment."""
         return self.task.replica.segments[self.number].size
+
+    def coming(self) -> Iterator[Coming]:
+        """Its files of stores."""
+        return self.task.segment_coming(self.number)
 
 
 def shared_key(task: ReplicaTask, number: int) -> Hashable | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows
-from auditor.connectors.files import Replica, TextFile, travels_light
+from auditor.connectors.ahead import Coming
+from auditor.connectors.files import DataFile, Replica, SegmentFile, TextFile, travels_light
 from auditor.connectors.storage import Place
 from auditor.model.policies import KIP_360, Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
@@ -82,12 +84,40 @@ class ReplicaTask:
         """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
         return self.replica.topic in internal_rows.TABLES
 
+    def coming(self) -> Iterator[Coming]:
+        """Its files of stores in the order of reading; none where only the end of it is read."""
+        replica = self.replica
+        if self.resume_point or not (self.place.uri or any(s.place for s in replica.segments)):
+            return
+        beside = [*replica.snapshots, replica.leader_epochs, replica.partition_metadata, *replica.others]
+        for file in beside:
+            if file is not None:
+                yield from self._coming(file)
+        for number in range(len(replica.segments)):
+            yield from self.segment_coming(number)
+
+    def segment_coming(self, number: int) -> Iterator[Coming]:
+        """The files of one segment."""
+        segment = self.replica.segments[number]
+        for file in (segment.index, segment.timeindex, segment, segment.txnindex):
+            if file is not None:
+                yield from self._coming(file)
+
+    def _coming(self, file: DataFile | SegmentFile) -> Iterator[Coming]:
+        where = file.place or self.place
+        if where.uri and where.view is None:
+            yield Coming(where.uri, where.child(file.name).path, file.size)
+
 
 @dataclass(frozen=True, slots=True)
 class SharingTask:
     """Replicas of a partition that have segments in remote storage in common, which are read once for all of them."""
 
     tasks: tuple[ReplicaTask, ...]
+
+    def coming(self) -> Iterator[Coming]:
+        """Their files of stores."""
+        return (file for task in self.tasks for file in task.coming())
 
 
 @dataclass(frozen=True, slots=True)

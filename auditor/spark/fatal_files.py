@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute
-from pyspark.errors import PySparkException
 
 from auditor.base.errors import DecodeError
 from auditor.connectors import pieces
 from auditor.connectors.rows import How, Piece, read_piece
 from auditor.pipeline.isolation import KILLS, read_apart
 from auditor.spark import scan
+from auditor.spark.query_errors import FAILED, worker_died
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Work = tuple[Piece, frozenset[str], How]
 
-try:
-    from py4j.protocol import Py4JError
-except ImportError:  # Spark Connect alone
-    FAILED: tuple[type[Exception], ...] = (PySparkException,)  # how a job's end comes to the driver
-else:
-    FAILED = (PySparkException, Py4JError)
 FATAL = "log_dir string, file string, detail string"
 FATAL_ARROW = pa.schema([("log_dir", pa.string()), ("file", pa.string()), ("detail", pa.string())])
 UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
@@ -40,12 +34,14 @@ UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here
 def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]) -> Result:
     """``work``, which reads decoded tables; where it fails for files that kill their reader, once more without them.
 
-    They go to ``audit.fatal``. Cost: where it fails, the tables' files are read twice more. Errors: those of ``work``
-    where no file is the cause.
+    They go to ``audit.fatal``, and are looked for where a Python worker died alone. Cost: there the tables' files are
+    read twice more. Errors: those of ``work`` where no file is the cause.
     """
     try:
         return work()
-    except FAILED:
+    except FAILED as error:
+        if not worker_died(error):
+            raise
         known = audit.refused()
         audit.fatal += _find(spark, audit, tables)
         if audit.refused() == known:

@@ -10,17 +10,18 @@ import itertools
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.connectors import gate
+from auditor.connectors import asking, gate
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.plan import divide, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
 from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
-from auditor.spark.retries import died_before, read_each
+from auditor.spark.retries import FROM_ATTEMPT, attempts, died_before, read_each, rounds
 from auditor.spark.session import tuned
 from auditor.spark.split import read_parts, replay_parts
 from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
@@ -75,14 +76,15 @@ def read_replicas(spark: SparkSession, tasks: list[ReplicaTask | TextTask]) -> D
     at_a_time = slots(spark)
     large, others = divide(tasks, at_a_time)
     parts = at_a_time * LISTS_PER_CORE
-    facts = each_list(spark, spread(sharing(others), parts), _read_whole, FACTS)
+    tries = attempts(spark)
+    facts = each_list(spark, spread(sharing(others), parts), partial(_read_whole, tries), FACTS)
     if large:
         facts = _read_in_parts(spark, large, parts).union(facts)
     return facts.persist()
 
 
-def _read_whole(tasks: list[ReplicaTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
-    yield from in_batches(itertools.chain.from_iterable(read_each(tasks, read_kept)), FACTS_ARROW)
+def _read_whole(tries: int, tasks: list[ReplicaTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
+    yield from in_batches(itertools.chain.from_iterable(read_each(tasks, read_kept, tries)), FACTS_ARROW)
 
 
 def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
@@ -103,7 +105,7 @@ def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
 
 def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> DataFrame:
     """The plan of the second job: one exchange by log, then one log after the other, judged with all its replicas."""
-    shipped = pickle.dumps((clusters, judge), 5)
+    shipped, tries = pickle.dumps((clusters, judge), 5), attempts(facts.sparkSession)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known, of_log = pickle.loads(shipped)
@@ -111,7 +113,7 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
         def rows() -> Iterator[Row]:
             # Of long logs headers are read again to compare replicas: not where workers died over it before.
             refused = {gate.ALL: f"{KILLS}ends the process"} if died_before() else {}
-            with gate.guarded(refused):
+            with gate.guarded(refused), asking.resigned(rounds(min(tries, FROM_ATTEMPT))):
                 for (join_key, *_), replicas in logs(batches):
                     yield from judged_texts((found for (found,) in replicas), known[join_key], of_log)
 

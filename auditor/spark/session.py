@@ -10,17 +10,20 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from auditor.base.errors import AuditInputError
-from auditor.spark import jvm, jvm_words
+from auditor.spark import connect_server, jvm, jvm_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
+LOCAL_ATTEMPTS = re.compile(r"local(?:\[(?:\*|\d+)(?:,(\d+))?\])?")
+ATTEMPTS_OF = "spark.task.maxFailures"
 TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
 SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
 NUMBA_CACHE = "NUMBA_CACHE_DIR"
@@ -81,8 +84,14 @@ def heap_bytes(machine: int, input_bytes: int) -> int:
     return max(GIB, min(GIB + 4 * input_bytes, machine // 4, 31 * GIB))
 
 
-def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: int = 0) -> SparkSession:
+def start(
+    master: str | None,
+    conf: dict[str, str] | None = None,
+    input_bytes: int = 0,
+    say: Callable[[str], None] | None = None,
+) -> SparkSession:
     """The running session, or a new one. ``master`` None: whatever spark-submit or the environment says.
+    ``say`` hears that a Connect server is waited for.
 
     Workers get this interpreter, so that they see the same packages; Arrow is on; the UI is off unless asked for. Under
     spark-submit its master and settings count, ``master`` does not, and only what results depend on is set.
@@ -90,6 +99,7 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
     from pyspark.sql import SparkSession
 
     if master is not None and master.startswith("sc://"):
+        connect_server.wait_for(master, say or (lambda _: None))
         return _settled(SparkSession.builder.remote(master).getOrCreate())
     submitted = bool(os.environ.get(SUBMITTED))
     if submitted:
@@ -114,8 +124,24 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
     with contextlib.nullcontext() if submitted else jvm_words.filtered():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    _ours.add(session)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # a wrong column is one line, which is ours
     return session
+
+
+@contextlib.contextmanager
+def hushed(session: SparkSession) -> Iterator[None]:
+    """Around a question of somebody's: a mistake in it is said once, not with a trace of Java's for each attempt of a
+    task. Sessions that others started say what they say."""
+    if session not in _ours:
+        yield
+        return
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # Java is gone: then what ended it is the error to show
+            session.sparkContext.setLogLevel("ERROR")
 
 
 @contextlib.contextmanager
@@ -177,6 +203,7 @@ TUNED = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "64k",
 }
 _tuning = threading.Lock()
+_ours: WeakSet[SparkSession] = WeakSet()  # those that were started here
 _tuned: dict[SparkSession, tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
 SETTINGS = {
     "spark.ui.enabled": "false",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import errors
+from pyspark.errors import AnalysisException
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import schema
@@ -25,15 +25,14 @@ from auditor.pipeline import derived_tables
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.view import Cluster
 from auditor.spark import fatal_files
+from auditor.spark.query_errors import FAILED, mistake
+from auditor.spark.session import hushed
 from auditor.spark.streams import LOG, by_log, logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-
-WRONG_SQL = (errors.AnalysisException, errors.ArithmeticException, errors.DateTimeException,
-             errors.NumberFormatException)  # fmt: skip
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
@@ -110,10 +109,15 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
             facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
     try:
-        return spark.sql(text).toArrow()
-    except WRONG_SQL as e:
-        says = str(e).strip().splitlines()[0]
+        with hushed(spark):
+            return spark.sql(text).toArrow()
+    except AnalysisException as error:
+        says = str(error).strip().splitlines()[0]
         raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
+    except FAILED as error:
+        if (wrong := mistake(error)) is None:
+            raise
+        raise AuditInputError(wrong) from None
 
 
 def count(rows: DataFrame, table: str) -> list[dict[str, Any]]:

@@ -53,7 +53,25 @@ def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> Dat
             yield from in_batches(rows, CHUNKS_ARROW)
 
     chunks = spark.range(0, len(lists), 1, len(lists)).mapInArrow(read, CHUNKS)
-    return chunks.repartitionById(len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
+    return apart(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
+
+
+def apart(rows: DataFrame, count: int, number: str) -> DataFrame:
+    """Rows as ``count`` partitions, each of one value of the column ``number``, which counts from 0.
+
+    By the hash of a key that Spark itself says falls there: ``repartitionById`` does it without, from Spark 4.1 on.
+    """
+    from pyspark.sql import functions as F
+
+    keys: dict[int, int] = {}
+    tried = 8 * count
+    while len(keys) < count:
+        tried *= 2
+        asked = rows.sparkSession.range(0, tried, 1, 1).selectExpr(f"pmod(hash(id), {count}) AS found")
+        for key, found in enumerate(asked.toArrow().column("found").to_pylist()):
+            keys.setdefault(found, key)
+    key_of = F.array(*(F.lit(keys[k]).cast("long") for k in range(count)))
+    return rows.repartition(count, key_of[F.col(number)])
 
 
 def list_packed(part: SegmentTask) -> list[PackedRow]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditor.connectors import gate
+from auditor.connectors import asking, gate
 from auditor.connectors.rows import Piece
 from auditor.pipeline import table_parts, table_tasks
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.spark import fatal_files, scan
+from auditor.spark.retries import attempts, rounds
 from auditor.spark.streams import LOG, by_log, in_batches, logs
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list
 def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     refused = audit.refused()
     shares = list(enumerate(table_parts.lists(audit, wanted, scan.slots(spark), pool, refused)))
-    frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused), PARTS)] if shares else []
+    tries = attempts(spark)
+    frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
         facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
         work = partial(_derive, pickle.dumps((wanted, audit.clusters), 5))
@@ -50,8 +52,10 @@ def _reported(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
     yield from in_batches(parts, PARTS_ARROW)
 
 
-def _decode(wanted: Wanted, refused: dict[str, str], numbered: tuple[int, list[Piece]]) -> Iterator[pa.RecordBatch]:
-    with gate.guarded(refused):
+def _decode(
+    wanted: Wanted, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
+) -> Iterator[pa.RecordBatch]:
+    with gate.guarded(refused), asking.resigned(rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
     yield from _reported(parts)
 

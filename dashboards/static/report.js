@@ -118,7 +118,18 @@
   const unfold = (open) => all("#findings details").forEach((part) => { part.open = open; });
   document.getElementById("unfold")?.addEventListener("click", () => unfold(true));
   document.getElementById("fold")?.addEventListener("click", () => unfold(false));
-  window.addEventListener("beforeprint", () => all("details.rule, details.more").forEach((part) => { part.open = true; }));
+  window.addEventListener("beforeprint", () => all("details.action").forEach((part) => { part.open = true; }));
+  // A link to a finding opens what it is folded in.
+  const unfolded = () => {
+    const row = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (!row) return;
+    for (let at = row; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    const detail = row.querySelector("details");
+    if (detail) detail.open = true;
+    row.scrollIntoView();
+  };
+  window.addEventListener("hashchange", unfolded);
+  unfolded();
 
   const select = (node) => window.getSelection().selectAllChildren(node);
   const button = (command) => {

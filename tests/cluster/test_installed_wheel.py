@@ -13,12 +13,11 @@ import pytest
 
 from tests import corpora
 from tests.conftest import ROOT, SHORT_JVM
-from tests.environments import python_with
+from tests.environments import NEWEST_SPARK, OLDEST_SPARK, python_with
 
 pytestmark = pytest.mark.cluster
 
 NAME = "hanging-36"
-OLDEST, NEWEST = "4.0.0", "4.3.0"
 CLASSIC = 'SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")'
 CONNECT = 'SparkSession.builder.remote("local[2]")'
 
@@ -58,7 +57,7 @@ def test_three_lines_without_spark_and_java(wheel: Path, tmp_path: Path) -> None
     assert spark == "None"
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", [OLDEST_SPARK, NEWEST_SPARK])
 @pytest.mark.parametrize("session", [CLASSIC, CONNECT], ids=["classic", "connect"])
 def test_three_lines_on_spark(wheel: Path, tmp_path: Path, version: str, session: str) -> None:
     """With ``[spark]`` alone on a classic session; ``[connect]`` brings what Connect needs."""

@@ -51,9 +51,11 @@ def test_findings_as_a_table_have_a_time_and_what_to_join_by(audit: auditor.Open
         assert at == given
         assert json.loads(row.pop("evidence")) == finding.evidence
         assert row.pop("cluster_id") == next(iter(audit.summary["inputs"]))["cluster_id"]
-        assert (row.pop("run_id"), row.pop("fingerprint")) == (None, name)
+        assert (row.pop("run_id"), row["fingerprint"], finding.fingerprint) == (None, name, name)
         assert row.pop("confidence") == finding.evidence.get("confidence")
-        assert row == {n: v for n, v in finding.to_dict().items() if n not in ("timestamp", "evidence")}
+        told = finding.to_dict()
+        assert json.loads(row.pop("advice") or "null") == json.loads(json.dumps(told["advice"]))
+        assert row == {n: v for n, v in told.items() if n not in ("timestamp", "evidence", "advice")}
     assert str(audit.findings.to_pandas()["timestamp"].dtype) == "datetime64[ms, UTC]"
 
 
@@ -118,7 +120,7 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
     from auditor.api.notebook import findings_html
 
     hostile = auditor.Finding("x", "critical", topic="<script>alert(1)</script>", message="<img src=x onerror=y>")
-    shown = findings_html([hostile], ["f" * 64])
+    shown = findings_html([hostile])
     assert "<script" not in shown
     assert "<img" not in shown
 

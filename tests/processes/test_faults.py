@@ -80,7 +80,9 @@ def test_a_file_that_kills_who_reads_the_settings_is_named(sound: Path, tmp_path
     ran = in_every_python(out, "inline[1]", name, "os")
     assert ran.returncode == 3, ran.stderr
     assert reported(out) == [(name, "reading it ends the process: SIGSEGV")]
-    found, whole = ([json.loads(line) | {"remedy": ""} for line in _lines(each)] for each in (out, sound))
+    found, whole = (
+        [json.loads(line) | {"remedy": "", "advice": None} for line in _lines(each)] for each in (out, sound)
+    )
     assert whole
     assert found == whole
 

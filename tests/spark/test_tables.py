@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,63 @@ def test_verdicts_of_a_what_if(spark: SparkSession) -> None:
 
 
 def test_wrong_sql_is_one_line_with_a_hint(spark: SparkSession) -> None:
-    for text in ("select nothing from batches", "selekt", "select * from batchez", "select 1/0 from batches"):
+    for text in ("select nothing from batches", "selekt", "select * from batchez"):
         with pytest.raises(AuditInputError, match=r"tables: batches, records") as raised:
             ask(spark, "healthy-41", text)
         assert "\n" not in str(raised.value)
+
+
+RUN_TIME = {  # what Spark's documentation of error conditions calls each, or what was raised
+    "select 1/0 from batches": "[DIVIDE_BY_ZERO]",
+    "select array(1, 2)[size + 5] from batches": "[INVALID_ARRAY_INDEX]",
+    "select (select size from batches)": "[SCALAR_SUBQUERY_TOO_MANY_ROWS]",
+    "select raise_error('no such thing') from batches": "no such thing",
+    "select of_mine(size) from batches": "ValueError: of mine",
+}
+
+
+def of_mine(size: int) -> int:
+    raise ValueError("of mine")
+
+
+def test_a_mistake_at_run_time_is_one_line_and_the_shell_goes_on(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No file is read again for it: nothing killed a worker. Java's traces of each attempt are not printed either."""
+    from auditor.commands import sql_shell
+    from auditor.spark import fatal_files
+
+    def find(*_: Any) -> list[Any]:
+        raise AssertionError("files that kill were looked for")
+
+    monkeypatch.setattr(fatal_files, "_find", find)
+    spark.udf.register("of_mine", of_mine, "int")
+    texts = [*RUN_TIME, "select count(*) > 0 as there from batches"]
+    monkeypatch.setattr("sys.stdin", io.StringIO(";\n".join(texts) + ";\n"))
+    answers: list[Any] = []
+    sql_shell.run(opened(spark, "hanging-36"), lambda rows: answers.extend(rows.to_pylist()))
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == len(RUN_TIME)
+    for line, said in zip(lines, RUN_TIME.values(), strict=True):
+        assert line.startswith(f"auditor: {said}") or (line.startswith("auditor: [") and said in line)
+    assert answers == [{"there": True}]
+
+
+def test_where_a_worker_dies_files_that_kill_are_looked_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here none does: then it is Spark's failure, and no mistake in the question."""
+    from auditor.spark import fatal_files
+    from auditor.spark.query_errors import FAILED, worker_died
+
+    looked: list[Any] = []
+    monkeypatch.setattr(fatal_files, "_find", lambda *_: looked.append(True) or [])
+    spark.udf.register("dies", dies, "int")
+    with pytest.raises(FAILED) as raised:
+        ask(spark, "hanging-36", "select dies(size) from batches")
+    assert worker_died(raised.value)
+    assert looked == [True]
+
+
+def dies(size: int) -> int:
+    os._exit(9)

@@ -93,7 +93,8 @@ def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytes
     (message,) = receiver.posts
     assert message["text"] == "Kafka audit: 12 new, 1 gone, 0 still there"
     assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 10, "context"]
-    assert message["blocks"][1]["text"]["text"] == "*error* `sequence-gap` t-3 at offset 0\nm"
+    link = "<https://reports.example/1#f0|report>"
+    assert message["blocks"][1]["text"]["text"] == f"*error* `sequence-gap` t-3 at offset 0 · {link}\nm"
     assert message["blocks"][-1]["elements"][0]["text"].startswith("2 more · as of 2026-11-21T04:00:00.000Z · <https:")
 
 
@@ -108,7 +109,7 @@ def test_slack_says_what_to_do_and_cuts_no_command(receiver: Receiver) -> None:
     """Half a command is another command."""
     abort = "kafka-transactions.sh --bootstrap-server B abort --topic t --partition 3 --start-offset 71"
     short, long = f"Confirm first ; then: {abort} . It loses <1> record", f"{'x' * 2880}. {abort}"
-    rows = [row(remedy=short), row(1, remedy=long)]
+    rows = [row() | {"remedy": short}, row(1) | {"remedy": long}]
     alerts.send(News(rows, (), (), None), ["slack"])
     said = [block["text"]["text"] for block in receiver.posts[0]["blocks"] if block["type"] == "section"]
     assert f"\n```{abort}```\n" in said[1]

@@ -125,29 +125,29 @@ def test_a_finding_on_its_own_finds_its_log() -> None:
 @pytest.mark.parametrize(
     ("kind", "state", "findings", "verdict"),
     [
-        ("hanging", "CompleteAbort", [about("hanging-transaction", "critical")], "Safe to abort"),
-        ("hanging", "CompleteCommit", [about("hanging-transaction", "critical")], "Abort it, and tell its owner"),
-        ("hanging", "CompleteCommit", [about("missing-marker", "critical")], "Do not abort"),
-        ("late", "PrepareCommit", [], "Do not abort"),
-        ("late", "PrepareAbort", [], "Let the coordinator finish"),
-        ("late", "Ongoing", [], "Find its client first"),
-        ("active", "Ongoing", [], "Wait"),
-        ("undecidable", None, [], "Confirm before aborting"),
-        ("orphan", None, [], "Safe to abort"),
+        ("hanging", "CompleteAbort", [about("hanging-transaction", "critical")], "act"),
+        ("hanging", "CompleteCommit", [about("hanging-transaction", "critical")], "act"),
+        ("hanging", "CompleteCommit", [about("missing-marker", "critical")], "do_not_act"),
+        ("late", "PrepareCommit", [], "do_not_act"),
+        ("late", "PrepareAbort", [], "wait"),
+        ("late", "Ongoing", [], "look"),
+        ("active", "Ongoing", [], "wait"),
+        ("undecidable", None, [], "look"),
+        ("orphan", None, [], "act"),
         (
             "orphan",
             None,
             [about("hanging-transaction", "info", evidence={"in_flight": True})],
-            "Confirm before aborting",
+            "look",
         ),
     ],
 )
 def test_when_an_abort_is_safe(kind: str, state: str | None, findings: list[dict[str, Any]], verdict: str) -> None:
-    assert answers.advise(row(kind, state=state), findings).verdict == verdict
+    assert answers.advise(row(kind, state=state), findings)["verdict"] == verdict
 
 
 def test_cost_of_an_abort_is_reported_in_records_and_bytes() -> None:
-    assert answers.advise(row("hanging"), []).cost.startswith("5 records (2 KiB) become aborted")
+    assert answers.advise(row("hanging"), [])["cost"].startswith("5 records (2 KiB) become aborted")
 
 
 def test_what_would_decide_is_named_once() -> None:

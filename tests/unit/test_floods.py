@@ -108,7 +108,7 @@ def test_rules_that_find_nothing_hide_none_that_do() -> None:
     assert [(f.rule, f.offset) for f in kept] == [("epoch-regression", 1), ("epoch-regression", 2), ("offset-hole", 3)]
     for f in kept:  # a finding that says neither has those of its rule's page
         page = registry.load()[f.rule]
-        assert (f.source, f.remedy) == (page.source, page.remedy)
+        assert (f.source, f.advice) == (page.source, page.advice)
 
 
 def test_a_sum_stands_where_nothing_is_listed() -> None:

@@ -44,7 +44,7 @@ def test_a_fingerprint_is_the_hash_of_what_the_finding_is_about() -> None:
 @pytest.mark.parametrize(
     "other",
     [{"topic": "u"}, {"partition": 1}, {"offset": 1}, {"producer_id": 1}, {"producer_epoch": 1},
-     {"transactional_id": "x"}, {"group_id": "g"}, {"rule": "epoch-regression"}],
+     {"transactional_id": "x"}, {"group_id": "g"}, {"kind": "epoch-regression"}],
 )  # fmt: skip
 def test_a_fingerprint_distinguishes_findings(other: dict[str, Any]) -> None:
     row = finding(partition=0, offset=0, producer_id=0, producer_epoch=0)
@@ -54,7 +54,7 @@ def test_a_fingerprint_distinguishes_findings(other: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("rule", "counts"), [("sequence-gap", False), ("batch-crc-mismatch", True),
                                               ("replica-divergence", True)])  # fmt: skip
 def test_the_broker_counts_for_findings_about_one_replica_alone(rule: str, counts: bool) -> None:
-    one, two = (finding(broker_id=broker) | {"rule": rule} for broker in (1, 2))
+    one, two = (finding(broker_id=broker) | {"kind": rule} for broker in (1, 2))
     assert (fingerprint(one, "c") != fingerprint(two, "c")) is counts
 
 

@@ -205,3 +205,22 @@ def test_keys_that_a_run_could_not_fill_are_no_reason_to_fail() -> None:
     page = Page(render_report([{"rule": "x", "severity": "info", "message": "m"}], {"logs": [row]}, [row], [picture]))
     assert page.faults == []
     assert "undecidable" in page.text
+
+
+def test_every_finding_has_an_anchor_once() -> None:
+    """So that an alert leads to it; two findings of one fingerprint share the first one's."""
+    prints = ["98a4cf72be27" + "0" * 52, "1" * 64, "1" * 64]
+    findings = [
+        samples.finding(rule="sequence-gap", topic="t", partition=n, message="gap", fingerprint=name)
+        for n, name in enumerate(prints)
+    ]
+    page = render_report(findings, samples.empty_summary(), [], [])
+    assert page.count('<tr id="98a4cf72be27"') == page.count(f'<tr id="{"1" * 12}"') == 1
+    assert '<a href="#98a4cf72be27">98a4cf72be27</a>' in page
+
+
+def test_paper_is_not_a_small_screen() -> None:
+    """A sheet is narrower than a telephone's layout begins at: that is for screens, printed it took 39 sheets."""
+    page = render_report([], samples.empty_summary(), [], [])
+    assert "@media screen and (max-width: 52rem)" in page
+    assert "@media (max-width" not in page

@@ -72,12 +72,14 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
     (tmp_path / "made_up.py").write_text(MADE_UP, encoding="utf-8")
     monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(tmp_path)])
     registry.load.cache_clear()
+    registry.kinds.cache_clear()
     yield dict(registry.load())
     for name in ("sleeping-transaction", "snoring-transaction"):
         del registry.CATALOGUE[name]
     del sys.modules["auditor.rules.made_up"]
     monkeypatch.undo()
     registry.load.cache_clear()
+    registry.kinds.cache_clear()
 
 
 def some_log() -> Any:
@@ -99,7 +101,7 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     ]
     (slept,) = (f for f in kept if f.rule == "sleeping-transaction")
     assert [also["message"] for also in slept.evidence["also"]] == ["It snores"]
-    assert (slept.remedy, slept.source) == ("Wake it.", "a dream")
+    assert (slept.remedy, slept.source) == ("Look first. Wake it.", "a dream")
 
     page = render_report(registry.described(f.to_dict() for f in kept), empty_summary(), [], [])
     assert "1 partition is blocked" in page
@@ -146,6 +148,7 @@ def test_a_mistaken_declaration_stops_the_catalogue(
         del registry.CATALOGUE[name]
     exec(compile(text, "made_up", "exec"), {"__name__": "auditor.rules.made_up"})  # registers both again
     registry.load.cache_clear()
+    registry.kinds.cache_clear()
     with pytest.raises(AssertionError, match=says):
         registry.load()
 

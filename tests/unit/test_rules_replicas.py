@@ -284,14 +284,14 @@ def test_an_index_entry_that_one_replica_lacks(trio: Trio) -> None:
     assert f.evidence["only_in_leader_copy"] == [[1000, 135, 149]]
     assert f.evidence["missing_in"]["broker_id"] == 3
     assert f.file == f"{LOG}/{SECOND}.txnindex"
-    assert "stop broker 3," in f.remedy
+    assert "top broker 3," in f.remedy
 
 
 def test_an_index_entry_that_the_leader_replica_lacks(trio: Trio) -> None:
     trio.file(1, f"{SECOND}.txnindex").unlink()
     found = trio.findings()
     assert [f.broker_id for f in found] == [2, 3]
-    assert all(f.evidence["missing_in"]["broker_id"] == 1 and "stop broker 1," in f.remedy for f in found)
+    assert all(f.evidence["missing_in"]["broker_id"] == 1 and "top broker 1," in f.remedy for f in found)
 
 
 def test_an_index_of_a_live_directory_may_be_of_another_moment(trio: Trio) -> None:

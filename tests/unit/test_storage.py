@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import Limits
-from auditor.connectors import storage
+from auditor.connectors import remote_file, storage
 from auditor.connectors.storage import Entry, Place, Unused
 
 
@@ -118,7 +119,9 @@ def test_a_uri_reads_as_a_path_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "bucket" / "dir").mkdir(parents=True)
     (tmp_path / "bucket" / "dir" / "x.log").write_bytes(b"abc")
     files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
-    monkeypatch.setattr(storage, "filesystem", lambda uri: (files, "bucket/dir"))
+    given = functools.cache(lambda uri: (files, "bucket/dir"))
+    for module in (storage, remote_file):
+        monkeypatch.setattr(module, "filesystem", given)
     place = storage.place("s3://key:secret@bucket/dir?region=x")
     assert place == Place("s3://key:secret@bucket?region=x", "bucket/dir")
     assert storage.is_folder(place)

@@ -144,3 +144,17 @@ def test_fingerprints_are_there_at_every_width() -> None:
     for width in (80, 200):
         assert findings[7]["fingerprint"][:12] in printed(findings[:8], summary, width, verbose=True)
     assert findings[0]["fingerprint"][:12] in printed(findings, summary, 80)
+
+
+def test_infos_are_counted_and_printed_when_asked() -> None:
+    findings = [samples.finding(rule="sequence-gap", severity=name, topic="t", partition=n, message=f"m{n}")
+                for n, name in enumerate(("warning", "info", "info"))]  # fmt: skip
+    said = printed(findings, samples.empty_summary(), 80)
+    assert "warning sequence-gap" in said
+    assert "info sequence-gap" not in said
+    assert "\n2 notes: --verbose\n" in said
+    assert "Findings: 1 warning, 2 info\n" in said
+    assert "1 note: --verbose" in printed(findings[:2], samples.empty_summary(), 80)
+    whole = printed(findings, samples.empty_summary(), 80, verbose=True)
+    assert whole.count("info sequence-gap") == 2
+    assert "--verbose" not in whole

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import pytest
 
-from auditor.rules import repairs
 from auditor.rules.finding import Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
@@ -140,11 +139,9 @@ def assert_nobody_else(
     if flip.field != "checksum" and not open_ended:
         assert (len(new), gone) == (1, set()), (flip, [(f.rule, f.message) for f in new], gone)
     assert {f.broker_id for f in above_info(new)} <= {broker}, (flip, [(f.rule, f.message) for f in new])
-    moved = {int(m["broker"]) for f in new for m in repairs.FETCHED.finditer(f.remedy)}
-    sources = {s for f in new for m in repairs.FETCHED.finditer(f.remedy) for s in m["sources"].split(" or ")}
-    sources |= {m["broker"] for f in new for m in repairs.LEADS.finditer(f.remedy)}
-    assert moved <= {broker}, flip
-    assert str(broker) not in sources, flip
+    moves = [f.advice.moves for f in new if f.advice is not None]
+    assert {m.away for m in moves} <= {broker, None}, flip
+    assert broker not in {b for m in moves for b in (*m.sources, m.leads)}, flip
 
 
 def test_the_whole_copy_of_the_metadata_tells_of_elections(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from auditor.rules import registry, repairs
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 from tests import corpora
+from tests.blocked_states import ASK, FIND, KEEP, LET, SAFE, WAIT, verdict_of
 from tests.coordinator_records import Coordinator
 from tests.facts import log_of, opened
 from tests.forge import Lab
@@ -56,22 +57,22 @@ class ChangedCoordinator:
 @pytest.mark.parametrize(
     ("states", "minutes", "verdict"),
     [
-        ((), 0, "Wait"),
-        ((), 60, "Find its client first"),
-        (("PrepareCommit",), 60, "Do not abort"),
-        (("PrepareAbort",), 60, "Let the coordinator finish"),
-        (("PrepareCommit", "CompleteCommit"), 60, "Do not abort"),
+        ((), 0, WAIT),
+        ((), 60, FIND),
+        (("PrepareCommit",), 60, KEEP),
+        (("PrepareAbort",), 60, LET),
+        (("PrepareCommit", "CompleteCommit"), 60, KEEP),
     ],
 )
 def test_no_abort_of_what_its_coordinator_has_open_or_decided_to_commit(
-    tmp_path: Path, states: tuple[str, ...], minutes: int, verdict: str
+    tmp_path: Path, states: tuple[str, ...], minutes: int, verdict: tuple[str, str]
 ) -> None:
     changed = ChangedCoordinator(tmp_path)
     for state in states:
         changed.then(state)
     audit = changed.audit(minutes)
     (row,) = audit.blocked
-    assert row["advice"]["verdict"] == verdict
+    assert verdict_of(row) == verdict
     assert not about(audit)
 
 
@@ -92,6 +93,8 @@ def test_indexes_are_rebuilt_only_where_the_start_cuts_nothing() -> None:
     for finding in advised:
         assert "since the start would cut it there" in finding.remedy
         assert "delete" not in finding.remedy
+        conditions = finding.advice.conditions if finding.advice else ()
+        assert ("Stop broker" in finding.remedy) == all(each.holds for each in conditions)
 
 
 def test_a_lost_commit_is_recognised_by_records_that_carry_the_times_of_events(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_a_lost_commit_is_recognised_by_records_that_carry_the_times_of_events(t
     changed.then("CompleteCommit")
     audit = changed.audit()
     (row,) = audit.blocked
-    assert row["advice"]["verdict"] == "Do not abort"
+    assert verdict_of(row) == KEEP
     assert not about(audit)
 
 
@@ -114,9 +117,9 @@ def test_a_decided_abort_without_its_marker_stays_to_be_aborted(tmp_path: Path) 
     changed.then("PrepareAbort")
     changed.then("CompleteAbort")
     audit = changed.audit()
-    assert audit.blocked[0]["advice"]["verdict"] == "Safe to abort"
+    assert verdict_of(audit.blocked[0]) == SAFE
     assert [f.partition for f in about(audit)] == [1]
-    assert "It loses" in about(audit)[0].remedy
+    assert "records of a transaction that ended in ABORT stay unread" in about(audit)[0].remedy
 
 
 def test_late_data_behind_its_marker_is_to_be_aborted() -> None:
@@ -125,7 +128,7 @@ def test_late_data_behind_its_marker_is_to_be_aborted() -> None:
     places = {(row["topic"], row["partition"], row["firstOffset"]) for row in truth["expect"]}
     assert {(f.topic, f.partition, f.offset) for f in about(audit)} == places
     for row in audit.blocked:
-        assert row["standing"] == "waiting" or row["advice"]["tone"] == "act"
+        assert row["standing"] == "waiting" or row["advice"]["verdict"] == "act"
 
 
 def test_without_the_coordinators_log_nobody_is_said_to_be_unknown(tmp_path: Path) -> None:
@@ -133,7 +136,7 @@ def test_without_the_coordinators_log_nobody_is_said_to_be_unknown(tmp_path: Pat
     for path in lab.broker().glob("__transaction_state-*"):
         shutil.rmtree(path)
     audit = opened(lab.root, as_of=lab.as_of + 3_600_000)
-    assert audit.blocked[0]["advice"]["verdict"] == "Confirm before aborting"
+    assert verdict_of(audit.blocked[0]) == ASK
     assert not about(audit)
     assert not [f for f in audit.findings if "nobody knows" in f.message]
 
@@ -146,9 +149,10 @@ def replica(broker: int) -> ReplicaFacts:
 def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple[int, ...], moves: bool) -> None:
     cluster = Cluster(as_of=0, newest_time=0, in_sync={("t", 0): in_sync})
     mine = replica(1)
-    said = repairs.refetch(log_of([mine], cluster), mine)
-    assert ("then stop broker 1, move t-0 away" in said) == moves
-    assert said.startswith("check that broker 2 is in the Isr: kafka-topics.sh" if moves else "Do not move or delete")
+    advice = repairs.refetch(log_of([mine], cluster), mine)
+    assert any("stop broker 1, move t-0 away" in act.command for act in advice.act) == moves
+    assert advice.verdict == ("act" if moves else "do_not_act")
+    assert not moves or advice.look[0].expect == "the Isr of t-0 lists broker 2"
 
 
 def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
@@ -159,21 +163,24 @@ def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
     log.save()
     found = [f for f in lab.findings() if f.rule == "leader-epoch-mismatch"]
     assert found
-    assert all(f.remedy.startswith("Do not move or delete bank.ledger-0") for f in found)
+    assert all(
+        f.remedy.startswith("Do not act: no other replica is known to have the data of bank.ledger-0") for f in found
+    )
 
 
-def test_a_start_as_after_a_crash_is_tied_to_what_it_would_cut(tmp_path: Path) -> None:
-    """Without a snapshot a clean start forgets all producers; one as after a crash recovers every log (LogLoader)."""
+def test_no_start_as_after_a_crash_is_asked_for(tmp_path: Path) -> None:
+    """Without a snapshot a clean start forgets all producers; one as after a crash recovers every log (LogLoader), and
+    under ELR takes the broker out of all its partitions."""
     lab = Lab(tmp_path, "hanging-36", PARTITION)
     log = lab.log(PARTITION)
     ((offset, (known, *_)),) = log.snapshots.items()
     log.snapshots[offset] = [known._replace(sequence=known.sequence + 7)]
     log.save()
     (found,) = [f for f in lab.findings() if f.rule == "snapshot-replay-mismatch"]
-    assert found.remedy.index("Where the recovery of broker-1 in summary.json cuts nothing") < found.remedy.index(
-        ".kafka_cleanshutdown"
-    )
-    assert "nothing is lost" not in found.remedy
+    assert found.advice is not None
+    assert found.advice.verdict == "do_not_act"
+    assert "a start that finds no snapshot forgets all producers" in found.remedy
+    assert ".kafka_cleanshutdown" not in found.remedy
 
 
 @pytest.mark.parametrize(("in_sync", "says"), [((1,), ""), ((1, 2, 3), "Audit the copies of broker 2 and 3 first")])
@@ -199,7 +206,7 @@ def test_no_marker_is_to_be_written_by_hand_where_the_input_may_lack_it(tmp_path
     changed.lab.is_live()
     audit = opened(changed.lab.root, as_of=changed.time)
     (row,) = audit.blocked
-    assert row["advice"]["verdict"] == "Do not abort"
+    assert verdict_of(row) == KEEP
     assert not about(audit)
     assert not [f for f in audit.findings if "WriteTxnMarkers" in f.remedy]
     assert "may be there already" in row["remedy"]
@@ -221,7 +228,8 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(days: int) -> None:
     held = [row for row in audit.blocked if row["timeout_ms"] == 2**31 - 1]
     assert held
     for row in held:
-        assert row["advice"]["verdict"] == "Find its application"
+        assert row["advice"]["verdict"] == "look"
+        assert row["advice"]["cost"].startswith("find its application")
         assert "Do not abort it by hand" in row["remedy"]
         assert ABORT not in row["remedy"]
         assert verdict.stands(answers.Open(row)).startswith("it has no time-out")

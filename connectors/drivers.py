@@ -1,0 +1,72 @@
+"""Which driver opens the file system behind a URI: pyarrow's, else fsspec's if it is installed."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from auditor.base import uris
+from auditor.base.errors import AuditInputError
+from auditor.connectors.asking import REFUSED
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+# pyarrow opens hdfs:// by Hadoop's own libraries, which no package of Python's brings; hdfs-native does without them.
+_NO_HADOOP = re.compile(r"(?:Unable|Prior attempt) to load lib(?:jvm|hdfs)")
+_DRIVERS = {"hdfs": "the packages fsspec and hdfs-native, or Hadoop with libhdfs"}
+_CREDENTIALS = re.compile(r"DENIED|HTTP status 40[013]|Token|TOKEN|ACCESS_KEY|SIGNATURE|UNAUTHENTICATED")
+
+
+@functools.lru_cache(maxsize=64)
+def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The file system behind a URI and the URI's path in it; one a process and URI.
+
+    Errors: :class:`AuditInputError` when neither ``pyarrow.fs`` nor ``fsspec`` can open it.
+    """
+    import pyarrow.fs as pafs  # the clients of all stores: only where a URI needs them
+
+    scheme = uris.parsed(uri).scheme
+    try:
+        files, path = pafs.FileSystem.from_uri(uri)
+        return files, path
+    except REFUSED as error:
+        reason = str(error).partition("\n")[0].replace(uri, f"{scheme}://…")  # a URI may hold a password
+        no_driver = isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError) or _NO_HADOOP.match(reason)
+        if not no_driver:
+            raise AuditInputError(f"{scheme}: {reason}; check the URI, its credentials and the network") from error
+    try:
+        fsspec = importlib.import_module("fsspec.core")  # no dependency: only where a URI needs it
+    except ImportError:
+        wanted = _DRIVERS.get(scheme, "fsspec and its driver")
+        raise AuditInputError(f"{scheme}: {reason}; install {wanted}, or copy the files") from None
+    try:
+        other, path = fsspec.url_to_fs(uri)
+    except RuntimeError as error:
+        hint = "check the URI and, for HDFS, that HADOOP_CONF_DIR names the folder of its settings"
+        raise AuditInputError(f"{scheme}: {type(error).__name__}; {hint}") from error
+    except (OSError, ValueError, ImportError) as error:
+        wanted = _DRIVERS.get(scheme, "the fsspec driver of this scheme")
+        raise AuditInputError(f"{scheme}: {type(error).__name__}; install {wanted}") from error
+    return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
+
+
+def renewed(why: Exception) -> None:
+    """Before a request is tried again: where it was refused for its credentials, those are looked up anew."""
+    if _CREDENTIALS.search(str(why)):
+        filesystem.cache_clear()
+
+
+def refusal(uri: str, folder: str) -> Exception | None:
+    """What a store has against listing a folder, which it says with a code; None for nothing."""
+    import pyarrow.fs as pafs
+
+    try:
+        filesystem(uri)[0].get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+    except REFUSED as error:
+        return error
+    return None

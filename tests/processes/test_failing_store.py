@@ -1,0 +1,87 @@
+"""A store that delays, refuses and breaks off: what it holds is read all the same, or named with the store's code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import corpora, failing_store, store
+from tests.conftest import ROOT
+from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, FailingStore, Fault
+
+NAME = "replicas-41"
+
+
+@pytest.fixture
+def s3() -> Iterator[FailingStore]:
+    with failing_store.failing(copies=corpora.unpack(NAME)) as server:
+        yield server
+
+
+def audited(path: str, out: Path, master: str, server: FailingStore, patience: float = 5.0, *more: str) -> int:
+    """The exit status of an audit by the command, whose results are in ``out``."""
+    environment = store.clean_environment(server.environment())
+    environment |= {"PYTHONPATH": str(ROOT), "AUDITOR_STORE_PATIENCE": str(patience)}
+    command = [sys.executable, "-m", "auditor.cli", "audit", path, "--out", str(out), "--master", master, "--records"]
+    command += ["--as-of", str(corpora.manifest(NAME)["copied_at"]), *more]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=out.parent)
+    assert ran.returncode in (0, 1, 3), ran.stderr
+    return ran.returncode
+
+
+def a_segment() -> str:
+    """The longest of the corpus, by its key."""
+    folder = corpora.unpack(NAME)
+    longest = max(
+        (p for p in folder.rglob("*.log") if not p.parent.name.startswith("__")), key=lambda p: p.stat().st_size
+    )
+    return longest.relative_to(folder).as_posix()
+
+
+def local(tmp_path: Path, server: FailingStore) -> tuple[int, bytes]:
+    status = audited(str(corpora.unpack(NAME)), tmp_path / "local", "inline[2]", server)
+    return status, (tmp_path / "local" / "findings.jsonl").read_bytes()
+
+
+def test_a_fifth_of_all_requests_fails_and_the_findings_are_the_same(s3: FailingStore, tmp_path: Path) -> None:
+    """At random: throttled, failed, expired, broken off, said to be whole, and now and then without any answer."""
+    of_each = 0.04
+    s3.manner.faults = [
+        Fault(what, share=of_each) for what in ("SlowDown", "InternalError", "ExpiredToken", BREAKS_OFF, TOO_SHORT)
+    ]
+    s3.manner.faults.append(Fault(TIMES_OUT, count=2, share=of_each))
+    status = audited("s3://copies", tmp_path / "s3", "inline[2]", s3, 60.0)
+    found = (tmp_path / "s3" / "findings.jsonl").read_bytes()
+    failed = sum(request.what != "" for request in s3.log)
+    assert 0.1 < failed / len(s3.log) < 0.3
+    assert (status, found) == local(tmp_path, s3)
+    assert found
+
+
+@pytest.mark.parametrize("master", ["inline[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+def test_a_token_that_expires_and_is_renewed_leaves_no_hole(s3: FailingStore, tmp_path: Path, master: str) -> None:
+    """Longer than one attempt is patient: the work is done again."""
+    s3.manner.faults = [Fault("ExpiredToken", a_segment(), "GET", 9)]
+    status = audited("s3://copies", tmp_path / "s3", master, s3, 0.5)
+    assert (status, (tmp_path / "s3" / "findings.jsonl").read_bytes()) == local(tmp_path, s3)
+
+
+@pytest.mark.parametrize("master", ["inline[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("code", ["ExpiredToken", "AccessDenied"])
+def test_what_a_store_goes_on_refusing_is_a_row_with_its_code(
+    s3: FailingStore, tmp_path: Path, master: str, code: str
+) -> None:
+    """Four times, where it says nothing of the file; once, where it is denied by name. All else is audited."""
+    segment = a_segment()
+    s3.manner.faults = [Fault(code, segment, "GET")]
+    assert audited("s3://copies", tmp_path / "s3", master, s3, 0.3) == 3
+    summary = json.loads((tmp_path / "s3" / "summary.json").read_bytes())
+    unread = [e for e in summary["unreadable"] if segment.endswith(e["file"])]
+    assert [(e["reason"], code in e["detail"]) for e in unread] == [("unreadable", True)]
+    asked = sum(request.what == code for request in s3.log)
+    assert asked >= 4 if code == "ExpiredToken" else asked <= 2

@@ -1,0 +1,65 @@
+"""Rules that became part of another: their ids are kinds of its findings, which calls, baselines and names go by."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from types import MappingProxyType
+
+import pytest
+
+from auditor import cli
+from auditor.rules import registry
+from auditor.rules.finding import Finding
+from auditor.rules.fingerprint import fingerprint, signed
+
+DIRS = {"b1": "c"}
+
+
+@pytest.fixture
+def merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``sequence-gap`` with a former rule ``lost-batch``, which was about files."""
+    catalogue = dict(registry.load())
+    gap = dataclasses.replace(catalogue["sequence-gap"], former={"lost-batch": "segment integrity"})
+    catalogue["sequence-gap"] = gap
+    kinds = MappingProxyType({**catalogue, "lost-batch": gap})
+    monkeypatch.setattr(registry, "kinds", lambda: kinds)
+
+
+def test_a_fingerprint_is_made_over_the_kind_with_its_old_family(merged: None) -> None:
+    """So that what a baseline has is found again: the text that the sum is of stands in the old rule's words."""
+    row = Finding("sequence-gap", "error", 3, "t", 0, 7, kind="lost-batch").to_dict()
+    old = ["lost-batch", "c", "t", 0, 7, None, None, None, None, 3]
+    assert fingerprint(row, "c") == hashlib.sha256(json.dumps(old, separators=(",", ":")).encode()).hexdigest()
+    past = {name: value for name, value in row.items() if name != "kind"} | {"rule": "lost-batch"}
+    assert fingerprint(past, "c") == fingerprint(row, "c")
+    own = ["sequence-gap", "c", "t", 0, 7, None, None, None, None, None]
+    row["kind"] = "sequence-gap"
+    assert fingerprint(row, "c") == hashlib.sha256(json.dumps(own, separators=(",", ":")).encode()).hexdigest()
+
+
+def test_findings_are_signed_with_their_own_cluster() -> None:
+    found = [
+        Finding("sequence-gap", "error", topic="t", partition=p, evidence={"log_dir": d})
+        for p, d in ((1, "b1"), (0, "b2"))
+    ]
+    ids = {"b1": "c", "b2": None}
+    first, second = signed(found, ids)
+    assert (first.partition, second.partition) == (0, 1)
+    assert (first.fingerprint, second.fingerprint) == (
+        fingerprint(first.to_dict(), None),
+        fingerprint(second.to_dict(), "c"),
+    )
+    (alone,) = signed([Finding("sequence-gap", "error", topic="t", partition=0)], DIRS)
+    assert alone.fingerprint == fingerprint(alone.to_dict(), "c")
+
+
+def test_an_unknown_kind_is_no_rule(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        cli.main(
+            ["audit", str(tmp_path), "--out", str(tmp_path / "o"), "--rule", "lost-batch", "--master", "inline[1]"]
+        )
+        == 2
+    )
+    assert "no rule named 'lost-batch'" in capsys.readouterr().err
