@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from auditor import cli
-from auditor.base import advice
 from auditor.dashboards.wording import pieces
 from tests.broker.cluster import Cluster, Driver
 from tests.broker.jars import classpath
@@ -29,9 +28,8 @@ TOOLS = {
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
 }
 STAND_IN = '#!/bin/sh\nexec java -Xmx128m -XX:TieredStopAtLevel=1 -cp "{}" {} "$@"\n'
-MOVED = re.compile(r"stop broker (\d+), move (\S+)(?: and (\S+))? away and keep (?:it|them), start it")
+MOVED = re.compile(r"[Ss]top broker (\d+), move (\S+)(?: and (\S+))? away and keep (?:it|them), start it")
 STARTED = re.compile(r"start broker (\d+)")
-LOST = re.compile(r"It loses (\d+) records?\b")
 PATIENCE_S = 240
 
 Row = dict[str, Any]  # a finding as findings.jsonl has it
@@ -61,12 +59,12 @@ class Operator:
         rows = map(json.loads, (out / "findings.jsonl").read_text(encoding="utf-8").splitlines())
         return [row for row in rows if row["severity"] != "info"]
 
-    def paste(self, command: str) -> str:
-        """What a command prints, pasted into a shell; it has to succeed."""
+    def paste(self, command: str, where: Path | None = None) -> str:
+        """What a command prints, pasted into a shell that stands in a folder; it has to succeed."""
         path = os.pathsep.join((str(self.scripts), os.environ["PATH"]))
         done = subprocess.run(
-            ["sh", "-c", command], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False,
-            timeout=PATIENCE_S,
+            ["sh", "-c", command], cwd=where or self.folder, env=os.environ | {"PATH": path}, capture_output=True,
+            text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -100,11 +98,11 @@ class Operator:
 
 def commands(row: Row, script: str = "") -> list[str]:
     """The commands of a finding in the order in which they are printed; of one script alone."""
-    said = pieces(row["remedy"]) if row["advice"] is None else advice.pieces(row["advice"])
-    return [text for kind, text in said if kind == "command" and text.startswith(script)]
+    return [text for kind, text in pieces(row["remedy"]) if kind == "command" and text.startswith(script)]
 
 
 def of(rows: list[Row], rule: str, topic: str, partition: int) -> Row:
-    """The one finding of a rule about a partition."""
-    (row,) = (r for r in rows if (r["rule"], r["topic"], r["partition"]) == (rule, topic, partition))
-    return row
+    """The first finding of a rule about a partition; if there are more, they all have the same remedy."""
+    first, *others = (r for r in rows if (r["rule"], r["topic"], r["partition"]) == (rule, topic, partition))
+    assert all(other["remedy"] == first["remedy"] for other in others)
+    return first
