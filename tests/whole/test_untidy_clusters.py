@@ -87,12 +87,12 @@ def cases(corpus: str) -> Iterator[Case]:
 def groups(corpus: str) -> list[Callable[[Path], Iterator[Case]]]:
     """What a cluster can be made untidy by."""
     several = len(list(corpora.unpack(corpus).glob("broker-*/"))) > 1
-    clocks = [] if corpus in NO_CLOCKS else [_clocks]
+    clocks_of = [] if corpus in NO_CLOCKS else [clocks]
     moments_of = [] if corpus in NO_MOMENTS else [_moments]
-    return [*clocks, *moments_of, _folders, *([_brokers] if several else [])]
+    return [*clocks_of, *moments_of, _folders, *([_brokers] if several else [])]
 
 
-def _clocks(root: Path) -> Iterator[Case]:
+def clocks(root: Path) -> Iterator[Case]:
     for broker in sorted(set(Writers(root).ids.values())):
         for words, by in OFF.items():
             for signed, sign in ((by, "+"), (-by, "-")):
