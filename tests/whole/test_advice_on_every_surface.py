@@ -1,7 +1,7 @@
 """What to do about a finding is the same on every surface: its verdict with what that costs, and each condition.
 
-Of every finding above info of every corpus, and of every partition that is blocked. Surfaces break lines and escape signs as
-they must; nothing else may differ.
+Of every finding above info of every corpus, and of every partition that is blocked. Surfaces break lines and escape
+signs as they must; nothing else may differ.
 """
 
 from __future__ import annotations
