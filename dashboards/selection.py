@@ -17,7 +17,8 @@ class Selection:
     """Of each kind any of its values will do, and every kind that has values must fit. Empty: everything.
 
     ``partitions``: globs over ``topic-partition``, or a partition's number alone; ``transactional_ids`` and ``groups``:
-    globs; ``least``: the severity below which findings are not printed.
+    globs; ``least``: the severity below which findings are not printed. ``infos``: a table lists infos too, which it
+    counts where nobody asked for them.
     """
 
     least: str = LEAST
@@ -25,11 +26,12 @@ class Selection:
     brokers: tuple[int, ...] = ()
     transactional_ids: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    infos: bool = False
 
     @property
     def narrow(self) -> bool:
         """Whether it leaves anything out."""
-        return self != Selection()
+        return self != Selection(infos=self.infos)
 
     def holds(self, row: Mapping[str, Any]) -> bool:
         """Whether a finding or a partition that is held is where and whose the selection says, whatever its severity.

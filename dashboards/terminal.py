@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shlex
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, TextIO
 
@@ -49,7 +50,7 @@ def print_findings(
     ``findings`` in the contract's order, with what their rules declare, as :func:`rules.registry.described` gives them;
     ``width`` is the terminal's in columns; ``color`` paints the severity, unless the environment has ``NO_COLOR``;
     ``report`` is where the report was written, to be said at the end. Infos are counted, not printed, unless
-    ``verbose``, which prints every finding in place of causes:
+    ``shown`` asks for them, or ``verbose``, which prints every finding in place of causes:
     below 100 columns each takes lines of its own in place of a table. ``now``: the clock on the wall, to say how old
     the copy is. ``shown``: which findings; what a baseline accepts is not printed. Cost: that of what is shown, and one
     pass over all.
@@ -58,8 +59,8 @@ def print_findings(
     full, width = report_shapes.summary(summary), max(width, 30)
     whole = report_shapes.whole(findings, report_shapes.FINDING)
     listed = [finding for finding in answers.unaccepted(whole) if shown.shows(finding)]
-    notes = [] if verbose else [finding for finding in listed if finding["severity"] == LEAST]
-    listed = listed if verbose else [finding for finding in listed if finding["severity"] != LEAST]
+    notes = [] if verbose or shown.infos else [finding for finding in listed if finding["severity"] == LEAST]
+    listed = [finding for finding in listed if finding["severity"] != LEAST] if notes else listed
     answer = first_lines.answer(whole, full, width, now, shown, verbose)
     lines = [*answer.lines, ""]
     if verbose:
@@ -74,7 +75,7 @@ def print_findings(
             lines += wrap(f"… {plural(len(found) - TOP, 'more cause')}: --verbose prints every finding", width)
     lines += [""] if listed else []
     lines += [f"{plural(len(notes), 'note')}: --verbose"] if notes else []
-    lines += _closing(listed, whole, full, width, shown)
+    lines += _closing(listed, whole, full, width, shown, report)
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
 
 
@@ -87,7 +88,7 @@ def print_verdict(
     whole = report_shapes.whole(findings, report_shapes.FINDING)
     listed = [finding for finding in answers.unaccepted(whole) if shown.shows(finding)]
     lines = first_lines.top(verdict.of_run(whole, full), full, width, now)
-    lines += _closing(listed, whole, full, width, shown)
+    lines += _closing(listed, whole, full, width, shown, report)
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
 
 
@@ -151,7 +152,7 @@ def _blocks(findings: Sequence[Finding], width: int, painted: bool) -> list[str]
 
 def _closing(
     listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int,
-    shown: Selection,
+    shown: Selection, report: str | None,
 ) -> list[str]:  # fmt: skip
     """How many of each severity, which are not printed, what was read and what was not, and where to read on."""
     counts = answers.tally(findings, summary)
@@ -177,8 +178,10 @@ def _closing(
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:5]]
     if len(summary["notes"]) > 5:
         lines.append(f"Note: {len(summary['notes']) - 5:,} more, see summary.json")
-    if any(f.get("fingerprint") for f in listed):
-        lines.append("One finding with its evidence: auditor explain FINGERPRINT --out DIR")
+    first = next((name for f in listed if (name := short_fingerprint(f))), "")
+    if first:
+        folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
+        lines.append(f"One finding with its evidence: auditor explain {first} --out {folder}")
     return [part for line in lines for part in wrap(line, width)]
 
 

@@ -131,8 +131,8 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     Checks: a thousand or more producer ids that wrote three batches or fewer to the partition, all begun in one day.
     Why it matters: each of them stays in the memory of every replica until it expires, and in every snapshot.
     Can be wrong: functions that are meant to be short-lived.
-    What to do: share producers between requests; set enable.idempotence=false where duplicates do no harm; lower
-    producer.id.expiration.ms.
+    What to do: share producers between requests; set enable.idempotence=false where duplicates do no harm and no
+    transactional.id is set, which needs it; lower producer.id.expiration.ms (a setting of its own since 3.4).
     Source: KIP draft on keeping only the latest batch, KIP-360
     """
     p = log.leader.producers

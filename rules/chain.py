@@ -204,11 +204,11 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
         },
-        advice=_without_snapshot(replica, link),
+        advice=_without_snapshot(log, replica, link),
     )
 
 
-def _without_snapshot(replica: ReplicaFacts, link: SnapshotLink) -> Advice:
+def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
     """Doing without a wrong snapshot, where the log that it sums up is still there."""
     older = any(other.offset < link.offset for other in replica.snapshots)
     begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
@@ -220,12 +220,12 @@ def _without_snapshot(replica: ReplicaFacts, link: SnapshotLink) -> Advice:
             else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
             then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
         )
-    return Advice(
+    return repairs.restarted(log, replica, Advice(
         Verdict.ACT, "it loses nothing: the log has it all",
         (Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}"),),
         act=(Act(f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older "
                  "one is loaded, the log replayed"),),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:

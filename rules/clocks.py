@@ -64,7 +64,8 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
     clock went back. Said once for two brokers, over all partitions.
     Why it matters: transactions are timed out, ids and producers expire, and records are retained by these clocks. What
     this audit concludes from times is no finer than that, and is said with less confidence.
-    Can be wrong: nothing that is known; a directory that was put together from two clusters would look like it.
+    Can be wrong: one marker alone that was written by hand later looks like it (then info), and so does a directory
+    that was put together from two clusters.
     What to do: look at the time service (chronyc tracking) of the brokers that it names; let clocks be slewed, not set.
     Source: TransactionMarkerChannelManager, KafkaApis.handleWriteTxnMarkersRequest
     """

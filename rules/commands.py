@@ -60,6 +60,11 @@ def unavailable() -> str:
     return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"
 
 
+def under_replicated() -> str:
+    """Lists the partitions of which not every replica is in sync."""
+    return "kafka-topics.sh --bootstrap-server B --describe --under-replicated-partitions"
+
+
 def prefer(topic: str, partition: int) -> str:
     """Lets the first of a partition's replicas lead, where it is in sync. An election of type ``unclean`` would let one
     lead that is not, and drop what it lacks."""

@@ -181,7 +181,7 @@ def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
     first, other, c = turns
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     more = f" (and {times - 1} times more in this group)" if times > 1 else ""
-    why = "both process the same input" if turns.grave else f"two owners, or one with a pool of producers{more}"
+    why = "both may process the same input" if turns.grave else f"two owners, or one with a pool of producers{more}"
     return at_commit(
         log,
         "interleaved-offset-producers",
@@ -322,8 +322,9 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
 
     Checks: the last offset in force of a group partition against the start and the end of that log's leader replica;
     a tiered log begins in remote storage, where log-start-offset-checkpoint says.
-    Why it matters: above the end, the partition lost its tail or was recreated; below the start, retention took
-    records that the group never read. Either way auto.offset.reset decides where the group goes on.
+    Why it matters: above the end, the partition lost its tail or was recreated; below the start, records
+    were deleted that the group had not counted as processed. Either way auto.offset.reset decides where the group goes
+    on.
     Can be wrong: the log was copied before the offsets (then the finding says so: in flight); the topic was created
     again.
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
@@ -343,7 +344,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         doubt = late or (bounds.starts_late and not above)
         severity = "error" if above else "info" if doubt else "warning"
         side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
-        missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "record")
+        missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "offset")
         yield at_commit(
             log,
             "committed-offset-out-of-range",

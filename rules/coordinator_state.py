@@ -77,9 +77,11 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
 def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
     lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
     absent = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
-    named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"
+    which = "whether" if len(entry.partitions) == 1 else "which of"
+    named = _some([*lacking]) if lacking else f"not known {which} {_some(sorted(entry.partitions))}"
     waits = f"nobody leads {_some(away)}" if away else named
-    lacks = "to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"
+    taken = f"{'have' if len(lacking) > 1 else 'has'} not taken its marker" if lacking else "took its marker"
+    lacks = "to take its marker" if away else taken
     return at_entry(
         log,
         "stuck-prepare",
@@ -168,7 +170,7 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
 def _beyond_timeout_finding(
     log: LogView, entry: Entry, severity: str, begin: int, over: int, ended: str | None, never: str | None
 ) -> Finding:
-    where = f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""
+    where = f"; its record names {_some(sorted(entry.partitions))}" if entry.partitions else ""
     doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,

@@ -15,7 +15,7 @@ from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.together import by_cause, logs_of
-from auditor.rules.view import LogView
+from auditor.rules.view import METADATA_TOPIC, LogView
 from auditor.rules.windows import marker_window, matching, naming, owner_complete, skew
 from auditor.rules.written_times import around, at_the_latest
 
@@ -184,8 +184,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "producer-id-not-allocated",
         "error",
-        f"{log.name} has {plural(len(foreign), 'producer id')} that this cluster never gave out, the first "
-        f"{p['producer_id']}; its next one is {limit}",
+        f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "
+        f"the first {p['producer_id']}; its next one is {limit}",
         segment=int(p["first_segment"]),
         offset=p["first_offset"],
         last_offset=p["data_last_offset"],

@@ -108,7 +108,9 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     transactions under transaction.version 2, which take an epoch each: there the climb is normal.
     Can be wrong: idempotent producers may reach 32767 by themselves; without __transaction_state an id that has moved
     on cannot be told from one that has not.
-    What to do: nothing when it climbed slowly; otherwise see epoch-bump-storm.
+    What to do: look how fast it climbs: a slow climb ends by itself, in a new producer id; of a fast one
+    epoch-bump-storm says what to do. Of data with the reserved epoch find the client by its producer id: no
+    coordinator gave it that.
     Source: KIP-360
     """
     for run in runs(log.events(Kind.EPOCH_RESERVED), "producer_id"):

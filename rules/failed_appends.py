@@ -78,8 +78,8 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
         "coordinator-append-failed",
         "info",
         f"{plural(len(rows), 'record')} of {plural(len(numbers), 'transactional id') if many else name} in {log.name} "
-        f"{'were' if len(rows) > 1 else 'was'} written, but the append failed: too few replicas were in sync, or they "
-        "were too slow; the coordinator went on from before",
+        f"{'were' if len(rows) > 1 else 'was'} written, but the append failed, likely since too few replicas were in "
+        "sync, or they were too slow; the coordinator went on from before",
         offset=first["offset"],
         last_offset=last["offset"],
         transactional_id=None if many else name,

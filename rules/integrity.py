@@ -31,7 +31,7 @@ from auditor.rules.relations import (
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.tails import tails
-from auditor.rules.together import by_cause
+from auditor.rules.together import by_cause, in_each_replica
 from auditor.rules.view import LogView, is_ahead_of_all, runs
 
 FAMILY = "segment integrity"
@@ -65,7 +65,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                 "batch-crc-mismatch",
                 "critical",
                 f"Wrong checksum in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
-                "consumers fail here, and an unclean restart truncates the log here",
+                "consumers fail here, and an unclean restart may truncate the log here",
                 e,
                 replica=replica,
                 last_offset=last["last_offset"],
@@ -135,7 +135,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
         "torn-tail",
         "warning" if written else severity,
         f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
-        + ("; the high watermark lies in them: acknowledged data is lost on this replica" if beyond else ""),
+        + ("; the high watermark is beyond what is whole: this replica lacks committed data" if beyond else ""),
         replica=replica,
         file=error.file,
         position=error.position,
@@ -179,6 +179,7 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
         By("missing-marker", hole_of_its_marker),
     ),
     prevented_by=(IN_SYNC_REPLICAS,),
+    together=in_each_replica(),
 )
 def offset_hole(log: LogView) -> Iterator[Finding]:
     """Offsets are missing

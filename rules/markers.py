@@ -422,8 +422,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).
-    What to do: ask who ran kafka-transactions.sh abort at that time; if nobody did, look whether __transaction_state
-    lost records (unclean-election, illegal-transition).
+    What to do: of an ABORT ask who ran kafka-transactions.sh abort then, which writes no COMMIT; else look whether
+    __transaction_state lost records (unclean-election, illegal-transition).
     Source: KIP-98, KIP-664, KIP-1228; semantics 3.14 X7
     """
     if log.topic == TOPIC:
@@ -471,7 +471,7 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     owns its id.
     Why it matters: the marker comes from another cluster, or was forged.
     Can be wrong: __transaction_state was copied before the marker came (then the finding says so: in flight).
-    What to do: find out who wrote it.
+    What to do: find out which cluster this segment was copied or restored from (cluster.id in meta.properties).
     Source: KIP-98; semantics 3.14 X11
     """
     history = log.cluster.coordinator

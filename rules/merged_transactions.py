@@ -17,8 +17,9 @@ from auditor.rules.relations import By, of_the_transaction_it_ended, same_transa
 from auditor.rules.safeguards import LATE_WRITES
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
-from auditor.rules.windows import NO_CLOCK_MS, SAME_CLOCK_MS, Matching, matching, owner_complete, skew
+from auditor.rules.windows import SAME_CLOCK_MS, Matching, matching, owner_complete, skew
 
+NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
 COMPARED = 64  # markers by which two clocks are compared
 ENOUGH = 3  # transactions that show how a producer usually begins

@@ -110,7 +110,7 @@ def _all_absent(found: Sequence[Finding]) -> str:
     alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in found)
     return (
         f"Broker {found[0].broker_id} has no folder of {plural(len(found), 'partition')}, which it has in sync by the "
-        "metadata; " + (f"of {alone} of them nobody else has all" if alone else "others are in sync beside it")
+        "metadata; " + (f"of {alone} of them nobody else is in sync" if alone else "others are in sync beside it")
     )
 
 
@@ -140,7 +140,7 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
             "replica-absent",
             "critical",
             f"Broker {a.broker_id} has no folder of {a.topic}-{a.partition}, which it has in sync by the metadata; "
-            + (f"in sync beside it: {few(others)}" if others else "nobody else has all of it"),
+            + (f"in sync beside it: {few(others)}" if others else "nobody else is in sync"),
             doubt=not a.sure,
             topic=a.topic,
             partition=a.partition,

@@ -40,8 +40,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
     info where a broker-written time before the batch shows that, or where the log has none that could show it (a
     back-fill into a partition without end markers). The setting is taken as one day where the input does not show it.
-    What to do: keep producers longer than they are idle, with kafka-configs.sh --bootstrap-server B --entity-type
-    brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
+    What to do: keep producers longer than they are idle: raise producer.id.expiration.ms, or on brokers before 3.4,
+    which do not know it, transactional.id.expiration.ms.
     Source: KIP-360
     """
     shown = list(_forgotten(log))

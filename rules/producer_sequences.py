@@ -312,8 +312,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
             "duplicate-sequence-range",
             "error",
             f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['found_sequence']} "
-            f"stored a second "
-            f"time: {plural(len(run), 'batch')} of records that are already in the log",
+            f"stored a second time: {plural(len(run), 'batch')} with sequences that were stored before",
             first,
             last_offset=last["last_offset"],
             evidence={

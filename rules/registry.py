@@ -72,11 +72,10 @@ class Rule:
     coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what would have
     prevented them. ``moving``: they may only have been seen in motion, so ``auditor live`` asks the leader again.
     ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
-    ``verdict``: what its "What to do" comes to, for findings that say nothing of their own. ``unverified``: why
-    verification refuses such data. ``together``: which of its findings have one cause, and are one finding. ``loses``:
-    critical ones say that acknowledged records are lost, or will be. ``former``: rules of the past that it asks the
-    questions of, each with its family: they are its findings' kinds, by which fingerprints are made and which
-    ``--rule``, ``--skip-rule`` and baselines take.
+    ``unverified``: why verification refuses such data. ``together``: which of its findings have one cause, and are one
+    finding. ``loses``: critical ones say that acknowledged records are lost, or will be. ``former``: rules of the past
+    that it asks the questions of, each with its family: they are its findings' kinds, by which fingerprints are made
+    and which ``--rule``, ``--skip-rule`` and baselines take.
     """
 
     id: str
@@ -96,7 +95,6 @@ class Rule:
     prevented_by: tuple[Safeguard, ...] = ()
     moving: bool = False
     before_start: bool = False
-    verdict: Verdict = Verdict.LOOK
     unverified: Unverified | None = None
     together: Together | None = None
     loses: bool = False
@@ -114,7 +112,7 @@ class Rule:
     @property
     def advice(self) -> Advice:
         """What to do, in general; a finding says it with its own names."""
-        return Advice(self.verdict, then=self.sections["What to do"])
+        return Advice(Verdict.LOOK, then=self.sections["What to do"])
 
     def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
         """Its findings, with source and advice of the rule where they say none of their own."""
@@ -153,7 +151,6 @@ def rule(
     prevented_by: tuple[Safeguard, ...] = (),
     moving: bool = False,
     before_start: bool = False,
-    verdict: Verdict = Verdict.LOOK,
     unverified: Unverified | None = None,
     together: Together | None = None,
     loses: bool = False,
@@ -172,7 +169,7 @@ def rule(
         CATALOGUE[id] = Rule(
             id=id, family=family, severity=severity, title=title, sections=sections, check=check, records=records,
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
-            decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start, verdict=verdict,
+            decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start,
             unverified=unverified, together=together,
             loses=loses, former=former,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from auditor.base.advice import NOTHING_MOVES, Act, Advice, Condition, Look, Moves, Verdict
 from auditor.base.errors import DAMAGED_FIELD
@@ -70,6 +71,21 @@ def isr_lists(name: str, brokers: Collection[int | None]) -> str:
     return f"the Isr of {name} lists broker {' or '.join(map(str, brokers))}"
 
 
+def stop(cluster: Cluster, broker: int | None) -> Condition:
+    """That a broker may be stopped: while it is down, nobody who lacks what it has can be elected. A partition without
+    other replicas waits for it, and loses nothing. The metadata shows it as of its copy."""
+    alone = cluster.alone_in_sync.get(-1 if broker is None else broker, [])
+    known = cluster.has_metadata and broker is not None
+    by = f"not of {_some(sorted(alone))}" if alone else BY_METADATA if known else NOT_BY_METADATA
+    what = f"where broker {broker} has a partition in sync, another replica of it is, too"
+    return Condition(what, not alone if known else None, by)
+
+
+def seen_all_in_sync() -> Look:
+    """That every replica is in sync now, so that a broker may be stopped."""
+    return Look(commands.under_replicated(), "it lists no partition")
+
+
 def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
     """Making an in-sync replica the leader."""
     return (
@@ -126,7 +142,7 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     brokers = [b for b in named if b not in damaged]
     if not brokers:
         return keep(replica.folder, replica.broker_id, commands.describe_topic(log.topic))
-    conditions = tuple(in_sync(log, b) for b in brokers)
+    conditions = (*(in_sync(log, b) for b in brokers), stop(log.cluster, replica.broker_id))
     known = all(each.holds for each in conditions)
     again = Act(
         f"stop broker {replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched "
@@ -176,7 +192,15 @@ def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
         f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
         "anew from the log"
     )
-    return Advice(Verdict.ACT, "it loses no record", act=(act,)).unless(sound)
+    return restarted(log, replica, Advice(Verdict.ACT, "it loses no record", act=(act,)).unless(sound))
+
+
+def restarted(log: LogView, replica: ReplicaFacts, advice: Advice) -> Advice:
+    """An advice that has a replica's broker stopped, which loses nothing where that may be: where nobody knows, it says
+    so, and what would be done."""
+    acts = " ; ".join(act.command for act in advice.act)
+    asked = replace(advice, look=(*advice.look, seen_all_in_sync())).unless(stop(log.cluster, replica.broker_id))
+    return asked if asked.act or not acts else replace(asked, then=f"only once that is so: {acts}")
 
 
 def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:

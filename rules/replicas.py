@@ -421,7 +421,7 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) ->
         return COPIED_BEFORE
     if not committed:
         return f"they begin at or above the high watermark {pair.high}, {ABOVE}"
-    loss = "acknowledged records are lost" if gap.in_leader else "acknowledged records are lost if it becomes leader"
+    loss = "consumers lack committed records" if gap.in_leader else "committed records are lost if it becomes leader"
     return f"they begin below the high watermark {pair.high}: {loss}"
 
 

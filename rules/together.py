@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from auditor.base.advice import Advice
+from auditor.base.words import few as some
 from auditor.rules.finding import MADE_OF, Finding
 from auditor.rules.floods import ENTRIES, SUMMED, is_summed
 from auditor.rules.registry import Together
@@ -53,6 +54,15 @@ def in_flight(said: str) -> Together:
     return by_cause(cause, lambda g: said.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
 
 
+def in_each_replica() -> Together:
+    """What several replicas of a log show alike, in the same words, is one, which names their brokers."""
+
+    def cause(f: Finding) -> Hashable:
+        return f.topic, f.partition, f.offset, f.message
+
+    return by_cause(cause, lambda g: f"{g[0].message}; alike on brokers {some(sorted({str(f.broker_id) for f in g}))}")
+
+
 def count(group: Iterable[Finding]) -> int:
     """How many findings these are, those that a sum stands for too."""
     return sum(f.evidence.get(SUMMED, 1) for f in group)
@@ -77,6 +87,8 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> dict[str, Any]:
     first, listed = group[0].evidence, [f.evidence for f in group if not is_summed(f)]
     evidence = {name: first[name] for name in first if all(name in e and e[name] == first[name] for e in listed)}
     evidence |= {name: f.evidence[name] for f in group for name in ("listed_by",) if name in f.evidence}
+    if len(dirs := list(dict.fromkeys(f.evidence.get("log_dir") for f in group))) > 1:
+        evidence["log_dirs"] = dirs[:ENTRIES]
     evidence |= {"log_dir": first.get("log_dir"), "count": count(group)}
     if len(names) > 1:
         evidence |= {"partitions": list(names[:ENTRIES]), "partitions_in_all": len(names)}

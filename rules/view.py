@@ -56,7 +56,8 @@ class Cluster:
     broker that has the log, epoch and time of the marker, and the time of the one before it.
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
-    were not started again; ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not
+    were not started again; ``alone_in_sync``: by broker the partitions with other replicas, none of which is in sync;
+    ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not
     the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
     leads by the metadata, or whose leader is fenced or shutting down while others are up; ``offline``: those of them
     without a leader. ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is
@@ -103,6 +104,7 @@ class Cluster:
     absent: tuple[Absent, ...] = ()
     directory_ids: dict[str, str] = field(default_factory=dict)
     in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    alone_in_sync: dict[int, list[str]] = field(default_factory=dict)
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)

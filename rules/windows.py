@@ -16,7 +16,6 @@ from auditor.rules.named import COMMIT, NONE, SKEW_MS, Named, Window
 from auditor.rules.pairing import SAME_CLOCK_MS, paired
 from auditor.rules.view import TRANSACTION_STATE, LogView
 
-NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
 MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "commit", "first_offset")
 

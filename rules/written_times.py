@@ -6,7 +6,7 @@ import numpy as np
 
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import TRANSACTION_STATE, LogView
-from auditor.rules.windows import NO_CLOCK_MS, SAME_CLOCK_MS, owner_complete, skew
+from auditor.rules.windows import SAME_CLOCK_MS, owner_complete, skew
 
 UNBOUNDED = 1 << 62  # ms; later than any file was copied
 CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
@@ -48,9 +48,7 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     at, entry = (log.topic, log.partition), log.leader.high_watermark
     if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
-    just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
-    # A stamp that is no clock's says nothing, and that the data lies behind a marker only when it was not there yet.
-    stamp = log.time(t["first_time"]) + CLIENT_MS if just_now else int(t["first_timestamp"])
+    stamp = log.time(t["first_time"]) + CLIENT_MS
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
     needed_by = max(written, int(t["marker_timestamp"]))
     other = skew(log, partition) > SAME_CLOCK_MS

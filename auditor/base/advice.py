@@ -151,7 +151,11 @@ def lead(advice: Mapping[str, Any]) -> str:
 
 
 def pieces(advice: Mapping[str, Any]) -> list[Piece]:
-    """An advice in reading order, from the verdict on: sentences, and commands that stand on lines of their own."""
+    """An advice in reading order, from the verdict on: sentences, and commands that stand on lines of their own. What
+    a rule says of all its findings, that and no more, is said without a verdict."""
+    only_said = not any(advice[name] for name in ("cost", "conditions", "look", "act"))
+    if only_said and advice["then"] and advice["verdict"] == Verdict.LOOK:
+        return steps(advice)
     return [("text", lead(advice)), *steps(advice)]
 
 

@@ -122,8 +122,8 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
         help=f"{', '.join(formats)} (default %(default)s); but for table, people's words go to standard error",
     )  # fmt: skip
     g.add_argument(
-        "--min-severity", default=LEAST, choices=LEVELS[:-1], metavar="SEVERITY",
-        help="only findings of this severity or above (default %(default)s)",
+        "--min-severity", choices=LEVELS[:-1], metavar="SEVERITY",
+        help="only findings of this severity or above (default: all, of which a table counts infos alone)",
     )  # fmt: skip
     g.add_argument(
         "--partition", action="append", default=[], metavar="GLOB",
@@ -176,8 +176,9 @@ def _how_it_runs(g: argparse._ArgumentGroup) -> None:
 
 def printing(args: argparse.Namespace) -> Printing:
     """What is printed, and how."""
+    least, asked = args.min_severity or LEAST, args.min_severity == LEAST
     shown = Selection(
-        args.min_severity, tuple(args.partition), tuple(args.broker), tuple(args.transactional_id), tuple(args.group)
+        least, tuple(args.partition), tuple(args.broker), tuple(args.transactional_id), tuple(args.group), asked
     )
     return Printing(args.format, args.quiet, args.verbose, shown)
 

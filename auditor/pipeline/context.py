@@ -224,6 +224,8 @@ def _cluster(
             stopped = settings.stopped.get((state.topic_id, state.partition), ())
             in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
             cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
+            if len(state.isr) == 1 and len(state.replicas) > 1:
+                cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
         cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
         cluster.not_committed_from = settings.not_committed_from
         cluster.elections, cluster.leaderless = settings.elections, settings.leaderless

@@ -24,7 +24,7 @@ from auditor.replay.chunks import PackedRow, Part, SegmentTask, read_packed, unp
 from auditor.replay.replica_reader import ReplicaReader, read_replica
 from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentOutcome
-from auditor.spark.retries import died_before, read_each
+from auditor.spark.retries import attempts, died_before, read_each
 from auditor.spark.streams import in_batches
 
 if TYPE_CHECKING:
@@ -45,11 +45,12 @@ def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> Dat
     """
     lists = spread(segment_tasks(tasks), parts)
     shipped = [pickle.dumps(one, 5) for one in lists]
+    tries = attempts(spark)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         how = list_packed if died_before() else read_packed
         for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            rows = itertools.chain.from_iterable(read_each(pickle.loads(shipped[number]), how))
+            rows = itertools.chain.from_iterable(read_each(pickle.loads(shipped[number]), how, tries))
             yield from in_batches(rows, CHUNKS_ARROW)
 
     chunks = spark.range(0, len(lists), 1, len(lists)).mapInArrow(read, CHUNKS)

@@ -126,6 +126,25 @@ def test_a_cause_opens_and_the_search_finds_what_has_no_row(visit: Visit, tmp_pa
     assert opened.faults == []
 
 
+def test_a_link_to_a_finding_unfolds_it(visit: Visit, tmp_path: Path) -> None:
+    """As alerts link to it: its cause and its evidence are open, where without the link they are folded."""
+    row = samples.finding(rule="hanging-transaction", severity="critical", message="it hangs", evidence={"class": "x"})
+    findings = [
+        {**row, "topic": "t", "partition": n, "producer_id": 4000 + n % 4, "fingerprint": f"{n:012x}".ljust(64, "0")}
+        for n in range(40)
+    ]
+    path = tmp_path / "causes.html"
+    path.write_text(render_report(findings, samples.empty_summary(), [], []), encoding="utf-8")
+    name = findings[6]["fingerprint"][:12]
+    assert not visit(path).page.locator(f'[id="{name}"]').is_visible()
+    opened = visit(f"{path.as_uri()}#{name}")
+    line = opened.page.locator(f'[id="{name}"]')
+    assert line.is_visible()
+    assert line.get_by_text("t-6", exact=True).is_visible()
+    assert line.locator("details").first.get_attribute("open") is not None
+    assert opened.faults == []
+
+
 def test_the_keyboard_reaches_the_answers_first(pages: dict[str, Path], visit: Visit) -> None:
     page = visit(pages["hanging"]).page
     page.keyboard.press("Tab")

@@ -17,7 +17,7 @@ from tests.made import facts
 
 def log(*brokers: int) -> LogView:
     made = [facts(broker_id=broker, log_dir=f"broker-{broker}", folder="t-0") for broker in brokers]
-    return log_of(made, Cluster(as_of=0, newest_time=0, in_sync={("t", 0): brokers}))
+    return log_of(made, Cluster(as_of=0, newest_time=0, has_metadata=True, in_sync={("t", 0): brokers}))
 
 
 def of(view: LogView, broker: int) -> ReplicaFacts:

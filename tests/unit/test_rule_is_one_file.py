@@ -101,7 +101,7 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     ]
     (slept,) = (f for f in kept if f.rule == "sleeping-transaction")
     assert [also["message"] for also in slept.evidence["also"]] == ["It snores"]
-    assert (slept.remedy, slept.source) == ("Look first. Wake it.", "a dream")
+    assert (slept.remedy, slept.source) == ("Wake it.", "a dream")
 
     page = render_report(registry.described(f.to_dict() for f in kept), empty_summary(), [], [])
     assert "1 partition is blocked" in page

@@ -6,7 +6,10 @@ import io
 
 import pytest
 
+from auditor.cli import parsed
+from auditor.commands.arguments import printing
 from auditor.dashboards import terminal
+from auditor.dashboards.selection import Selection
 from auditor.dashboards.text_columns import cells, wrap
 from tests.unit import report_samples as samples
 
@@ -158,3 +161,23 @@ def test_infos_are_counted_and_printed_when_asked() -> None:
     whole = printed(findings, samples.empty_summary(), 80, verbose=True)
     assert whole.count("info sequence-gap") == 2
     assert "--verbose" not in whole
+
+
+def test_infos_that_are_asked_for_are_printed() -> None:
+    findings = [samples.finding(severity="info", message=f"note {number}") for number in range(2)]
+    said = printed(findings, samples.empty_summary(), 80, shown=Selection(infos=True))
+    assert "note 0" in said
+    assert "--verbose" not in said
+    assert "Printed:" not in said  # nothing is left out
+
+
+@pytest.mark.parametrize(("given", "infos"), [([], False), (["--min-severity", "info"], True)])
+def test_who_asks_for_infos_gets_them(given: list[str], infos: bool) -> None:
+    args = parsed(["audit", "somewhere", "--out", "there", *given])
+    assert printing(args).selection == Selection(infos=infos)
+
+
+def test_the_last_hint_works_as_it_stands() -> None:
+    findings = [samples.finding(fingerprint="98a4cf72be27" + "0" * 52)]
+    said = printed(findings, samples.empty_summary(), 200, report="/tmp/of today/report.html")
+    assert "auditor explain 98a4cf72be27 --out '/tmp/of today'\n" in said

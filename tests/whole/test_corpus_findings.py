@@ -11,6 +11,7 @@ import pytest
 
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
+from auditor.rules import registry
 from auditor.rules.finding import Finding
 from tests import corpora
 from tests.audited import graver_inside, published
@@ -106,6 +107,30 @@ def test_nothing_else_above_info_is_reported(name: str, out: Path) -> None:
 def test_no_finding_is_graver_than_the_one_that_explains_it(name: str, out: Path) -> None:
     """One cause is one finding: what it explains must not disappear in it."""
     assert not list(graver_inside(findings_of(name, out).findings))
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_one_record_is_one_finding_of_a_rule(name: str, out: Path) -> None:
+    """However many replicas have it. A finding with advice of its own is of something of its own, as a file of one
+    replica; and rules on replicas speak of each by itself."""
+    said: set[tuple[object, ...]] = set()
+    for f in findings_of(name, out).findings:
+        of_replica = registry.load()[f.rule].family == "replicas"
+        # What is of no offset is of what it names: a producer, an id, a group, partitions.
+        subject = (f.message,) if f.offset is None else ()
+        about = (f.rule, f.topic, f.partition, f.offset, f.broker_id if of_replica else f.remedy, *subject)
+        assert about not in said, f.to_json()
+        said.add(about)
+
+
+# What no log shows: who read what, what a client was told, where data lies that only a coordinator's record names.
+CLAIMS = ("has read", "have read", "acknowledged", "already in the log", "never gave out", "it is open in")
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_messages_claim_only_what_was_compared(name: str, out: Path) -> None:
+    said = [f.message for f in findings_of(name, out).findings]
+    assert not [message for message in said if any(claim in message for claim in CLAIMS)]
 
 
 def before_compression(manifest: Path) -> int:

@@ -75,7 +75,7 @@ def test_no_file_is_missed_into_an_alarm(name: str, monkeypatch: pytest.MonkeyPa
     def open_file(where: Place, file: str = "", until: int | None = None) -> BinaryFile | DecodeError:
         if where.child(file).path in gone:
             return DecodeError(file, 0, -1, "unreadable", "AWS Error SLOW_DOWN")
-        return opening(where, file) if until is None else opening(where, file, until=until)
+        return opening(where, file, until=until)
 
     for module in [m for key, m in sys.modules.items() if key.partition(".")[0] == "auditor"]:
         if getattr(module, "open_file", None) is opening:

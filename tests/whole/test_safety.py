@@ -147,7 +147,7 @@ def replica(broker: int) -> ReplicaFacts:
 
 @pytest.mark.parametrize(("in_sync", "moves"), [((1,), False), ((), False), ((1, 2), True)])
 def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple[int, ...], moves: bool) -> None:
-    cluster = Cluster(as_of=0, newest_time=0, in_sync={("t", 0): in_sync})
+    cluster = Cluster(as_of=0, newest_time=0, has_metadata=True, in_sync={("t", 0): in_sync})
     mine = replica(1)
     advice = repairs.refetch(log_of([mine], cluster), mine)
     assert any("stop broker 1, move t-0 away" in act.command for act in advice.act) == moves
