@@ -56,6 +56,7 @@ TRUE_SO = {
     ("expiry-unknown-43", "a directory is older"): "committed-offset-out-of-range",
     # The election is in the metadata; that nothing was lost by it only the copy of the leader before can show.
     ("replicas-39-unclean", "some brokers"): "unclean-election",
+    ("replicas-39-unclean", "a folder is gone"): "unclean-election",
 }
 # Cases that a healthy cluster was accused in, or an incident's cause mistaken: they are tried in every run.
 ONCE_ACCUSED = {
