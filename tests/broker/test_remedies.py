@@ -125,7 +125,7 @@ def _write_marker(row: dict[str, Any], cluster: Cluster) -> None:
 
 
 def test_a_decided_transaction_ends_once_its_partition_has_a_leader(tmp_path: Path) -> None:
-    """A 4.1.0 coordinator waits for a broker that was killed: with the copy of the other broker alone, and with both."""
+    """A 4.1.0 coordinator waits for a killed broker: with the copy of the other broker alone, and with both."""
     with Cluster("4.1.0", tmp_path / "cluster", 2, voters=1, heap="256m", **FENCED) as cluster, Driver(cluster) as run:
         time.sleep(4)
         operator = Operator(cluster, run, tmp_path)
@@ -208,7 +208,7 @@ def test_an_index_is_rebuilt_and_no_record_is_lost(tmp_path: Path) -> None:
         run("wait")
         whole, written = operator.reads("bank.ledger", 0), operator.reads("bank.ledger", 0, "read_uncommitted")
         folder = cluster.log_dir() / "bank.ledger-0"
-        index = [file for file in sorted(folder.glob("*.txnindex")) if file.stat().st_size][0]
+        index = next(file for file in sorted(folder.glob("*.txnindex")) if file.stat().st_size)
         cluster.stop_one()
         index.write_bytes(b"")
         cluster.start()
