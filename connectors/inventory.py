@@ -58,12 +58,17 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
     files with unknown names. Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
     """
     with asking.resigned(asking.ROUNDS):  # nobody looks again: what a store refuses for long is a row
-        return _discovered(paths, limits)
+        return inventory_of(drafts(paths, limits), paths, limits)
 
 
-def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
-    found = drafts(paths, limits)
-    naming = Naming({place: draft.given for place, draft in found.found.items()})
+def naming_of(found: Drafts) -> Naming:
+    """How the places of drafts are named."""
+    return Naming({place: draft.given for place, draft in found.found.items()})
+
+
+def inventory_of(found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory:
+    """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
+    naming = naming_of(found)
     with ahead.coming(_coming(found)):
         built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
