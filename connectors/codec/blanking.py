@@ -1,6 +1,6 @@
 """Stored batches of internal topics with what nobody may carry out of the house replaced by zeros of the same length.
 
-Blanked are: what clients put beside an offset, members' user data, hosts of clients and what else clients alone chose;
+Lengths stay, too. Blanked are: what clients put beside an offset, members' user data, hosts of clients and what else clients alone chose;
 SCRAM, delegation-token and access-control records; values of settings that are sensitive or not known; records,
 fields and bytes that cannot be read. All else stays, so that every record still decodes to the same rows.
 """
@@ -20,11 +20,13 @@ from auditor.connectors.codec.group_records import (
     ASSIGNMENT,
     GROUP_METADATA_VALUE,
     GROUP_TYPES,
+    OFFSET_COMMIT_KEY,
     OFFSET_COMMIT_VALUE,
     SUBSCRIPTION,
 )
 from auditor.connectors.codec.metadata_records import CONFIG, MESSAGES, UNREAD
 from auditor.connectors.codec.primitives import varint
+from auditor.connectors.codec.record import next_record
 from auditor.connectors.codec.records import BROKEN, UNRELIABLE, Decoded, decode_stored
 from auditor.connectors.codec.settings import may_show, may_show_topic
 from auditor.connectors.codec.structs import (
@@ -45,6 +47,8 @@ KEPT = PLAIN | {OFFSETS, METADATA}
 _OF_CLIENTS = frozenset({"", "metadata", "clientHost", "userData", "host", "value"})  # fields of group records
 _SAID = {"subscription": SUBSCRIPTION, "assignment": ASSIGNMENT}
 _OF_TOPIC, _OF_BROKER = 2, 4  # ConfigResource.Type
+UNREADABLE = 0xFF  # in place of what cannot be read, which it then cannot either; zeros might be a sound value
+BAD = "bad"  # the name of such a span
 _HEADERS = (18, 26, walking.HEADER)  # bytes before what may be secret, by magic
 
 
@@ -78,7 +82,7 @@ class Blanks:
         first = walking.HEADER if some.magic[0] == 2 else 0  # byte at which the payload begins
         bodies = starts + np.array(_HEADERS)[some.magic]
         for run in decode_stored(buf, 0, some, limits=self.limits, payload=True):  # one, since all are plain
-            self._blank(run, bodies - first, ends - first)
+            self._blank(run, bodies - first, ends - first, some.magic)
             buf[first : first + len(run.records.payload)] = run.records.payload
         for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
             found[row] = buf[start:end].tobytes()
@@ -91,20 +95,23 @@ class Blanks:
             for run in decode_stored(np.frombuffer(bytearray(raw), np.uint8), 0, one, limits=self.limits, payload=True):
                 body = run.records.payload
                 if not run.failures and len(body):
-                    self._blank(run, np.zeros(1, np.int64), np.array([len(body)]))
+                    self._blank(run, np.zeros(1, np.int64), np.array([len(body)]), one.magic)
                     attributes = int.from_bytes(raw[21:23], "big") & ~walking.CODEC_MASK
                     return raw[:21] + attributes.to_bytes(2, "big") + raw[23:header] + body.tobytes()
         return raw[:header].ljust(len(raw), b"\0")
 
-    def _blank(self, run: Decoded, starts: np.ndarray, ends: np.ndarray) -> None:
+    def _blank(self, run: Decoded, starts: np.ndarray, ends: np.ndarray, magic: np.ndarray) -> None:
         """Blanks the payload of a run, in which the bodies of its batches lie between ``starts`` and ``ends``."""
         records, payload = run.records, run.records.payload
+        unsound = (records.flaws & UNRELIABLE != 0) | (records.header_count > self.limits.max_headers)
         broken = run.summary.flaws & BROKEN != 0
         broken[list(run.failures)] = True
-        broken[np.unique(records.batch[records.flaws & UNRELIABLE != 0])] = True
-        for start, end in zip(starts[broken].tolist(), ends[broken].tolist(), strict=True):
-            payload[start:end] = 0
-        left = np.flatnonzero(~broken[records.batch])
+        broken[np.unique(records.batch[unsound])] = True
+        for start, end, of in zip(*(x[broken].tolist() for x in (starts, ends, magic)), strict=True):
+            _blank_unsound(payload, start if of == 2 else end, end)
+            if of < 2:
+                payload[start:end] = UNREADABLE
+        left = np.flatnonzero(~unsound & ~(broken & (magic < 2))[records.batch])
         if self.topic == OFFSETS and len(left):
             left = _blank_commits(run, left)
         for number in left.tolist():
@@ -120,7 +127,7 @@ class Blanks:
         secret = _of_metadata(key, value) if self.topic == METADATA else _of_groups(key, value)
         for begins, spans in zip((r.key_start[number], r.value_start[number]), secret, strict=True):
             for span in spans:
-                payload[begins + span.start : begins + span.start + span.size] = 0
+                payload[begins + span.start : begins + span.start + span.size] = UNREADABLE if span.name == BAD else 0
         if r.header_count[number] > 0:
             _blank_headers(payload, int(r.header_start[number]))
 
@@ -137,6 +144,19 @@ def _blank_commits(run: Decoded, chosen: np.ndarray) -> np.ndarray:
     return chosen[odd]
 
 
+def _blank_unsound(payload: np.ndarray, at: int, end: int) -> None:
+    """Blanks what is no sound record between two bytes of a body."""
+    while at < end:
+        behind, *_, flaws = next_record(payload, at, end)
+        if behind < 0:
+            payload[at:end] = UNREADABLE
+            return
+        if flaws & UNRELIABLE:
+            _size, inside = varint(payload, at, end)
+            payload[inside:behind] = UNREADABLE
+        at = behind
+
+
 def _blank_headers(payload: np.ndarray, at: int) -> None:
     """Blanks keys and values of a record's headers, from their number on; they parsed."""
     end = len(payload)
@@ -147,8 +167,8 @@ def _blank_headers(payload: np.ndarray, at: int) -> None:
         at += max(size, 0)
 
 
-def _all_from(data: bytes | None, start: int) -> list[Span]:
-    return [] if data is None or len(data) <= start else [Span("", start, len(data) - start)]
+def _all_from(data: bytes | None, start: int, name: str = "") -> list[Span]:
+    return [] if data is None or len(data) <= start else [Span(name, start, len(data) - start)]
 
 
 def _secret(
@@ -157,7 +177,7 @@ def _secret(
     """The spans of a value to blank, what is left behind its fields among them, and all its spans."""
     found = spans_of(message, version, data, start)
     if isinstance(found, Problem):
-        return _all_from(data, start), []
+        return _all_from(data, start, BAD), []
     spans, end = found
     return [s for s in spans if s.name in names] + _all_from(data, end), spans
 
@@ -165,28 +185,30 @@ def _secret(
 def _of_groups(key: bytes | None, value: bytes | None) -> tuple[list[Span], list[Span]]:
     """What to blank in key and value of a record of ``__consumer_offsets``."""
     kind = None if key is None else read_int16(key)
-    if isinstance(kind, int) and kind in (0, 1):
-        if value is None:
-            return [], []
-        version = read_int16(value)
-        if isinstance(version, Problem):
-            return [], _all_from(value, 0)
-        return [], _secret(OFFSET_COMMIT_VALUE, version, value, _OF_CLIENTS)[0]
-    if not isinstance(kind, int) or kind not in GROUP_TYPES:
+    if key is None or not isinstance(kind, int) or kind not in {0, 1, *GROUP_TYPES}:
         return _all_from(key, 2), _all_from(value, 2)
-    if value is None:
-        return [], []
+    behind = _secret(OFFSET_COMMIT_KEY if kind < 2 else GROUP_TYPES[kind].key, 0, key, frozenset())[0]
+    return behind, _of_group_value(kind, value)
+
+
+def _of_group_value(kind: int, value: bytes | None) -> list[Span]:
+    """What to blank in a value of this type of key."""
+    version = read_int16(value or b"")
+    if value is None or isinstance(version, Problem):
+        return _all_from(value, 0, BAD)
+    if kind < 2:
+        return _secret(OFFSET_COMMIT_VALUE, version, value, _OF_CLIENTS)[0]
     known = GROUP_TYPES[kind]
     decoded = decode_either(known.value, known.preview, value)
     if isinstance(decoded, Problem):
-        return [], _all_from(value, 2)
+        return _all_from(value, 2, BAD)
     message, version, fields, _end = decoded
     secret, spans = _secret(message, version, value, _OF_CLIENTS)
     if message is GROUP_METADATA_VALUE:
         consumers = fields["protocolType"] == CONSUMER_PROTOCOL
         for span in (s for s in spans if s.name in _SAID):
             secret += _said(_SAID[span.name], value, span) if consumers else [span]
-    return [], secret
+    return secret
 
 
 def _said(message: Message, value: bytes, span: Span) -> list[Span]:
@@ -204,7 +226,7 @@ def _of_metadata(key: bytes | None, value: bytes | None) -> tuple[list[Span], li
     keys = _all_from(key, 0)
     frame = read_frame(value or b"")
     if isinstance(frame, Problem):
-        return keys, _all_from(value, 0)
+        return keys, _all_from(value, 0, BAD)
     api_key, version, start = frame
     if api_key in UNREAD or api_key not in MESSAGES:
         return keys, _all_from(value, start)

@@ -170,7 +170,7 @@ def _taken(data: Any, size: int) -> Taken:
     _need(isinstance(data, Mapping), "a segment")
     file, first, rows = data.get("file"), _number(data.get("first")), _number(data.get("rows"))
     _need(isinstance(file, str) and is_name(file) and file.endswith(".parquet"), "a name")
-    found = [_numbers(chunk, 3, least=-1) for chunk in _sequence(data.get("chunks"))]
+    found = [_numbers(chunk, 3, least=-MOST - 1) for chunk in _sequence(data.get("chunks"))]
     chunks = tuple((count, end, following) for count, end, following in found)
     _need(bool(chunks) and sum(c[0] for c in chunks) == rows and all(c[0] >= 0 for c in chunks), "a segment's rows")
     ends = [0, *(end for _, end, _ in chunks), size]
