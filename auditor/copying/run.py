@@ -6,18 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import names
 from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed
 from auditor.connectors.storage import Place
-from auditor.copying.files import settings_file, small_file, stat_of
 from auditor.copying.folders import Folder, Folders
-from auditor.copying.segments import SegmentsTaken
+from auditor.copying.small_entries import settings_file, small_file, stat_of
+from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import Target
 
 NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker opens again
+
+
+def nobody(_folder: str) -> None:
+    """Notifies nobody."""
 
 
 @dataclass
@@ -30,7 +34,9 @@ class Done:
     refused: int = 0
 
 
-def copied(paths: Sequence[str], out: Path, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = len) -> Done:
+def copied(
+    paths: Sequence[str], out: Path, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody
+) -> Done:
     """Copies what is below PATHs into ``out``. Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the
     target."""
     check_apart(paths, out)
@@ -65,7 +71,8 @@ def take_folder(target: Target, folder: Folder, limits: Limits, done: Done) -> N
     target.put_list(folder.name, FolderList(tuple(items), tuple(folder.errors)))
     done.folders += 1
     done.batches += segments.batches
-    done.refused += sum(item.refused is not None for item in items)
+    done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
+    done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
 
 def _taken(target: Target, folder: Folder, name: str, size: int, segments: SegmentsTaken) -> Listed:
@@ -74,16 +81,24 @@ def _taken(target: Target, folder: Folder, name: str, size: int, segments: Segme
     if name in folder.configs:
         return settings_file(target, folder.name, place, name, size)
     says = names.data_name(name) or names.remote_name(name)
-    kind = says.kind if says is not None else name.rpartition(".")[2] if folder.topic is None else ""
-    if name in _TOP or kind in _WHOLE and not (folder.aside and kind != names.PARTITION_METADATA):
-        if says is None or says.state not in NOT_TAKEN:
-            return small_file(target, folder.name, place, name, size, limits, kind or name)
-    elif kind in ("log", "checkpoint") and not folder.aside and (says is None or says.state not in NOT_TAKEN):
-        at, path = _from_log_dir(folder, name)
-        stat = stat_of(place, name)
-        why = segments.take(at, path, size, folder.task)
-        return Listed(name, size, stat, refused=None if why is None else (why.reason, why.detail))
-    return Listed(name, size)
+    if says is not None and says.state in NOT_TAKEN:
+        return Listed(name, size)
+    kind = says.kind if says is not None else _kind_by_ending(folder, name)
+    if folder.aside and kind != names.PARTITION_METADATA:
+        return Listed(name, size)
+    if name in _TOP or kind in _WHOLE:
+        return small_file(target, folder.name, place, name, size, limits, kind or name)
+    if kind not in ("log", "checkpoint"):
+        return Listed(name, size)
+    stat = stat_of(place, name)
+    at, path = _from_log_dir(folder, name)
+    why = segments.take(at, path, size, folder.task)
+    return Listed(name, size, stat, refused=None if why is None else (why.reason, why.detail))
+
+
+def _kind_by_ending(folder: Folder, name: str) -> str:
+    """Of a file that is in no partition's folder, and may have any name."""
+    return name.rpartition(".")[2] if folder.topic is None else ""
 
 
 _TOP = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})

@@ -88,7 +88,6 @@ def finished(path: Path, first: str) -> str:
     """Gives a written file the name that its content has; that name. Errors: ``OSError``."""
     with path.open("rb") as f:
         digest = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=6)).hexdigest()
-        os.fsync(f.fileno())
     name = f"{first}-{digest}{SUFFIX}"
     path.chmod(0o644 & ~_umask())
     path.replace(path.parent / name)
@@ -112,8 +111,6 @@ def _written(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(content)
-            f.flush()
-            os.fsync(f.fileno())
         os.chmod(partial, 0o644 & ~_umask())
         os.replace(partial, path)
     except BaseException:

@@ -1,13 +1,12 @@
 """Stored batches of internal topics with what nobody may carry out of the house replaced by zeros of the same length.
 
-Lengths stay, too. Blanked are: what clients put beside an offset, members' user data, hosts of clients and what else clients alone chose;
-SCRAM, delegation-token and access-control records; values of settings that are sensitive or not known; records,
-fields and bytes that cannot be read. All else stays, so that every record still decodes to the same rows.
+Lengths stay, too. Blanked are: what clients put beside an offset, members' user data, hosts of clients and what else
+clients alone chose; SCRAM, delegation-token and access-control records; values of settings that are sensitive or not
+known. All else stays, so that every record still decodes to the same rows. Records, fields and bytes that cannot be
+read stay unreadable, and say nothing any more.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -122,7 +121,10 @@ class Blanks:
         r, payload = run.records, run.records.payload
         key, value = (
             None if size < 0 else payload[start : start + size].tobytes()
-            for start, size in ((r.key_start[number], r.key_size[number]), (r.value_start[number], r.value_size[number]))
+            for start, size in (
+                (r.key_start[number], r.key_size[number]),
+                (r.value_start[number], r.value_size[number]),
+            )
         )
         secret = _of_metadata(key, value) if self.topic == METADATA else _of_groups(key, value)
         for begins, spans in zip((r.key_start[number], r.value_start[number]), secret, strict=True):

@@ -97,7 +97,7 @@ class StoredChunks(ABC):
 
     @abstractmethod
     def chunks(self, start: int, stop: int | None, pause: int, *, raw: bool) -> Iterator[Chunk]:
-        """What :func:`read_segment` gives for these of its arguments. ``raw``: with the bytes, where the copy has them."""
+        """What :func:`read_segment` gives for these of its arguments. ``raw``: with the bytes that the copy has."""
 
 
 class _Building:

@@ -10,9 +10,10 @@ import base64
 import binascii
 import gzip
 import io
+import itertools
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from auditor.base.errors import REASONS, DecodeError
@@ -163,7 +164,13 @@ def _listed(item: Any) -> Listed:
 
 def is_name(name: str) -> bool:
     """Whether it is the name of a file in a folder, and leads nowhere else."""
-    return 0 < len(name) <= 1024 and name not in (".", "..") and "/" not in name and "\\" not in name and name.isprintable()
+    return (
+        0 < len(name) <= 1024
+        and name not in (".", "..")
+        and "/" not in name
+        and "\\" not in name
+        and name.isprintable()
+    )
 
 
 def _taken(data: Any, size: int) -> Taken:
@@ -174,7 +181,7 @@ def _taken(data: Any, size: int) -> Taken:
     chunks = tuple((count, end, following) for count, end, following in found)
     _need(bool(chunks) and sum(c[0] for c in chunks) == rows and all(c[0] >= 0 for c in chunks), "a segment's rows")
     ends = [0, *(end for _, end, _ in chunks), size]
-    _need(all(a <= b for a, b in zip(ends, ends[1:], strict=False)), "a segment's end")
+    _need(all(a <= b for a, b in itertools.pairwise(ends)), "a segment's end")
     foreign = tuple(tuple(_numbers(row, 17, least=-(2**63))) for row in _sequence(data.get("foreign", [])))
     errors, bodies = _errors(data.get("errors", [])), _errors(data.get("body_errors", []))
     return Taken(file, first, rows, chunks, errors, bodies, foreign, data.get("checked", True) is True)
@@ -214,8 +221,3 @@ def _content(value: Any) -> bytes:
         return base64.b64decode(value, validate=True)
     except binascii.Error:
         raise _Wrong("a content of the list is not as it should be") from None
-
-
-def by_name(files: Iterable[Listed]) -> dict[str, Listed]:
-    """The files by their names."""
-    return {item.name: item for item in files}

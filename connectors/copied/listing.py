@@ -5,8 +5,8 @@ from __future__ import annotations
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import names
+from auditor.connectors.copied.copy_view import CopyView, list_of
 from auditor.connectors.copied.folder_list import LIST, FolderList
-from auditor.connectors.copied.view import CopyView, list_of
 from auditor.connectors.storage import Entry, Listing, Place, Unused
 
 BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"

@@ -1,4 +1,4 @@
-"""What may not leave the house is not in a copy, and all else decodes as it did: a secret in every place that has one."""
+"""What may not leave the house is not in a copy, and all else decodes as it did: a secret in every place for one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ def of(message: Message, version: int, **values: Any) -> bytes:
 
 def said(message: Message, **more: Any) -> bytes:
     """What a consumer says, with a secret of its own in it."""
-    values: dict[str, Any] = {"topics": ["t"], "userData": SECRET, "ownedPartitions": [], "generationId": 1, "rackId": None}
+    values: dict[str, Any] = {
+        "topics": ["t"],
+        "userData": SECRET,
+        "ownedPartitions": [],
+        "generationId": 1,
+        "rackId": None,
+    }
     if message is ASSIGNMENT:
         values = {"assignedPartitions": [{"topic": "t", "partitions": [0, 1]}], "userData": SECRET}
     return of(message, 3, **values) + more.get("behind", b"")
@@ -62,7 +68,7 @@ def compact(data: bytes) -> bytes:
     return bytes([len(data) + 1]) + data
 
 
-# By hand, since kafka-python has no nullable structs: ConsumerGroupMemberMetadataValue, StreamsGroupMemberMetadataValue.
+# By hand, since kafka-python has no nullable structs: what members of consumer and streams groups are.
 CLASSIC = b"\1" + struct.pack(">i", 9) + b"\2" + compact(b"range") + compact(SECRET) + b"\0\0"
 CONSUMER_MEMBER = (
     b"\0\0\0" + compact(b"r") + compact(b"c") + compact(SECRET) + b"\2" + compact(b"t") + b"\0" + struct.pack(">i", 1)
@@ -104,7 +110,9 @@ METADATA = [
     *(metadata(api_key, SECRET) for api_key in (10, 11, 18, 19, 22, 26, 99)),
     setting(4, "listener.name.x.ssl.keystore.password"), setting(4, "my.own"), setting(2, "my.own"),
     setting(2, "compression.password"), setting(32, "consumer.x"), setting(4, "log.retention.ms", "12345678"),
-    setting(2, "cleanup.policy", "compact,delete"), metadata(2, b"\2t" + bytes(16) + b"\1\7" + bytes([len(SECRET)]) + SECRET),
+    setting(2, "cleanup.policy", "compact,delete"), metadata(
+        2, b"\2t" + bytes(16) + b"\1\7" + bytes([len(SECRET)]) + SECRET
+    ),
     metadata(2, b"\2t" + bytes(16) + b"\0" + SECRET), (SECRET, SECRET),
 ]  # fmt: skip
 

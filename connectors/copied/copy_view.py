@@ -81,6 +81,11 @@ class CopyView(NamedTuple):
         return _opened(above, item, shown)
 
 
+def is_copy(place: Place) -> bool:
+    """Whether a folder is one that was copied without payload."""
+    return place.view == CopyView() and list_of(place._replace(view=None)) is not None
+
+
 @functools.lru_cache(maxsize=LISTS)
 def _by_name(found: FolderList) -> dict[str, Listed]:
     return {item.name: item for item in found.files}
@@ -217,8 +222,8 @@ class CopiedSegment(_Bytes, StoredChunks):
         if not len(made):
             return b""
         rows = self._rows_at(position)
-        at = rows[:, walking.POSITION]
-        here = rows[(at < position + len(made)) & (at + walking.HEADER > position)]
+        starts = rows[:, walking.POSITION]
+        here = rows[(starts < position + len(made)) & (starts + walking.HEADER > position)]
         headers = [(int(row[walking.POSITION]), header_of(row)) for row in here]
         for at, header in [*headers, *self._foreign]:
             low, high = max(at, position), min(at + len(header), position + len(made))

@@ -7,8 +7,8 @@ import os
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors.codec.settings import audited_settings
+from auditor.connectors.copied.copy_view import packed
 from auditor.connectors.copied.folder_list import Listed, Stat
-from auditor.connectors.copied.view import packed
 from auditor.connectors.storage import Place, read_file
 from auditor.copying.target import Target
 

@@ -120,4 +120,3 @@ def _foreign(place: Place, name: str, errors: list[DecodeError], limits: Limits)
             said = row.copy()
             said[walking.MAGIC] = np.int64(data[walking.PREFIX - 1])
             yield tuple(said.tolist())
-
