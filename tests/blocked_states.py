@@ -29,7 +29,7 @@ ABORT, MINUTE = "kafka-transactions.sh --bootstrap-server B abort", 60_000
 WAIT, ASK, KEEP, LET, SAFE, FIND = (
     ("wait", "nothing is lost: it ends by itself"), ("look", "it may be alive"), ("do_not_act", "COMMIT was decided"),
     ("wait", "nothing is lost by it, and consumers wait"), ("act", "aborting "),
-    ("look", "find its client first"),
+    ("look", "find its client:"),
 )  # fmt: skip
 CONFIRM = "find-hanging --topic bank.audit"
 MARKER, NOBODY = "WriteTxnMarkers request", ("nobody will end it", "nobody knows", "No transactional id owns")
