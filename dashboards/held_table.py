@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from auditor.base.advice import WORDS, Verdict, whole
 from auditor.dashboards import answers, causes
@@ -44,14 +44,21 @@ def lines(rows: Sequence[answers.Blocked], as_of: str | None, width: int, every:
 def _rows(held: causes.Held, as_of: str) -> list[Row]:
     first, holder = held.rows[0], held.first
     fingerprint = next((name for f in holder.findings if (name := short_fingerprint(f))), "")
-    given = holder.row.get("since")
-    rows = [Row(visible(holder.name), moment(given, as_of) if given else "unknown", _holder(holder.row),
-                number(held.waiting), holder.word, fingerprint, len(held.rows) - 1)]  # fmt: skip
+    rows = [Row(visible(holder.name), _since(holder.row, as_of), _holder(holder.row), number(held.waiting),
+                holder.word, fingerprint, len(held.rows) - 1)]  # fmt: skip
     if len(held.rows) > 1:
         return rows
     rows += [_behind(finding, as_of) for finding in first.behind[:BEHIND]]
     unnamed = first.others - len(first.behind[:BEHIND])
     return [*rows, Row(f"  and {unnamed:,} more", "", "", "", "", "")] if unnamed > 0 else rows
+
+
+def _since(row: Mapping[str, Any], as_of: str) -> str:
+    """When it began; with a question mark where only its producer's clock tells."""
+    if not row.get("since"):
+        return "unknown"
+    by_brokers = row.get("since_by_producer") or row.get("since_not_before")
+    return moment(row["since"], as_of) + ("" if by_brokers else "?")
 
 
 def _behind(finding: Finding, as_of: str) -> Row:
