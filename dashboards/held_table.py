@@ -85,4 +85,3 @@ def _note(holder: Open) -> str:
 
 def _key(entry: Open) -> tuple[object, ...]:
     return (entry.cluster, *(entry.row[name] for name in ("topic", "partition", "producer_id", "first_offset")))
-
