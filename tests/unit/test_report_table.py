@@ -6,7 +6,7 @@ from typing import Any
 
 from auditor.base.advice import Advice, Verdict, text
 from auditor.dashboards import answers, remedies, verdict
-from auditor.dashboards.held_table import ADVISED, Table, table
+from auditor.dashboards.report_table import ADVISED, Table, table
 from tests.unit import report_samples as samples
 
 Rows = list[dict[str, Any]]
