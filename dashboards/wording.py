@@ -177,7 +177,7 @@ def pieces(remedy: str) -> list[tuple[str, str]]:
     # A command stands on a line of its own: the punctuation that followed it in the sentence would hang in the air.
     after = ["", *(kind for kind, _ in found)]
     tidy = [
-        (kind, text.lstrip(" .;,") if before == "command" else text)
+        (kind, _begun(text.lstrip(" .;,")) if before == "command" and kind == "text" else text)
         for before, (kind, text) in zip(after, found, strict=False)
     ]
     return [(kind, text) for kind, text in tidy if text.strip()]
@@ -204,6 +204,10 @@ def told(given: Mapping[str, Any] | None, remedy: str) -> list[tuple[str, str]]:
     for kind, text in advice.pieces(given):
         found += [(kind, text)] if kind == "command" else sentences(text)
     return found
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text
 
 
 def _is_command(code: str) -> bool:
