@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from auditor.dashboards.text_columns import aligned_cells, indented
 
 Piece = tuple[str, str]  # "text" or "command", and what it says
 Names = Mapping[str, str]  # by the word that stands for it, in the order of columns, what a place is known by
@@ -62,6 +65,32 @@ def alike(told: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
     return [group for group, _ in found]
 
 
+def names(row: Mapping[str, Any]) -> Names:
+    """What may stand in what is said of a partition or a finding, by the word in its place."""
+    place = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
+    values = {
+        PLACE: place, TOPIC: row["topic"], NUMBER: row["partition"],
+        "ID": row.get("transactional_id"), "PRODUCER": row.get("producer_id"), "EPOCH": row.get("producer_epoch"),
+        "OFFSET": row.get("first_offset"), "RECORDS": row.get("records"), "BROKER": row.get("broker_id"),
+    }  # fmt: skip
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def values_in_lines(group: Alike, width: int, most: int) -> list[str]:
+    """What the words in capitals stand for: a line a place, of ``most`` at least 3; partitions alone on one line."""
+    if not group.columns:
+        return []
+    table, most = [group.columns, *group.values], max(3, most)
+    if not {*group.columns} <= {TOPIC, NUMBER}:
+        fits = most + 1 if len(group.values) > most + 1 else len(table)
+        lines = [f"    {line}" for line in aligned_cells(table[:fits], width - 4)]
+        rest = len(table) - fits
+        return lines + (indented(f"… {rest:,} more: --verbose", width, 4) if rest else [])
+    shown = ", ".join("-".join(row) for row in group.values[: 2 * most])
+    more = f" and {len(group.values) - 2 * most:,} more (--verbose)" if len(group.values) > 2 * most else ""
+    return indented(f"{'-'.join(group.columns)}: {shown}{more}", width, 4)
+
+
 def _shape(parts: Iterable[Piece]) -> list[tuple[str, int]]:
     return [(kind, len(text.split(" "))) for kind, text in parts]
 
@@ -101,8 +130,8 @@ def _finish(group: Alike, slots: Sequence[_Slot], told: Sequence[tuple[Names, Se
         group.parts = list(parts)
         return
     mine = [told[number][0] for number in group.members]
-    one_topic = len({each.get(TOPIC) for each in mine}) == 1
-    place = f"{names.get(TOPIC)}-{NUMBER}" if one_topic else PLACE
+    differ = {name for name in names if len({each.get(name) for each in mine}) > 1}
+    place = "-".join(name if name in differ else str(names.get(name)) for name in (TOPIC, NUMBER))
     used = {TOPIC, NUMBER}
     at = 0
     for kind, text in parts:
@@ -115,8 +144,8 @@ def _finish(group: Alike, slots: Sequence[_Slot], told: Sequence[tuple[Names, Se
             words.append(f"{start}{place if name == PLACE else name}{end}" if name else slot.word)
             at += 1
         group.parts.append((kind, " ".join(words)))
-    group.columns = [n for n in names if n in used and n != PLACE and len({each.get(n) for each in mine}) > 1]
-    group.values = [[each[name] for name in group.columns] for each in mine] if group.columns else []
+    group.columns = [name for name in names if name in used & differ and name != PLACE]
+    group.values = [[each.get(name, "-") for name in group.columns] for each in mine] if group.columns else []
 
 
 def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> str:

@@ -6,13 +6,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from auditor.base.advice import Verdict
 from auditor.base.words import plural
 from auditor.dashboards import causes
+from auditor.dashboards.alike import Names, alike, names, values_in_lines
 from auditor.dashboards.remedies import GRAVE, SHOWN
 from auditor.dashboards.text_columns import indented, wrap
 from auditor.dashboards.wording import SEVERITIES, Finding, clip, place, short_fingerprint, told, visible
 
 PLACES = 3
+VALUES = 10  # places of a cause whose values are listed
+COMPARED = 1000  # findings of a cause among which those are looked for of which the same is said
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _MESSAGE = 1000
 Told = tuple[tuple[str, str], ...]
@@ -63,20 +67,28 @@ def _what_to_do(cause: causes.Cause, width: int, said: Said) -> list[str]:
     text = _told(first)
     if not text:
         return []
-    name = f"{first['rule']} {short_fingerprint(first)}".rstrip()
     if text in said.by:
         return indented(f"What to do: as for {said.by[text]}", width, 2) if first["rule"] not in said.rules else []
     if said.most is not None and (len(said.rules) >= said.most or first["rule"] in said.rules):
         said.unsaid = True
-        return []
-    said.by[text] = name
+        stop = first["advice"] and first["advice"]["verdict"] == Verdict.DO_NOT_ACT
+        return indented(text[0][1], width, 2) if stop else []
     said.rules.add(first["rule"])
+    told = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
+    group = alike(told)[0]
+    for number in group.members:
+        said.by.setdefault(told[number][1], f"{first['rule']} {short_fingerprint(first)}".rstrip())
     lines = []
-    for kind, part in text:
+    for kind, part in group.parts:
         lines += [f"    {visible(part)}"] if kind == "command" else indented(part, width, 2)
-    if others := sum(_told(finding) != text for finding in cause.findings):
+    lines += values_in_lines(group, width, VALUES)
+    if others := len(cause.findings) - len(group.members):
         lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
     return lines
+
+
+def _names(finding: Finding) -> Names:
+    return names({**finding, "first_offset": finding["offset"]})
 
 
 def _told(finding: Finding) -> Told:

@@ -9,9 +9,9 @@ from typing import Any
 
 from auditor.base.words import plural
 from auditor.dashboards import answers, held_table, verdict
-from auditor.dashboards.alike import NUMBER, PLACE, TOPIC, Alike, Names, alike
+from auditor.dashboards.alike import Alike, alike, names, values_in_lines
 from auditor.dashboards.selection import ALL, Selection
-from auditor.dashboards.text_columns import aligned_cells, indented, wrap
+from auditor.dashboards.text_columns import indented, wrap
 from auditor.dashboards.wording import Finding, short_fingerprint, visible, who
 
 SHOWN, NAMED, NUMBERS = 5, 10, 20
@@ -110,17 +110,7 @@ def _what_to_do(rows: Sequence[answers.Blocked], width: int, every: bool, room: 
 
 def _alike(rows: Sequence[answers.Blocked]) -> list[Alike]:
     """Those that stand alike and of which the same is said."""
-    return alike([(_names(row.holder.row), [("", verdict.stands(row.holder)), *row.holder.told]) for row in rows])
-
-
-def _names(row: Mapping[str, Any]) -> Names:
-    """What may stand in what is said of a partition, by the word in its place."""
-    values = {
-        PLACE: f"{row['topic']}-{row['partition']}", TOPIC: row["topic"], NUMBER: row["partition"],
-        "ID": row.get("transactional_id"), "PRODUCER": row.get("producer_id"), "EPOCH": row.get("producer_epoch"),
-        "OFFSET": row.get("first_offset"), "RECORDS": row.get("records"), "BROKER": row.get("broker_id"),
-    }  # fmt: skip
-    return {name: str(value) for name, value in values.items() if value is not None}
+    return alike([(names(row.holder.row), [("", verdict.stands(row.holder)), *row.holder.told]) for row in rows])
 
 
 def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: int | None) -> list[str]:
@@ -132,14 +122,7 @@ def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: 
         lines += indented(f"groups that {name}: {said}", width, 2) if said else []
     for kind, text in parts:
         lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
-    if group.columns:
-        table = [group.columns, *group.values]
-        fits = len(table) if room is None else max(4, min(room - len(lines), VALUES + 2))
-        shown = table if len(table) <= fits else table[: fits - 1]
-        lines += [f"    {line}" for line in aligned_cells(shown, width - 4)]
-        if rest := len(table) - len(shown):
-            lines += indented(f"… {rest:,} more: --verbose prints the commands of each", width, 4)
-    return lines
+    return lines + values_in_lines(group, width, VALUES if room is None else min(VALUES, room - len(lines) - 1))
 
 
 def _one(row: answers.Blocked, width: int) -> list[str]:

@@ -19,6 +19,7 @@ from auditor.pipeline.whole_audit import Audit
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Lab
+from tests.terminal_text import expanded
 
 Replicas = Callable[[Lab, int, bool], None]  # of the broker, from a time on (ms); whether COMMIT was decided
 # The real 3.6 broker's own transaction, from its coordinator's last record: see the corpus' manifest.
@@ -124,7 +125,7 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     decided = verdict.of_run(report_shapes.whole(rows, report_shapes.FINDING), full)
     metrics.write_metrics(folder / "metrics.prom", rows, summary)
     texts = {
-        "terminal": out.getvalue(),
+        "terminal": expanded(out.getvalue()),
         "page": report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"]),
         "markdown": "".join(output_formats.rendered("markdown", rows, decided, full, {}, "error")),
     }

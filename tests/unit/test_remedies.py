@@ -44,7 +44,8 @@ def test_a_remedy_is_not_given_for_findings_that_have_another() -> None:
              grave("batch-crc-mismatch", "critical", "Do not move the folder.")]  # fmt: skip
     ((count, others),) = ((one.count, one.others) for one in remedies.remedies(found, []))
     assert (count, others) == (1, 1)
-    assert "What to do about 1 more of these is not the same: auditor explain" in printed(found, samples.empty_summary(), 120)
+    said = printed(found, samples.empty_summary(), 120)
+    assert "What to do about 1 more of these is not the same: auditor explain" in said
     assert "What to do about 1 more is not the same" in render_report(found, samples.empty_summary(), [], [])
 
 
