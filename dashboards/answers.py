@@ -118,7 +118,8 @@ class Open:
     def advice(self) -> Mapping[str, Any]:
         """What to do about it, as a row of :mod:`auditor.base.advice`: its own, with what its finding adds."""
         own = self._own
-        about = [a for f in self.findings if _declared(f, "blocks") and (a := whole(f.get("advice")))]
+        mine = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
+        about = [a for f in mine if (a := whole(f.get("advice")))]
         alike = (a for a in about if (a["verdict"], a["cost"]) == (own["verdict"], own["cost"]))
         crossed = own["act"] and about and not any(a["act"] for a in about)  # another finding speaks against its acts
         return about[0] if crossed else next(alike, own)
