@@ -210,7 +210,7 @@ def _cluster(
     cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
-    cluster.unknown_settings = settings.unknown
+    cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
     metadata = settings.metadata
     copies = [Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
     current = {} if metadata is None else metadata.topics
@@ -221,6 +221,7 @@ def _cluster(
         cluster.has_metadata = settings.whole
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
+            cluster.replicas[(state.topic, state.partition)] = len(state.replicas)
             stopped = settings.stopped.get((state.topic_id, state.partition), ())
             in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
             cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
