@@ -58,7 +58,7 @@ def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     assert "at offset 25, ulna-a" in first
     assert "at offset 30, ulna-fine" in first
     card = report.render_report(found, summary, audit.judged["open"], audit.judged["timeline"])
-    card = card.partition('id="q3"')[2].partition('id="q4"')[0]
+    card = card.partition('id="q2"')[2].partition('id="q3"')[0]
     assert "--start-offset</span> 25<" in card
     assert "--start-offset</span> 20<" not in card
     assert "--start-offset</span> 30<" not in card
