@@ -18,7 +18,7 @@ LEFT, RIGHT = 12.0, 948.0
 TOP, LANE, BAR = 48.0, 54.0, 16.0
 MAX_LANES, MAX_BARS = 12, 400
 _MIN_BAR = 3.0
-_MARGIN, _WORTH = 10, 2  # offsets around what is zoomed on; how much shorter than the whole a part must be
+_MARGIN, _WORTH = 10, 4  # offsets around what is zoomed on; how much shorter than the whole a part must be
 _SIGN = 7.3  # the width of a character
 
 
