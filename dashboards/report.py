@@ -114,9 +114,7 @@ def render_timelines(
     )
 
 
-def _pictures(
-    timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]
-) -> list[Drawn]:
+def _pictures(timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]) -> list[Drawn]:
     """The timelines that are drawn, those with a blocking transaction first, and how they are laid out."""
     known: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
     blocking = set()

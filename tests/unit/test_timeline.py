@@ -59,7 +59,9 @@ def test_what_holds_nobody_up_does_not_alarm() -> None:
     assert draw([bar(4, 0, 9, 10)]).tone == ""
 
 
-@pytest.mark.parametrize("more", [{}, {"kind": "undecidable", "blocks": False}, {"standing": "unknown", "blocks": False}])
+@pytest.mark.parametrize(
+    "more", [{}, {"kind": "undecidable", "blocks": False}, {"standing": "unknown", "blocks": False}]
+)
 def test_what_is_not_decided_is_drawn_as_neither(more: dict[str, Any]) -> None:
     rows = [bar(1, 50, 59, **{"class": "undecidable"}), bar(2, 70, 79, **{"class": "active"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
