@@ -17,7 +17,6 @@ from auditor.dashboards import (
     finding_groups,
     happened,
     page,
-    prevention,
     remedies,
     report_shapes,
     report_table,
@@ -29,6 +28,10 @@ from auditor.dashboards import (
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 200, 50, 25
 
 
+# A timeline, its picture, and that of the whole log where the first one shows a part of it.
+Drawn = tuple[Mapping[str, Any], timeline.Picture, timeline.Picture | None]
+
+
 def render_report(
     findings: Sequence[Mapping[str, Any]],
     summary: Mapping[str, Any],
@@ -38,8 +41,8 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows), and ``fingerprint``
-    where they are those of a run; those with an entry of a baseline under ``accepted`` are counted and not listed.
+    for pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run;
+    those with an entry of a baseline under ``accepted`` are counted and not listed.
     ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
     and ``age_ms``; ``timelines`` one a partition to be drawn. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
@@ -78,9 +81,7 @@ def render_report(
         unshown=finding_groups.unshown(grouped),
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
-        settings=prevention.prevent(
-            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
-        ),
+        settings=summary["prevention"],
         pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=happened.stories(summary["cluster_events"], findings),
@@ -110,20 +111,24 @@ def render_timelines(
     )
 
 
-def _pictures(
-    timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]
-) -> list[tuple[Mapping[str, Any], timeline.Picture]]:
+def _pictures(timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]) -> list[Drawn]:
     """The timelines that are drawn, those with a blocking transaction first, and how they are laid out."""
     known: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
-        known.setdefault(entry.name, {})[key] = {**entry.row, "kind": entry.kind, "blocks": entry.blocks}
+        known.setdefault(entry.name, {})[key] = {
+            **entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing
+        }  # fmt: skip
         if entry.blocks:
             blocking.add(entry.name)
     first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: wording.log_name(row) not in blocking)
-    drawn = map(report_shapes.timeline, first)
-    return [(row, timeline.draw(row, known.get(wording.log_name(row), {}))) for row in drawn]
+    return [_drawn(row, known.get(wording.log_name(row), {})) for row in map(report_shapes.timeline, first)]
+
+
+def _drawn(row: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Drawn:
+    part, whole = timeline.focus(row), timeline.draw(row, known)
+    return (row, whole, None) if part is None else (row, timeline.draw(row, known, part), whole)
 
 
 class _First:
