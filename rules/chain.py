@@ -35,7 +35,7 @@ from auditor.rules.view import LogView
 TOP = 20  # differences of one snapshot shown in its evidence
 
 
-@rule("snapshot-unreadable", family=FAMILY, severity="warning")
+@rule("snapshot-unreadable", family=FAMILY, severities={"warning": ""})
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -75,15 +75,19 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
 @rule(
     "snapshot-replay-mismatch",
     family=FAMILY,
-    severity="error; critical where an open transaction differs",
+    severities={
+        "error": "",
+        "critical": "where an open transaction differs",
+        "info": "where the producer may have expired, or the log's start is not known",
+    },
     absorbed_by=(
-        By("record-structure-invalid", snapshot_of_its_batch, when="span_in_doubt"),
+        By("record-structure-invalid if span_in_doubt", snapshot_of_its_batch),
         By("offsets-not-increasing", snapshot_of_its_batch),
         By("offset-hole", snapshot_of_the_missing),
         By("sequence-gap", snapshot_with_the_number_expected),
         By("duplicate-sequence-range", snapshot_with_the_number_expected),
         By("sequence-reset-same-epoch", snapshot_with_the_number_expected),
-        By("producer-fields-inconsistent", snapshot_of_its_batch, when="error_code"),
+        By("producer-fields-inconsistent if error_code", snapshot_of_its_batch),
         By("epoch-regression", snapshot_before_its_marker),
         By("marker-without-decision", snapshot_before_its_marker),
         By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
@@ -239,7 +243,11 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 @rule(
     "aborted-transaction-not-indexed",
     family=FAMILY,
-    severity="critical; warning where fetches find its entry; info in flight, or where no .txnindex was copied",
+    severities={
+        "critical": "",
+        "warning": "where fetches find its entry",
+        "info": "in flight, or where no .txnindex was copied",
+    },
     absorbed_by=(
         By("split-decision", ends_at_its_marker),
         By("marker-contradicts-decision", ends_at_its_marker),
@@ -406,7 +414,7 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 @rule(
     "aborted-index-extra-entry",
     family=FAMILY,
-    severity="error; critical where it hides committed data",
+    severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
     absorbed_by=(
         By("split-decision", ends_at_its_marker),
         By("marker-contradicts-decision", ends_at_its_marker),

@@ -15,9 +15,10 @@ from auditor.rules import safety
 from auditor.rules.cleaning import LEADERS_LOG, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
+from auditor.rules.kinds import Unverified
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
 from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
-from auditor.rules.registry import Unverified, rule
+from auditor.rules.registry import rule
 from auditor.rules.relations import By, of_the_transaction_it_ended, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
@@ -52,7 +53,11 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
 @rule(
     "late-write-after-marker",
     family=FAMILY,
-    severity="critical, error, or info once an operator closed it",
+    severities={
+        "critical": "where it hangs, or a later transaction's marker took it in",
+        "error": "where a marker closed it, or this copy ends before",
+        "info": "once an operator closed it, or where that could not be read",
+    },
     absorbed_by=(By("hanging-transaction", same_transaction), By("split-decision", of_the_transaction_it_ended)),
     prevented_by=LATE_WRITES,
     unverified=Unverified.ENDED,
@@ -126,7 +131,7 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
 @rule(
     "committed-transaction-hole",
     family=FAMILY,
-    severity="critical; info where its leader may have cleaned",
+    severities={"critical": "", "info": "where its leader may have cleaned"},
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
@@ -178,7 +183,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
 @rule(
     "marker-without-transaction",
     family=FAMILY,
-    severity="info; warning when it is a producer's habit",
+    severities={"info": "", "warning": "when it is a producer's habit"},
     before_start=True,
 )
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
@@ -224,7 +229,7 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
     )
 
 
-@rule("transaction-abort-rate", family=FAMILY, severity="warning")
+@rule("transaction-abort-rate", family=FAMILY, severities={"warning": ""})
 def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     """Many transactions of one id are aborted
 

@@ -16,8 +16,9 @@ from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.group_offsets import watched
+from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import time_allowed
-from auditor.rules.registry import Blocks, Hold, rule
+from auditor.rules.registry import rule
 from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
@@ -34,7 +35,11 @@ ENDLESS = Advice(
 @rule(
     "stuck-prepare",
     family=FAMILY,
-    severity="critical; error while it is young or a partition has no leader; info where its log may be outdated",
+    severities={
+        "critical": "",
+        "error": "while it is young or a partition has no leader",
+        "info": "where its log may be outdated",
+    },
     time=True,
     blocks=Blocks.READERS,
     hold=Hold.PREPARED,
@@ -128,7 +133,11 @@ def _some(partitions: list[str]) -> str:
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="error; warning within 30 s; info where its log may be outdated, or the transaction may never have begun",
+    severities={
+        "error": "",
+        "warning": "within 30 s",
+        "info": "where its log may be outdated, or the transaction may never have begun",
+    },
     time=True,
     blocks=Blocks.READERS,
     prevented_by=(TRANSACTION_TIMEOUT,),
@@ -195,7 +204,7 @@ def _beyond_timeout_finding(
 @rule(
     "transaction-timeout-too-large",
     family=FAMILY,
-    severity="info",
+    severities={"info": ""},
     prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
@@ -234,7 +243,7 @@ def _timeout(ms: int) -> str:
     return f"a transaction time-out of {duration(ms)}"
 
 
-@rule("key-in-wrong-partition", family=FAMILY, severity="error")
+@rule("key-in-wrong-partition", family=FAMILY, severities={"error": ""})
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     """A transactional id or group lies in a partition that does not own it
 
@@ -279,7 +288,7 @@ def _misplaced(
     )  # fmt: skip
 
 
-@rule("unreadable-transaction-record", family=FAMILY, severity="error")
+@rule("unreadable-transaction-record", family=FAMILY, severities={"error": ""})
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """A coordinator cannot read its own log
 

@@ -9,9 +9,10 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.finding import Finding, iso
+from auditor.rules.kinds import Unverified
 from auditor.rules.markers import FAMILY, TOPIC
 from auditor.rules.named import SKEW_MS, arrived
-from auditor.rules.registry import Unverified, rule
+from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.together import by_cause, logs_of
@@ -23,7 +24,7 @@ from auditor.rules.written_times import around, at_the_latest
 @rule(
     "partition-not-in-transaction",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(
         By("hanging-transaction", same_transaction),
         By("late-write-after-marker", same_transaction_unless_info),
@@ -112,7 +113,7 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
 @rule(
     "data-epoch-ahead-of-coordinator",
     family=FAMILY,
-    severity="critical; info while it may be in flight",
+    severities={"critical": "", "info": "while it may be in flight"},
     absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
@@ -159,7 +160,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-id-not-allocated",
     family=FAMILY,
-    severity="error; info while it may be in flight",
+    severities={"error": "", "info": "while it may be in flight"},
     absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
 )
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
@@ -201,7 +202,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
 @rule(
     "expired-id-still-producing",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     time=True,
     prevented_by=(ID_EXPIRATION,),
 )

@@ -11,8 +11,9 @@ from auditor.rules import blocking, safety
 from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
+from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
-from auditor.rules.registry import Blocks, Hold, rule
+from auditor.rules.registry import rule
 from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
 from auditor.rules.skipped import defect_in_words, of_the_defect, until_it_is_fixed
@@ -55,7 +56,7 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
 @rule(
     "hanging-transaction",
     family=FAMILY,
-    severity="critical; info while it may be in flight",
+    severities={"critical": "", "info": "while it may be in flight"},
     blocks=Blocks.READERS,
     hold=Hold.NOBODYS,
     prevented_by=LATE_WRITES,
@@ -117,7 +118,12 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
 @rule(
     "long-open-transaction",
     family=FAMILY,
-    severity="error beyond its time-out by 30 s; info when it is young, or nothing shows its age",
+    severities={
+        "error": "beyond its time-out by 30 s",
+        "critical": "beyond 1 h",
+        "warning": "in text that does not show markers",
+        "info": "when it is young, or nothing shows its age",
+    },
     time=True,
     absorbed_by=(
         By("hanging-transaction", same_transaction),
@@ -177,7 +183,12 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
 @rule(
     "lso-stuck",
     family=FAMILY,
-    severity="error; critical beyond 1 h; warning beyond 1 h within its time-out; info where it may have ended",
+    severities={
+        "error": "",
+        "critical": "beyond 1 h",
+        "warning": "beyond 1 h within its time-out",
+        "info": "where it may have ended",
+    },
     time=True,
     absorbed_by=(
         By("hanging-transaction", same_transaction),
@@ -237,7 +248,12 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
 @rule(
     "transaction-pinned-at-log-start",
     family=FAMILY,
-    severity="error; info while its coordinator will end it, or nothing shows its age",
+    severities={
+        "error": "",
+        "critical": "beyond 1 h, or where nobody will end it",
+        "warning": "beyond 1 h within its time-out",
+        "info": "while its coordinator will end it, or nothing shows its age",
+    },
     absorbed_by=(By("hanging-transaction", same_transaction),),
     blocks=Blocks.READERS,
     hold=Hold.PINNED,

@@ -42,7 +42,7 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
 @rule(
     "batch-crc-mismatch",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": "", "info": "while it may be in flight"},
     voids=True,
     loses=True,
 )
@@ -96,7 +96,12 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
 @rule(
     "torn-tail",
     family=FAMILY,
-    severity="warning; error before the newest segment; critical below the high watermark; info in a live directory",
+    severities={
+        "warning": "",
+        "error": "before the newest segment",
+        "critical": "below the high watermark",
+        "info": "in a live directory",
+    },
     absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
     loses=True,
@@ -171,9 +176,9 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
 @rule(
     "offset-hole",
     family=FAMILY,
-    severity="error; info where its leader may have cleaned",
+    severities={"error": "", "info": "where its leader may have cleaned"},
     absorbed_by=(
-        By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
+        By("record-structure-invalid if span_in_doubt", missing_right_behind),
         By("offsets-not-increasing", missing_right_behind),
         By("replica-missing-range", offsets_that_another_has),
         By("missing-marker", hole_of_its_marker),
@@ -244,9 +249,9 @@ def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
 @rule(
     "offsets-not-increasing",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": ""},
     absorbed_by=(
-        By("record-structure-invalid", offsets_right_behind, when="span_in_doubt"),
+        By("record-structure-invalid if span_in_doubt", offsets_right_behind),
         By("offsets-not-increasing", offsets_right_behind),
         By("replica-divergence", same_record),
     ),
@@ -293,9 +298,9 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
 @rule(
     "index-mismatch",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": "", "info": "for what a crash left in a file that is longer than its entries"},
     absorbed_by=(
-        By("record-structure-invalid", index_entry_of_its_batch, when="span_in_doubt"),
+        By("record-structure-invalid if span_in_doubt", index_entry_of_its_batch),
         By("offsets-not-increasing", index_entry_of_its_batch),
     ),
 )
@@ -363,7 +368,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
 @rule(
     "leader-epoch-mismatch",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(By("replica-divergence", same_record),),
 )
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
@@ -416,7 +421,7 @@ def _all_beyond(found: Sequence[Finding]) -> str:
 @rule(
     "checkpoint-beyond-log-end",
     family=FAMILY,
-    severity="error; critical for the high watermark",
+    severities={"error": "", "critical": "for the high watermark", "info": "in a live directory"},
     absorbed_by=(
         By("batch-crc-mismatch", at_the_log_end),
         By("torn-tail", at_the_torn_end),

@@ -43,7 +43,11 @@ class Merged:
 @rule(
     "transactions-merged-under-one-marker",
     family=FAMILY,
-    severity="critical; where no broker's clock decides: warning if the producer never began like that, else info",
+    severities={
+        "critical": "",
+        "warning": "where no broker's clock decides, if the producer never began like that",
+        "info": "else",
+    },
     absorbed_by=(
         By("split-decision", of_the_transaction_it_ended),
         By("late-write-after-marker", same_transaction),

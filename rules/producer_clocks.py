@@ -19,7 +19,7 @@ from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 @rule(
     "producer-expired-while-active",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": "", "info": "where only producers' clocks show it"},
     time=True,
     absorbed_by=(
         By("batch-timestamp-mismatch", within_its_offsets),
@@ -107,7 +107,7 @@ def _forgotten(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-timestamp-skew",
     family=FAMILY,
-    severity="warning ahead of the broker, info behind it",
+    severities={"warning": "ahead of the broker", "info": "behind it"},
     absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets), By("timestamp-out-of-range", within_its_offsets)),
     prevented_by=(TIMESTAMP_LIMITS,),
 )

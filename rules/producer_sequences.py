@@ -39,9 +39,9 @@ GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
 # Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
 OF_A_WRONG_BATCH = (
-    By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
+    By("record-structure-invalid if span_in_doubt", beside_its_batch),
     By("offsets-not-increasing", beside_its_batch),
-    By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
+    By("producer-fields-inconsistent if error_code", beside_its_batch),
     By("offset-hole", over_missing_offsets),
     By("replica-divergence", same_record),
 )
@@ -51,7 +51,7 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transact
 @rule(
     "sequence-gap",
     family=FAMILY,
-    severity="error; critical before a committed transaction; info where its leader may have cleaned",
+    severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
@@ -277,7 +277,7 @@ def dump_at(log: LogView, e: Event) -> str:
 @rule(
     "duplicate-sequence-range",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
@@ -330,7 +330,11 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 @rule(
     "sequence-reset-same-epoch",
     family=FAMILY,
-    severity="warning; error where the next batch goes on as if it were none",
+    severities={
+        "warning": "",
+        "error": "where the next batch goes on as if it were none",
+        "info": "where the broker may have forgotten it, or batches between them",
+    },
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(PRODUCER_EXPIRATION,),
 )
@@ -377,7 +381,11 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("plain-data-inside-transaction", family=FAMILY, severity="critical; warning where the leader had changed")
+@rule(
+    "plain-data-inside-transaction",
+    family=FAMILY,
+    severities={"critical": "", "warning": "where the leader had changed"},
+)
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     """A producer writes outside its own open transaction
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -32,19 +32,43 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class By:
-    """Declares that findings of ``rule`` explain those of the rule where this stands, if ``relation`` holds.
+class Tie:
+    """That findings of one kind explain others if ``relation`` holds, and a fact of the cause's evidence, ``when``."""
 
-    ``when`` names a fact of the cause's evidence that has to be true for that.
-    """
-
-    rule: str
+    kind: str
     relation: Relation
-    when: str | None = None
+    when: str = ""
 
     def explains(self, cause: Finding, finding: Finding) -> bool:
-        """Whether this cause, a finding of :attr:`rule`, explains the other."""
-        return (self.when is None or bool(cause.evidence.get(self.when))) and self.relation.holds(cause, finding)
+        """Whether this cause, a finding of :attr:`kind`, explains the other."""
+        return (not self.when or bool(cause.evidence.get(self.when))) and self.relation.holds(cause, finding)
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """Declares that findings of ``causes`` explain those of the kind where this stands, if ``relation`` holds.
+
+    ``causes``: rules, or kinds of them; "NAME if FACT" where a fact of the cause's evidence has to be true for that.
+    """
+
+    causes: str | tuple[str, ...]
+    relation: Relation
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules and kinds that it names."""
+        return tuple(cause.partition(" if ")[0] for cause in self._all)
+
+    @property
+    def _all(self) -> tuple[str, ...]:
+        return (self.causes,) if isinstance(self.causes, str) else self.causes
+
+    def ties(self, kinds: Mapping[str, tuple[str, ...]]) -> Iterator[Tie]:
+        """A cause each. ``kinds``: of every rule; a name that is not there stands for itself."""
+        for cause in self._all:
+            name, _, fact = cause.partition(" if ")
+            for kind in kinds.get(name, (name,)):
+                yield Tie(kind, self.relation, fact)
 
 
 def relation(*in_common: str) -> Callable[[Test], Relation]:

@@ -20,7 +20,7 @@ from auditor.rules.view import LogView
 @rule(
     "replica-abort-index-divergence",
     family=FAMILY,
-    severity="error",
+    severities={"error": "", "info": "while it may be in flight"},
     absorbed_by=(
         By("replica-divergence", from_there_on),
         By("aborted-transaction-not-indexed", same_transaction),

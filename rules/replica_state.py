@@ -19,7 +19,7 @@ from auditor.rules.view import LogView
 @rule(
     "replica-state-differs",
     family=FAMILY,
-    severity="info",
+    severities={"info": ""},
     absorbed_by=(By("replica-divergence", from_there_on),),
 )
 def replica_state_differs(log: LogView) -> Iterator[Finding]:

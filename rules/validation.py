@@ -106,7 +106,7 @@ def _structural(
 @rule(
     "record-structure-invalid",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(By("replica-divergence", same_record),),
 )
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
@@ -238,7 +238,7 @@ def _invalid(
 @rule(
     "null-key-in-compacted-topic",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     records=True,
     absorbed_by=(By("unreadable-transaction-record", same_record),),
 )
@@ -275,7 +275,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
 @rule(
     "timestamp-out-of-range",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     records=True,
     absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets),),
     prevented_by=(TIMESTAMP_LIMITS,),
@@ -346,7 +346,7 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, 
     )
 
 
-@rule("batch-timestamp-mismatch", family=FAMILY, severity="warning", records=True)
+@rule("batch-timestamp-mismatch", family=FAMILY, severities={"warning": ""}, records=True)
 def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 
@@ -378,7 +378,7 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("legacy-inner-record-invalid", family=FAMILY, severity="error", records=True)
+@rule("legacy-inner-record-invalid", family=FAMILY, severities={"error": ""}, records=True)
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """A wrapper of the old formats holds broken messages
 
@@ -411,7 +411,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("malformed-control-batch", family=FAMILY, severity="error")
+@rule("malformed-control-batch", family=FAMILY, severities={"error": ""})
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     """A control batch is not a marker
 
@@ -431,7 +431,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-fields-inconsistent",
     family=FAMILY,
-    severity="error; info for fields left by default clients",
+    severities={"error": "", "info": "for fields left by default clients"},
     absorbed_by=(By("replica-divergence", same_record),),
 )
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:

@@ -25,7 +25,8 @@ MADE_UP = '''
 """A family of rules made up by a test."""
 
 from auditor.rules.hanging import FAMILY
-from auditor.rules.registry import Blocks, rule
+from auditor.rules.kinds import Blocks
+from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, Safeguard
 
@@ -33,7 +34,7 @@ COFFEE = Safeguard("coffee.enable=true", "kitchen", "Nobody falls asleep over an
 
 
 @rule(
-    "sleeping-transaction", family=FAMILY, severity="critical", blocks=Blocks.READERS,
+    "sleeping-transaction", family=FAMILY, severities={"critical": "", "warning": ""}, blocks=Blocks.READERS,
     prevented_by=(COFFEE, *LATE_WRITES),
 )
 def sleeping(log):
@@ -49,7 +50,7 @@ def sleeping(log):
 
 
 @rule(
-    "snoring-transaction", family=FAMILY, severity="error",
+    "snoring-transaction", family=FAMILY, severities={"error": ""},
     absorbed_by=(By("sleeping-transaction", same_transaction),),
 )
 def snoring(log):
