@@ -28,7 +28,7 @@ def graver_inside(found: list[Finding]) -> Iterator[tuple[str, str, dict[str, An
     for f in found:
         for also in f.evidence.get("also", ()):
             if SEVERITIES.index(also["severity"]) < SEVERITIES.index(f.severity):
-                yield f.rule, f.severity, also
+                yield f.kind, f.severity, also
 
 
 def above_info(found: list[Finding]) -> list[Finding]:

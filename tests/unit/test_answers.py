@@ -190,7 +190,7 @@ def test_settings_that_prevent_come_worst_first_and_info_asks_for_none() -> None
             "producer-timestamp-skew": "warning",
             "transaction-timeout-too-large": "info",
         },
-        prevention.declared(about(rule, "critical") for rule in registry.load()),
+        prevention.declared(about(rule, "critical") for rule in registry.kinds()),
     )
     names = [(setting.setting.split("=")[0].split(",")[0], count) for setting, count in found]
     assert names == [

@@ -19,11 +19,10 @@ DIRS = {"b1": "c"}
 
 @pytest.fixture
 def merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``sequence-gap`` with a former rule ``lost-batch``, which was about files."""
-    catalogue = dict(registry.load())
-    gap = dataclasses.replace(catalogue["sequence-gap"], former={"lost-batch": "segment integrity"})
-    catalogue["sequence-gap"] = gap
-    kinds = MappingProxyType({**catalogue, "lost-batch": gap})
+    """``sequence-gap`` with a kind ``lost-batch``, which was a rule about files."""
+    gap = registry.kinds()["sequence-gap"]
+    lost = dataclasses.replace(gap, id="lost-batch", family="segment integrity")
+    kinds = MappingProxyType({**registry.kinds(), "lost-batch": lost})
     monkeypatch.setattr(registry, "kinds", lambda: kinds)
 
 

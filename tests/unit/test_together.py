@@ -34,7 +34,7 @@ FOLD = by_cause(lambda f: f.evidence.get("cause"), lambda group: f"{len(group)} 
 
 def test_the_one_has_what_all_have_alike_and_names_where_they_are() -> None:
     (f,) = FOLD([of(1), of(2), of(3)], PAGE)
-    assert (f.rule, f.severity, f.broker_id, f.message) == ("replica-absent", "info", 1, "3 of them")
+    assert (f.kind, f.severity, f.broker_id, f.message) == ("replica-absent", "info", 1, "3 of them")
     assert (f.topic, f.partition, f.offset, f.advice) == (None, None, None, PAGE)
     assert f.evidence == {
         "log_dir": "b", "cause": "c", "count": 3, "partitions": ["t-1", "t-2", "t-3"], "partitions_in_all": 3,
@@ -86,7 +86,7 @@ def test_since_when_clocks_differ_is_told_by_the_clock_of_one(order: tuple[int, 
 
 
 def said(corpus: str, rule: str) -> list[Finding]:
-    return [f for f in audit_folder(corpora.unpack(corpus), corpora.manifest(corpus)["copied_at"]) if f.rule == rule]
+    return [f for f in audit_folder(corpora.unpack(corpus), corpora.manifest(corpus)["copied_at"]) if f.kind == rule]
 
 
 def test_a_start_after_a_kill_is_one_information() -> None:

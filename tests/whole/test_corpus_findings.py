@@ -61,16 +61,16 @@ def matches(expected: dict[str, Any], finding: Finding) -> bool:
         same = {k: v for k, v in same.items() if k in ("topic", "partition", "producerId")}
     if finding.producer_id is None:
         same = {k: v for k, v in same.items() if not k.startswith("producer")}
-    return finding.rule in rules and all(expected[k] == v for k, v in same.items() if k in expected)
+    return finding.kind in rules and all(expected[k] == v for k, v in same.items() if k in expected)
 
 
 def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
-    if finding.rule in corpora.true_too(manifest["corpus"]):
+    if finding.kind in corpora.true_too(manifest["corpus"]):
         return True
     for expected in manifest["expect"]:
         if (expected.get("topic"), expected.get("partition")) == (finding.topic, finding.partition):
             words = " ".join(expected.get("allowed_too", ()))
-            if any(said in words and rule == finding.rule for said, rule in ALLOWED_TOO.items()):
+            if any(said in words and rule == finding.kind for said, rule in ALLOWED_TOO.items()):
                 return True
     return False
 
@@ -115,10 +115,10 @@ def test_one_record_is_one_finding_of_a_rule(name: str, out: Path) -> None:
     replica; and rules on replicas speak of each by itself."""
     said: set[tuple[object, ...]] = set()
     for f in findings_of(name, out).findings:
-        of_replica = registry.load()[f.rule].family == "replicas"
+        of_replica = registry.kinds()[f.kind].family == "replicas"
         # What is of no offset is of what it names: a producer, an id, a group, partitions.
         subject = (f.message,) if f.offset is None else ()
-        about = (f.rule, f.topic, f.partition, f.offset, f.broker_id if of_replica else f.remedy, *subject)
+        about = (f.kind, f.topic, f.partition, f.offset, f.broker_id if of_replica else f.remedy, *subject)
         assert about not in said, f.to_json()
         said.add(about)
 

@@ -179,14 +179,14 @@ def fresh(case: Case, root: Path, before: list[Finding], corpus: str) -> list[Fi
     found = above_info(audited(corpus, root, when_is_given=case.kind in ABSENT))
     true = corpora.manifest(corpus)["expect"]  # what was not said before because more was there that explained it
     may = MAY[case.kind] | {TRUE_SO.get((corpus, case.kind.removesuffix(", clean")))}
-    new = [f for f in found if f.rule not in may and not any(matches(e, f) for e in true)]
+    new = [f for f in found if f.kind not in may and not any(matches(e, f) for e in true)]
     return [f for f in new if not any(_covers(b, f) for b in before)]
 
 
 def _covers(before: Finding, f: Finding) -> bool:
-    if f.rule == "clock-skew":  # it names one partition of those it is seen in
-        return before.rule == f.rule and before.evidence["brokers"] == f.evidence["brokers"]
-    same = before.rule == f.rule if f.partition is None else (before.topic, before.partition) == (f.topic, f.partition)
+    if f.kind == "clock-skew":  # it names one partition of those it is seen in
+        return before.kind == f.kind and before.evidence["brokers"] == f.evidence["brokers"]
+    same = before.kind == f.kind if f.partition is None else (before.topic, before.partition) == (f.topic, f.partition)
     explained = before.evidence.get("also", ())
     inside = any((also["topic"], also["partition"]) == (f.topic, f.partition) for also in explained)
     of_id = f.transactional_id is not None and f.transactional_id == before.transactional_id
@@ -216,7 +216,7 @@ def test_nothing_is_said_of_what_is_only_untidy(corpus: str, tmp_path: Path) -> 
         shutil.copytree(corpora.unpack(corpus), tmp_path / "untidy", copy_function=link)
         case.make(tmp_path / "untidy")
         said = fresh(case, tmp_path / "untidy", before, corpus)
-        wrong += [(case.kind, f"{case.name}: {f.severity} {f.rule}: {f.message}") for f in said]
+        wrong += [(case.kind, f"{case.name}: {f.severity} {f.kind}: {f.message}") for f in said]
         shutil.rmtree(tmp_path / "untidy")
     if wrong and corpus in ACCUSED:
         pytest.xfail(str(ACCUSED[corpus]))
