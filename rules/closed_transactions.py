@@ -19,7 +19,7 @@ from auditor.rules.kinds import Unverified
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
 from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, of_the_transaction_it_ended, same_transaction
+from auditor.rules.relations import ABANDONED, ENDED_OTHERWISE
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
 from auditor.rules.view import LogView
@@ -58,7 +58,7 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
         "error": "where a marker closed it, or this copy ends before",
         "info": "once an operator closed it, or where that could not be read",
     },
-    absorbed_by=(By("hanging-transaction", same_transaction), By("split-decision", of_the_transaction_it_ended)),
+    absorbed_by=(ABANDONED, ENDED_OTHERWISE),
     prevented_by=LATE_WRITES,
     unverified=Unverified.ENDED,
 )

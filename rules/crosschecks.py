@@ -13,7 +13,7 @@ from auditor.rules.kinds import Unverified
 from auditor.rules.markers import FAMILY, TOPIC
 from auditor.rules.named import SKEW_MS, arrived
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
+from auditor.rules.relations import ABANDONED, ABANDONED_FOR_SURE, WRITTEN_LATE
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.together import by_cause, logs_of
 from auditor.rules.view import METADATA_TOPIC, LogView
@@ -26,8 +26,8 @@ from auditor.rules.written_times import around, at_the_latest
     family=FAMILY,
     severities={"error": ""},
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("late-write-after-marker", same_transaction_unless_info),
+        ABANDONED,
+        WRITTEN_LATE,
     ),
     prevented_by=LATE_WRITES,
     unverified=Unverified.NOT_ADDED,
@@ -114,7 +114,7 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
     "data-epoch-ahead-of-coordinator",
     family=FAMILY,
     severities={"critical": "", "info": "while it may be in flight"},
-    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
+    absorbed_by=(ABANDONED_FOR_SURE,),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
 )
@@ -161,7 +161,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     "producer-id-not-allocated",
     family=FAMILY,
     severities={"error": "", "info": "while it may be in flight"},
-    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
+    absorbed_by=(ABANDONED_FOR_SURE,),
 )
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet

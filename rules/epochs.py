@@ -13,7 +13,7 @@ from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, of_the_marker_that_raised_its_epoch, same_transaction_unless_info
+from auditor.rules.relations import WRITTEN_LATE, By, of_the_marker_that_raised_its_epoch
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.state_records import raised
 from auditor.rules.view import LogView, runs
@@ -27,7 +27,7 @@ NEAR_EXHAUSTION = 30_000
     family=FAMILY,
     severities={"critical": "for data", "error": "for markers and where the leader had changed"},
     absorbed_by=(
-        By("late-write-after-marker", same_transaction_unless_info),
+        WRITTEN_LATE,
         By("split-decision", of_the_marker_that_raised_its_epoch),
     ),
     prevented_by=(CLEAN_ELECTION,),

@@ -14,7 +14,7 @@ from auditor.rules.floods import Unmade, made
 from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
+from auditor.rules.relations import ABANDONED, OPEN_AT_ITS_COORDINATOR, By, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
 from auditor.rules.skipped import defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.view import LogView
@@ -126,9 +126,8 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     },
     time=True,
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("timeout-not-enforced", in_a_partition_of_its_transaction),
-        By("stuck-prepare", in_a_partition_of_its_transaction),
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
         By("transaction-pinned-at-log-start", same_transaction),
     ),
     blocks=Blocks.READERS,
@@ -191,11 +190,9 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
     },
     time=True,
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("timeout-not-enforced", in_a_partition_of_its_transaction),
-        By("stuck-prepare", in_a_partition_of_its_transaction),
-        By("transaction-pinned-at-log-start", same_transaction),
-        By("long-open-transaction", same_transaction),
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
+        By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction),
     ),
     blocks=Blocks.READERS,
     hold=Hold.LONG,
@@ -254,7 +251,7 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
         "warning": "beyond 1 h within its time-out",
         "info": "while its coordinator will end it, or nothing shows its age",
     },
-    absorbed_by=(By("hanging-transaction", same_transaction),),
+    absorbed_by=(ABANDONED,),
     blocks=Blocks.READERS,
     hold=Hold.PINNED,
     prevented_by=LATE_WRITES,

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.advice import Advice, Verdict
-from auditor.rules.finding import Finding
+from auditor.rules.finding import Finding, highest
 from auditor.rules.relations import By, Tie
 from auditor.rules.safeguards import Safeguard
 
@@ -90,11 +90,14 @@ class Kind:
     unverified: Unverified | None = None
     together: Together | None = None
     loses: bool = False
+    raised: tuple[str, ...] = ()  # further severities: a finding is as severe as what it explains
 
     @property
     def severity(self) -> str:
         """How severe its findings are, in words."""
-        return "; ".join(f"{name} {when}".strip() for name, when in self.severities.items())
+        said = [f"{name} {when}".strip() for name, when in self.severities.items()]
+        graver = [name for name in self.raised if highest(name, *self.severities) == name]
+        return "; ".join(said + [f"{name} where what it explains is" for name in graver])
 
     @property
     def source(self) -> str:

@@ -16,12 +16,12 @@ from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ABANDONED,
+    OPEN_AT_ITS_COORDINATOR,
     By,
-    in_a_partition_of_its_transaction,
     marker_instead_of_it,
     same_decision,
     same_record,
-    same_transaction,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.skipped import (
@@ -93,13 +93,10 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
     family=FAMILY,
     severities={"critical": "", "info": "while it may be in flight, or where a later marker ended its data as decided"},
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("timeout-not-enforced", in_a_partition_of_its_transaction),
-        By("stuck-prepare", in_a_partition_of_its_transaction),
-        By("split-decision", same_decision),
-        By("marker-contradicts-decision", same_decision),
-        By("epoch-regression", marker_instead_of_it),
-        By("marker-without-decision", marker_instead_of_it),
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
+        By(("split-decision", "marker-contradicts-decision"), same_decision),
+        By(("epoch-regression", "marker-without-decision"), marker_instead_of_it),
     ),
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
@@ -406,11 +403,7 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
     "marker-without-decision",
     family=FAMILY,
     severities={"warning": "if it closed something", "info": "else"},
-    absorbed_by=(
-        By("split-decision", same_record),
-        By("marker-contradicts-decision", same_record),
-        By("epoch-regression", same_record),
-    ),
+    absorbed_by=(By(("split-decision", "marker-contradicts-decision", "epoch-regression"), same_record),),
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided

@@ -22,13 +22,13 @@ from auditor.rules.cleaning import LEADERS_LOG, Missing, between, both_intact
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ABANDONED_FOR_SURE,
+    ANOTHER_BATCH_ELSEWHERE,
     By,
     behind_a_batch_with_another_number,
     beside_its_batch,
     in_or_right_behind_what_the_leader_lacks,
     over_missing_offsets,
-    same_record,
-    same_transaction_unless_info,
     within_its_offsets,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
@@ -39,13 +39,18 @@ GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
 # Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
 OF_A_WRONG_BATCH = (
-    By("record-structure-invalid if span_in_doubt", beside_its_batch),
-    By("offsets-not-increasing", beside_its_batch),
-    By("producer-fields-inconsistent if error_code", beside_its_batch),
+    By(
+        (
+            "record-structure-invalid if span_in_doubt",
+            "offsets-not-increasing",
+            "producer-fields-inconsistent if error_code",
+        ),
+        beside_its_batch,
+    ),
     By("offset-hole", over_missing_offsets),
-    By("replica-divergence", same_record),
+    ANOTHER_BATCH_ELSEWHERE,
 )
-OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transaction_unless_info))
+OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
 
 
 @rule(
@@ -281,8 +286,7 @@ def dump_at(log: LogView, e: Event) -> str:
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
-        By("sequence-gap", behind_a_batch_with_another_number),
-        By("committed-transaction-hole", behind_a_batch_with_another_number),
+        By(("sequence-gap", "committed-transaction-hole"), behind_a_batch_with_another_number),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
 )

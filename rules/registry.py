@@ -134,8 +134,9 @@ def load() -> Mapping[str, Rule]:
     pages = sorted([*alone, *PAGES.values()], key=lambda page: _place(page, opened_in))
     names = {name: (name,) for name in CATALOGUE} | {page.id: page.kinds for page in pages}
     made = [_made(page, names) for page in pages]
-    _check_absorption(made)
-    return MappingProxyType({each.id: each for each in made})
+    raised = _raised(made, _order(made))
+    whole = (replace(rule, kinds=tuple(replace(k, raised=raised[k.id]) for k in rule.kinds)) for rule in made)
+    return MappingProxyType({each.id: each for each in whole})
 
 
 @functools.cache
@@ -175,15 +176,30 @@ def _place(page: Page, opened_in: Mapping[str, str]) -> tuple[int, bool, str]:
     return FAMILIES.index(page.family), page.module != opened_in[page.family], page.module
 
 
-def _check_absorption(made: Iterable[Rule]) -> None:
-    """What absorbs what must end somewhere. A kind may absorb its own findings: the first of them stays."""
+def _order(made: Iterable[Rule]) -> list[str]:
+    """The kinds, causes before what they explain. A kind may absorb its own findings: the first of them stays."""
     causes = {kind.id: {tie.kind for tie in kind.explained_by} - {kind.id} for kind in found_by(made)}
     if unknown := {name for names in causes.values() for name in names} - causes.keys():
         raise AssertionError(f"absorbed_by names no rule: {sorted(unknown)}")
     try:
-        TopologicalSorter(causes).prepare()
+        return list(TopologicalSorter(causes).static_order())
     except CycleError as error:
         raise AssertionError(f"rules absorb each other: {' < '.join(error.args[1])}") from None
+
+
+def _raised(made: Iterable[Rule], order: list[str]) -> dict[str, tuple[str, ...]]:
+    """Of each kind the severities that it does not declare, and may have for what it explains."""
+    all_kinds = {kind.id: kind for kind in found_by(made)}
+    reached = {name: set(kind.severities) for name, kind in all_kinds.items()}
+    for name in reversed(order):
+        for tie in all_kinds[name].explained_by:
+            reached[tie.kind] |= reached[name]
+    out = {}
+    for name, kind in all_kinds.items():
+        least = max(SEVERITIES.index(severity) for severity in kind.severities)
+        further = [s for s in SEVERITIES[:least] if s in reached[name] and s not in kind.severities]
+        out[name] = tuple(further)
+    return out
 
 
 def judge(log: LogView, chosen: Iterable[Kind]) -> Iterator[Finding]:

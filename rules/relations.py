@@ -151,17 +151,11 @@ def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def at_the_log_end(cause: Finding, other: Finding) -> bool:
-    """It is about the end of a log whose last bytes are what the cause is about, in the same replica."""
-    return _ends_the_log(cause, other, cause.last_offset)
+    """It is about the end of a log whose last bytes are what the cause is about, in the same replica.
 
-
-@relation("topic", "partition")
-def at_the_torn_end(cause: Finding, other: Finding) -> bool:
-    """As :data:`at_the_log_end`, where the cause has the offset at which the whole batches end."""
-    return _ends_the_log(cause, other, cause.offset)
-
-
-def _ends_the_log(cause: Finding, other: Finding, last: int | None) -> bool:
+    A cause without a last offset has the one at which the whole batches end.
+    """
+    last = cause.offset if cause.last_offset is None else cause.last_offset
     if not _same_replica(cause, other) or other.offset is None:
         return False
     return bool(cause.evidence.get("at_log_end")) or (last is not None and last + 1 >= other.offset)
@@ -363,3 +357,15 @@ def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
     """A transaction that ends at the offset where replicas differ, and no other one beside it."""
     alone = other.evidence.get("transactions", 1) == 1
     return alone and cause.offset is not None and cause.offset == other.last_offset
+
+
+# What explains findings of several kinds.
+ABANDONED = By("hanging-transaction", same_transaction)
+ABANDONED_FOR_SURE = By("hanging-transaction", same_transaction_unless_info)
+WRITTEN_LATE = By("late-write-after-marker", same_transaction_unless_info)
+OPEN_AT_ITS_COORDINATOR = By(("timeout-not-enforced", "stuck-prepare"), in_a_partition_of_its_transaction)
+ENDED_OTHERWISE = By("split-decision", of_the_transaction_it_ended)
+UNDER_A_WRONG_MARKER = By(("split-decision", "marker-contradicts-decision"), ends_at_its_marker)
+ANOTHER_BATCH_ELSEWHERE = By("replica-divergence", same_record)
+DIVERGED_BEFORE = By("replica-divergence", from_there_on)
+WRONG_TIMES = By(("batch-timestamp-mismatch", "timestamp-out-of-range"), within_its_offsets)

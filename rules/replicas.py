@@ -18,9 +18,9 @@ from auditor.rules.pairs import Gap, Pair, batches_of, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    DIVERGED_BEFORE,
     By,
     from_its_torn_end_on,
-    from_there_on,
     of_unread_bytes,
     same_batch_on_another_broker,
 )
@@ -335,7 +335,7 @@ def _all_behind(found: Sequence[Finding]) -> str:
     family=FAMILY,
     severities={"critical": "below both high watermarks", "warning": "where a follower is ahead", "info": "else"},
     absorbed_by=(
-        By("replica-divergence", from_there_on),
+        DIVERGED_BEFORE,
         By("record-structure-invalid", of_unread_bytes),
         By("torn-tail", from_its_torn_end_on),
     ),

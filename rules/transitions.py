@@ -142,7 +142,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     "state-epoch-regression",
     family=FAMILY,
     severities={"critical": ""},
-    absorbed_by=(By("illegal-transition", same_record), By("producer-id-reused", same_record)),
+    absorbed_by=(By(("illegal-transition", "producer-id-reused"), same_record),),
     prevented_by=(CLEAN_ELECTION,),
 )
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:

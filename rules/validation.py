@@ -19,7 +19,7 @@ from auditor.rules.culprits import Place, blamed
 from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_record, within_its_offsets
+from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record, within_its_offsets
 from auditor.rules.safeguards import TIMESTAMP_LIMITS
 from auditor.rules.tails import is_whole, tails
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
@@ -107,7 +107,7 @@ def _structural(
     "record-structure-invalid",
     family=FAMILY,
     severities={"error": ""},
-    absorbed_by=(By("replica-divergence", same_record),),
+    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
 )
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
@@ -432,7 +432,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     "producer-fields-inconsistent",
     family=FAMILY,
     severities={"error": "", "info": "for fields left by default clients"},
-    absorbed_by=(By("replica-divergence", same_record),),
+    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
 )
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other

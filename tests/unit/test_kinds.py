@@ -13,6 +13,7 @@ from auditor import cli
 from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.rules.fingerprint import fingerprint, signed
+from tests import earlier
 
 DIRS = {"b1": "c"}
 
@@ -36,6 +37,15 @@ def test_a_fingerprint_is_made_over_the_kind_with_its_old_family(merged: None) -
     own = ["sequence-gap", "c", "t", 0, 7, None, None, None, None, None]
     row["kind"] = "sequence-gap"
     assert fingerprint(row, "c") == hashlib.sha256(json.dumps(own, separators=(",", ":")).encode()).hexdigest()
+
+
+def test_every_rule_of_the_release_before_is_a_kind_with_the_fingerprints_of_then() -> None:
+    made_up = [row for row in earlier.findings() if row["corpus"] is None]
+    assert len(made_up) == 86
+    for row in made_up:
+        assert fingerprint(row, row["cluster_id"]) == row["fingerprint"], row["kind"]
+        (kind,) = (kind for kind in registry.named(row["kind"]) if kind.id == row["kind"])
+        assert kind in registry.load()[kind.rule].kinds
 
 
 def test_findings_are_signed_with_their_own_cluster() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 from auditor.rules.finding import Finding
-from tests import corpora
-from tests.audited import graver_inside, published
+from auditor.rules.fingerprint import PARTS
+from tests import corpora, earlier
+from tests.audited import graver_inside, published, undeclared
 
 # What a manifest's "allowed_too", in words, allows besides: rules by topic-partition. Read from the manifests.
 ALLOWED_TOO = {
@@ -107,6 +109,25 @@ def test_nothing_else_above_info_is_reported(name: str, out: Path) -> None:
 def test_no_finding_is_graver_than_the_one_that_explains_it(name: str, out: Path) -> None:
     """One cause is one finding: what it explains must not disappear in it."""
     assert not list(graver_inside(findings_of(name, out).findings))
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_each_severity_is_declared_at_its_rule(name: str, out: Path) -> None:
+    assert not undeclared(findings_of(name, out).findings)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_a_baseline_that_was_written_before_rules_were_merged_holds(name: str, out: Path) -> None:
+    """What is found now at the place and of the kind of a finding of an earlier release has the fingerprint of then."""
+    then = {place(row): row["fingerprint"] for row in earlier.findings() if row["corpus"] == name}
+    now = {place(f.to_dict()): f.fingerprint for f in findings_of(name, out).findings}
+    same = then.keys() & now.keys()
+    assert same or not then
+    assert {at: now[at] for at in same} == {at: then[at] for at in same}
+
+
+def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["kind"], row["broker_id"], *(row[name] for name in PARTS))
 
 
 @pytest.mark.parametrize("name", BINARY)
