@@ -20,6 +20,7 @@ from auditor.dashboards import (
     prevention,
     remedies,
     report_shapes,
+    report_table,
     timeline,
     verdict,
     wording,
@@ -52,6 +53,8 @@ def render_report(
     decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
     findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
+    anchors = {row.anchor for entry in grouped for row in entry.rows if row.anchor}
+    asked = remedies.remedies(findings, decided.held)
     chained, counted = _tables(summary["logs"])
     return page.render(
         "report.html.j2",
@@ -60,10 +63,11 @@ def render_report(
         held=decided.held,
         holders=causes.holders(decided.held),
         named=decided.named,
-        remedies=remedies.remedies(findings, decided.held),
-        accepted=decided.accepted,
+        remedies=asked,
         lost=decided.lost,
+        anchors=anchors,
         open=everything,
+        table=report_table.table(decided, everything, asked[: remedies.SHOWN], anchors),
         counts=counts,
         verdict=(decided.tone, decided.headline),
         clock=verdict.clock(summary),
@@ -125,22 +129,31 @@ def _pictures(
 class _First:
     """Rows of the logs that have something under a name: how many, and those to show, which are first the odd ones.
 
-    ``odd``: the part of it that makes a row odd. Memory: twice what is shown.
+    ``odd``: the part of it that makes a row odd; ``needed``: the part without which there is nothing to show of it,
+    ``empty`` counts these. Memory: twice what is shown.
     """
 
-    def __init__(self, name: str, odd: str) -> None:
+    def __init__(self, name: str, odd: str, needed: str | None = None) -> None:
         self.name = name
         self.odd = odd
-        self.count = 0
+        self.needed = needed
+        self.count = self.empty = self.odd_ones = 0
         self._kept: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Looks at one row."""
-        if row[self.name]:
-            self.count += 1
-            kept = self._kept[bool(row[self.name][self.odd])]
-            if len(kept) < MAX_TABLE:
-                kept.append(row)
+        told = row[self.name]
+        if not told:
+            return
+        odd = bool(told[self.odd])
+        if self.needed is not None and not told[self.needed] and not odd:
+            self.empty += 1
+            return
+        self.count += 1
+        self.odd_ones += odd
+        kept = self._kept[odd]
+        if len(kept) < MAX_TABLE:
+            kept.append(row)
 
     def shown(self) -> list[Mapping[str, Any]]:
         """Those to show."""
@@ -149,7 +162,7 @@ class _First:
 
 def _tables(logs: Iterable[Mapping[str, Any]]) -> tuple[_First, _First]:
     """What the tables of chains and of offsets show."""
-    chained, counted = _First("chain", "broken"), _First("offsets", "missing")
+    chained, counted = _First("chain", "broken", "snapshots"), _First("offsets", "missing")
     for row in map(report_shapes.log, logs):
         chained.add(row)
         counted.add(row)

@@ -11,7 +11,7 @@ import pytest
 
 from auditor.connectors import internal_rows
 from auditor.rules import floods, registry
-from auditor.rules.finding import Finding, in_order
+from auditor.rules.finding import SEVERITIES, Finding, in_order
 from auditor.rules.resolve import resolve
 from tests import corpora, segments
 from tests.audited import audit_folder
@@ -74,7 +74,7 @@ def rule_of(*found: Finding) -> registry.Rule:
     def check(log: object) -> Iterator[Finding]:
         yield from found
 
-    return replace(registry.kinds()[found[0].rule], check=check)
+    return replace(registry.kinds()[found[0].rule], check=check, severities=dict.fromkeys(SEVERITIES, ""))
 
 
 def at(offset: int | None, rule: str = "epoch-regression", severity: str = "error", partition: int = 0) -> Finding:
