@@ -17,7 +17,6 @@ from auditor.dashboards import (
     finding_groups,
     happened,
     page,
-    prevention,
     remedies,
     report_shapes,
     report_table,
@@ -38,8 +37,8 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows), and ``fingerprint``
-    where they are those of a run; those with an entry of a baseline under ``accepted`` are counted and not listed.
+    for pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run;
+    those with an entry of a baseline under ``accepted`` are counted and not listed.
     ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
     and ``age_ms``; ``timelines`` one a partition to be drawn. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
@@ -78,9 +77,7 @@ def render_report(
         unshown=finding_groups.unshown(grouped),
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
-        settings=prevention.prevent(
-            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
-        ),
+        settings=summary["prevention"],
         pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=happened.stories(summary["cluster_events"], findings),

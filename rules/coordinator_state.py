@@ -19,7 +19,6 @@ from auditor.rules.group_offsets import watched
 from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import time_allowed
 from auditor.rules.registry import rule
-from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import COUNT_SETTINGS, LogView
@@ -140,7 +139,6 @@ def _some(partitions: list[str]) -> str:
     },
     time=True,
     blocks=Blocks.READERS,
-    prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
@@ -205,7 +203,6 @@ def _beyond_timeout_finding(
     "transaction-timeout-too-large",
     family=FAMILY,
     severities={"info": ""},
-    prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long

@@ -61,11 +61,12 @@ class Kind:
     takes them; ``voids`` says that nothing else can be found in the same bytes.
 
     What they mean: ``blocks`` who waits; ``hold`` which open transactions it speaks of; ``decided`` whether the
-    coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what would have
-    prevented them. ``moving``: they may only have been seen in motion, so ``auditor live`` asks the leader again.
-    ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
-    ``unverified``: why verification refuses such data. ``together``: which of its findings have one cause, and are one
-    finding. ``loses``: critical ones say that acknowledged records are lost, or will be.
+    coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what prevents such,
+    where it holds of one (:mod:`auditor.rules.prevention`). ``moving``: they may only have been seen in motion, so
+    ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the first offset,
+    which is no news where reading began later. ``unverified``: why verification refuses such data. ``together``: which
+    of its findings have one cause, and are one finding. ``loses``: critical ones say that acknowledged records are
+    lost, or will be.
     """
 
     id: str
@@ -117,15 +118,11 @@ class Kind:
             finding.advice = finding.advice or self.advice
             yield finding
 
-    def declared(self, prevented_by: Iterable[Safeguard]) -> dict[str, Any]:
-        """What pages need of it, as plain data: see :func:`auditor.rules.registry.described`. ``prevented_by``: what
-        would have prevented the finding at hand."""
-        return {
-            "blocks": self.blocks.value if self.blocks else None,
-            "decided": self.decided,
-            "loses": self.loses,
-            "prevented_by": [safeguard.row() for safeguard in prevented_by],
-        }
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What pages need of it, as plain data: see :func:`auditor.rules.registry.described`."""
+        blocks = self.blocks.value if self.blocks else None
+        return {"blocks": blocks, "decided": self.decided, "loses": self.loses}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

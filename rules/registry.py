@@ -214,14 +214,5 @@ def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Pages know no rule by name: they go by this. It is no field of a finding and is never written.
     """
-    made: dict[tuple[str, tuple[Safeguard, ...]], dict[str, Any]] = {}
-    found = []
-    for row in rows:
-        each, declared = kinds().get(row.get("kind") or row["rule"]), None
-        if each is not None:
-            those = tuple(s for s in each.prevented_by if s.prevents(row.get("evidence") or {}))
-            declared = made.get((each.id, those))
-            if declared is None:
-                declared = made[each.id, those] = each.declared(those)
-        found.append({**row, "declared": declared})
-    return found
+    found = ((row, kinds().get(row.get("kind") or row["rule"])) for row in rows)
+    return [{**row, "declared": None if each is None else each.declared} for row, each in found]
