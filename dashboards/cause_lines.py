@@ -12,7 +12,7 @@ from auditor.dashboards import causes
 from auditor.dashboards.alike import Names, alike, names, values_in_lines
 from auditor.dashboards.remedies import GRAVE, SHOWN
 from auditor.dashboards.text_columns import indented, wrap
-from auditor.dashboards.wording import SEVERITIES, Finding, clip, place, short_fingerprint, told, visible
+from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, place, short_fingerprint, told, visible
 
 PLACES = 3
 VALUES = 10  # places of a cause whose values are listed
@@ -29,7 +29,7 @@ class Said:
 
     most: int | None = SHOWN
     by: dict[Told, str] = field(default_factory=dict)
-    rules: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
     unsaid: bool = False
 
 
@@ -51,7 +51,7 @@ def lines(cause: causes.Cause, width: int, said: Said) -> list[str]:
     places = list(dict.fromkeys(filter(None, (visible(place(f)) for f in cause.findings))))
     more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
     head = [
-        f"{first['severity']} {first['rule']} {short_fingerprint(first)}".rstrip(),
+        f"{first['severity']} {_name(first)}",
         plural(len(cause.findings), "finding") if len(cause.findings) > 1 else "",
         ", ".join(places[:PLACES]) + more,
         visible(cause.who),
@@ -68,23 +68,30 @@ def _what_to_do(cause: causes.Cause, width: int, said: Said) -> list[str]:
     if not text:
         return []
     if text in said.by:
-        return indented(f"What to do: as for {said.by[text]}", width, 2) if first["rule"] not in said.rules else []
-    if said.most is not None and (len(said.rules) >= said.most or first["rule"] in said.rules):
+        return indented(f"What to do: as for {said.by[text]}", width, 2) if cause.kind not in said.kinds else []
+    if said.most is not None and (len(said.kinds) >= said.most or cause.kind in said.kinds):
         said.unsaid = True
         stop = first["advice"] and first["advice"]["verdict"] == Verdict.DO_NOT_ACT
         return indented(text[0][1], width, 2) if stop else []
-    said.rules.add(first["rule"])
+    said.kinds.add(cause.kind)
     told = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
     group = alike(told)[0]
     for number in group.members:
-        said.by.setdefault(told[number][1], f"{first['rule']} {short_fingerprint(first)}".rstrip())
+        said.by.setdefault(told[number][1], _name(first))
     lines = []
-    for kind, part in group.parts:
-        lines += [f"    {visible(part)}"] if kind == "command" else indented(part, width, 2)
+    for what, part in group.parts:
+        lines += [f"    {visible(part)}"] if what == "command" else indented(part, width, 2)
     lines += values_in_lines(group, width, VALUES)
     if others := len(cause.findings) - len(group.members):
         lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
     return lines
+
+
+def _name(finding: Finding) -> str:
+    """Its rule, which of the rule's questions it answers where that is another, and its digits."""
+    question = kind(finding)
+    asked = "" if question == finding["rule"] else f" ({question})"
+    return f"{finding['rule']}{asked} {short_fingerprint(finding)}".rstrip()
 
 
 def _names(finding: Finding) -> Names:

@@ -58,7 +58,7 @@ def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
 
 def alone(finding: Finding) -> Cause:
     """A finding that stands for itself."""
-    return Cause(finding["rule"], finding["severity"], who(finding), 1, [finding])
+    return Cause(finding["rule"], kind(finding), finding["severity"], who(finding), 1, [finding])
 
 
 def _owner(finding: Finding) -> tuple[object, ...]:
