@@ -107,6 +107,11 @@ def offsets(first: int | None, last: int | None) -> str:
     return f"{first}–{last}"
 
 
+def kind(finding: Mapping[str, Any]) -> str:
+    """Which of its rule's questions it answers; in a run of the past its rule is its kind."""
+    return str(finding.get("kind") or finding["rule"])
+
+
 def place(row: Mapping[str, Any]) -> str:
     """``topic-partition@offsets``, or the file where there is no topic, and the broker where it is known."""
     log = log_name(row) or (row.get("file") or "")

@@ -131,12 +131,12 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     for name in ("csv", "sarif", "junit"):
         texts[name] = html.unescape("".join(output_formats.rendered(name, rows, decided, full, {}, "error")))
     for row in rows:
-        texts[f"explain {row['rule']}"] = explaining.text(row, 80, summary.get("cluster_events"))
+        texts[f"explain {row['kind']}"] = explaining.text(row, 80, summary.get("cluster_events"))
     news = alerts.News([row | {"cluster_id": None} for row in rows], (), (), None)
     texts["slack"] = json.dumps(alerts.slack(news))
     texts["pagerduty"] = json.dumps(alerts.pagerduty(news, "key"))
     texts["page"] = html.unescape(TAGS.sub("", texts["page"]))
     for row in rows:
         pasted = [text for kind, text in pieces(row["remedy"] or "") if kind == "command"]
-        assert not [text for text in pasted if SWALLOWED.search(text)], row["rule"]
+        assert not [text for text in pasted if SWALLOWED.search(text)], row["kind"]
     return {name: " ".join(text.split()) for name, text in texts.items()}

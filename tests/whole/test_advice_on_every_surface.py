@@ -68,14 +68,14 @@ def test_verdict_and_conditions_are_the_same_everywhere(corpus: str, tmp_path: P
     for number, (row, line) in enumerate(zip(rows, lines, strict=True)):
         assert (line["advice"], line["remedy"]) == (json.loads(json.dumps(row["advice"])), advice.text(row["advice"]))
         if row["severity"] != "info":
-            several = [r for r in rows if r["rule"] == row["rule"]]
+            several = [r for r in rows if r["kind"] == row["kind"]]
             names = [*OF_EACH, *(["slack"] if number < SHOWN else [])]
             names += ["junit"] if row["severity"] in GRAVE else []  # the others pass
-            names += [f"explain {row['rule']}"] if row is several[-1] else []
+            names += [f"explain {row['kind']}"] if row is several[-1] else []
             for name in names:
                 lacks = [part for part in said(row["advice"]) if plain(part) not in texts[name]]
                 cut = name == "slack" and f"moreby{plain('auditor explain')}{row['fingerprint']}" in texts[name]
-                assert cut or not lacks, (name, row["rule"], lacks)
+                assert cut or not lacks, (name, row["kind"], lacks)
     for held in audit.blocked:
         for name in ("page", "terminal", "markdown") if held["severity"] in GRAVE else ():
             lacks = [part for part in said(held["advice"]) if plain(part) not in texts[name]]

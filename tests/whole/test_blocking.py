@@ -136,8 +136,8 @@ def test_prepared_without_a_leader_is_an_error_at_once(tmp_path: Path) -> None:
             shutil.rmtree(lab.broker() / PARTITION)
         audit = opened(lab.root, as_of=now + 2_000)
         without_leader(audit)
-        (found,) = [f for f in audit.findings if f.severity == "error" and f.rule != "partition-offline"]
-        assert (found.rule, found.evidence["without_leader"]) == ("stuck-prepare", [PARTITION])
+        (found,) = [f for f in audit.findings if f.severity == "error" and f.kind != "partition-offline"]
+        assert (found.kind, found.evidence["without_leader"]) == ("stuck-prepare", [PARTITION])
         assert PARTITION in found.message
         assert (standings(audit), audit.exit_code()) == ({PARTITION: "undeliverable"}, 1)
         assert said(audit)[1].startswith("1 partition is blocked; ")  # and that the lab has not all of the copy
@@ -145,7 +145,7 @@ def test_prepared_without_a_leader_is_an_error_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"topics": ("nothing.of.it*",)}, {"rules": ("duplicate-key",), "records": False}])
 def test_a_scope_that_matches_nothing_is_a_mistake(options: dict[str, Any]) -> None:
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     if "rules" in options:
         options = options | {"rules": (next(r.id for r in catalogue.values() if r.records),)}
     audit = opened(corpora.unpack("hanging-36"), **options)
@@ -222,7 +222,7 @@ def test_a_killed_broker_s_checkpoint_does_not_say_where_readers_stop(tmp_path: 
     assert (row["last_stable_offset"], row["high_watermark"]) == (live["lastStableOffset"], checkpoint)
     waiting = live["highWatermark"] - live["lastStableOffset"]
     assert answers.Open(row).waiting == waiting
-    (found,) = [f for f in audit.findings if (f.rule, f.partition) == ("hanging-transaction", 0)]
+    (found,) = [f for f in audit.findings if (f.kind, f.partition) == ("hanging-transaction", 0)]
     if checkpoint > live["lastStableOffset"]:
         assert f"{waiting} offsets before its end" in found.message
     else:  # its data, stamped two hours back, came after the checkpoint: nobody knows when

@@ -59,7 +59,7 @@ def of_exit(audit: Audit, summary: dict[str, Any], red: list[dict[str, Any]]) ->
         )
     places = {(row["topic"], row["partition"]) for row in red}
     for finding in grave:  # and what is a finding on what holds a partition, blocks, or explains something else
-        if finding.rule in TRANSACTIONS and (finding.topic, finding.partition) not in places:
+        if finding.kind in TRANSACTIONS and (finding.topic, finding.partition) not in places:
             others = [o["severity"] for o in finding.evidence.get("also", ()) if o["rule"] not in TRANSACTIONS]
             assert set(others) & set(GRAVE)
 
