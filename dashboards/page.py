@@ -47,7 +47,8 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
-        "held_for": verdict.held_for, "aged": verdict.aged, "begun": verdict.begun, "baseline_said": verdict.baseline, "when": happened.when,
+        "held_for": verdict.held_for, "aged": verdict.aged, "begun": verdict.begun, "when": happened.when,
+        "baseline_said": verdict.baseline,
     }  # fmt: skip
     environment.globals["in_words"] = timeline.in_words
     return environment
