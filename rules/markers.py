@@ -422,8 +422,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).
-    What to do: of an ABORT ask who ran kafka-transactions.sh abort then, which writes no COMMIT; else look whether
-    __transaction_state lost records (unclean-election, illegal-transition).
+    What to do: nothing of an abort by hand. Of another ABORT ask who ran kafka-transactions.sh abort then, which writes
+    no COMMIT; else look whether __transaction_state lost records (unclean-election, illegal-transition).
     Source: KIP-98, KIP-664, KIP-1228; semantics 3.14 X7
     """
     if log.topic == TOPIC:
@@ -439,7 +439,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
         own = own_window(log, t) if closed and t["marker_epoch"] == t["prev_marker_epoch"] else None
         late = own is not None and is_late(t, own)
-        yield _at_marker(
+        found = _at_marker(
             log,
             "marker-without-decision",
             "warning" if closed and not by_hand else "info",
@@ -453,6 +453,21 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
+        found.advice = _undecided(t, closed=closed, by_hand=by_hand)
+        yield found
+
+
+def _undecided(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
+    """kafka-transactions.sh writes no COMMIT: of one nobody has to be asked for it."""
+    if by_hand:
+        return Advice(Verdict.WAIT, "nothing is to be done about an abort that somebody meant: nothing of it is open")
+    asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "
+    how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
+    downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
+    return Advice(
+        Verdict.LOOK, then=f"{asked}look whether __transaction_state lost records (unclean-election, "
+        f"illegal-transition){downstream if closed else ''}",
+    )  # fmt: skip
 
 
 def _decided(log: LogView, t: np.void) -> bool:
@@ -471,7 +486,8 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     owns its id.
     Why it matters: the marker comes from another cluster, or was forged.
     Can be wrong: __transaction_state was copied before the marker came (then the finding says so: in flight).
-    What to do: find out which cluster this segment was copied or restored from (cluster.id in meta.properties).
+    What to do: look whether this segment was copied or restored from another cluster (cluster.id in meta.properties):
+    what its markers decided holds there. List the records up to them, and compensate downstream.
     Source: KIP-98; semantics 3.14 X11
     """
     history = log.cluster.coordinator

@@ -420,8 +420,8 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     Why it matters: clients cannot write control batches, so something else wrote into the log. An unknown type keeps a
     4.1 broker from starting once it has to replay it.
     Can be wrong: an empty control batch left by compaction is legal (allowed for).
-    What to do: find out what wrote it; keep a copy of the folder, and fetch this replica again only where another one
-    that is in sync is known to be sound.
+    What to do: keep a copy of the folder, and fetch this replica again only where another one that is in sync is known
+    to be sound; stop what writes into its files: a restore, or a mirror of raw segments.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):
@@ -443,7 +443,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     Why it matters: leaders refuse the former; replicas that replay one get a wrong producer state. The latter is how
     non-idempotent sarama, kafkajs and franz-go producers write (0 in place of -1): leaders look at neither field.
     Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
-    What to do: find out what wrote it; nothing where it is info.
+    What to do: stop the client that writes so, and upgrade it; nothing where it is info.
     Source: KIP-98, KIP-467; LogValidator
     """
     for e in log.events(Kind.LEFTOVER_FIELDS):
