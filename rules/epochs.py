@@ -125,7 +125,12 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             evidence={"expected": "at most 32766", "found": LAST_EPOCH},
             advice=Advice(
                 Verdict.LOOK, "brokers take nothing more of it",
-                look=(Look(commands.describe_producers(log.topic, log.partition)),),
+                look=(
+                    Look(
+                        commands.describe_producers(log.topic, log.partition),
+                        f"it lists producer {e['producer_id']} with ProducerEpoch {LAST_EPOCH}",
+                    ),
+                ),
                 then=f"stop the client of producer {e['producer_id']}, and upgrade it: no coordinator gives that epoch "
                 "out; started again it gets another producer id",
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -453,21 +454,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
-        found.advice = _undecided(t, closed=closed, by_hand=by_hand)
-        yield found
-
-
-def _undecided(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
-    """kafka-transactions.sh writes no COMMIT: of one nobody has to be asked for it."""
-    if by_hand:
-        return Advice(Verdict.WAIT, "nothing is to be done about an abort that somebody meant: nothing of it is open")
-    asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "
-    how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
-    downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
-    return Advice(
-        Verdict.LOOK, then=f"{asked}look whether __transaction_state lost records (unclean-election, "
-        f"illegal-transition){downstream if closed else ''}",
-    )  # fmt: skip
+        yield replace(found, advice=safety.undecided_marker(t, closed=closed, by_hand=by_hand))
 
 
 def _decided(log: LogView, t: np.void) -> bool:
@@ -501,16 +488,14 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in reported:
             continue
         reported.add(at)
-        stamp = int(t["marker_timestamp"])
         yield _at_marker(
             log,
             "unknown-coordinator-epoch",
             "error",
-            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch "
-            f"{t['coordinator_epoch']}; the "
-            f"last one of {TOPIC}-{p} is {latest}",
+            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}; "
+            f"the last one of {TOPIC}-{p} is {latest}",
             t,
             expected=latest,
             found=t["coordinator_epoch"],
-            doubt=log.cluster.lacks(TOPIC, p, stamp, other_clock=True),
+            doubt=log.cluster.lacks(TOPIC, p, int(t["marker_timestamp"]), other_clock=True),
         )

@@ -33,7 +33,7 @@ SETTINGS = re.compile("|".join(re.escape(name) for name in sorted(
 )))  # fmt: skip
 # Commands that change a cluster, and steps by hand that do.
 ACTS = re.compile(
-    r"kafka-[\w-]+\.sh [^;]*?(?:\babort\b|--execute|--alter|--delete|--election-type|remove-controller|add-controller"
+    r"kafka-[\w-]+\.sh --[^;]*?(?:\babort\b|--execute|--alter|--delete|--election-type|remove-controller|add-controller"
     r"|\bformat\b|\bupgrade\b)|\bstop broker \d|\bmove \S+ (?:and \S+ )?(?:away|out of)|\bmake broker \d+ the leader"
 )
 LATER = "only once that is so: "  # what stands behind it is not to be done before the conditions above hold
@@ -103,6 +103,7 @@ def acts_by_its_acts(name: str, row: dict[str, Any]) -> None:
     if row["act"]:
         assert row["verdict"] == "act", name
         assert all(each["holds"] is True for each in row["conditions"]), (name, row)
+    assert all(each["expect"] for each in row["look"]), name
     words = [row["cost"], row["then"].partition(LATER)[0], *(each["command"] for each in row["look"])]
     words += [each["what"] for each in row["conditions"]]
     assert [found[0] for text in words for found in ACTS.finditer(text)] == [], name

@@ -60,7 +60,8 @@ def test_an_advice_of_a_run_of_the_past_is_one_too() -> None:
 
 
 @pytest.mark.parametrize("hidden", [
-    {"then": f"do this too: {ABORT.command}"}, {"cost": "stop broker 2 first"}, {"look": (Look(ABORT.command),)},
+    {"then": f"do this too: {ABORT.command}"}, {"cost": "stop broker 2 first"},
+    {"look": (Look(ABORT.command, "it is so"),)},
     {"then": "let another lead, then move t-0 away"}, {"then": "kafka-configs.sh --bootstrap-server B --alter"},
 ])  # fmt: skip
 def test_the_test_of_all_audits_sees_acts_that_hide(hidden: dict[str, Any]) -> None:
