@@ -30,7 +30,7 @@ INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 @rule(
     "unknown-producer-first-sequence",
     family=FAMILY,
-    severity="warning; info where retention explains it",
+    severities={"warning": "", "info": "where retention explains it"},
     absorbed_by=(*OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets)),
     prevented_by=(PRODUCER_EXPIRATION,),
     before_start=True,
@@ -151,7 +151,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
 @rule(
     "first-batch-after-bump-nonzero",
     family=FAMILY,
-    severity="error; warning where the leader had changed",
+    severities={"error": "", "warning": "where the leader had changed"},
     absorbed_by=OF_A_HANGING_BATCH,
     prevented_by=(CLEAN_ELECTION,),
 )

@@ -99,16 +99,16 @@ class LiveAudit(Audit):
 
     def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
         """Where a log was not read from its start, that something began before is no news."""
-        reading, rules = self.reading, registry.load()
+        reading, kinds = self.reading, registry.kinds()
         partly = {(f.topic, f.partition) for f in reading.facts if f.log_start > reading.begins(f)}
         return [
             f for f in found
-            if not rules[f.rule].before_start or f.severity != "info" or (f.topic, f.partition) not in partly
+            if not kinds[f.kind].before_start or f.severity != "info" or (f.topic, f.partition) not in partly
         ]  # fmt: skip
 
     def _has_ended(self, finding: Finding) -> bool:
         """Whether the leader says that a transaction is over which a finding has for open."""
-        if not registry.load()[finding.rule].moving or finding.offset is None or finding.producer_id is None:
+        if not registry.kinds()[finding.kind].moving or finding.offset is None or finding.producer_id is None:
             return False
         assert finding.topic is not None
         assert finding.partition is not None
