@@ -261,7 +261,7 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
     What to do: do not delete the topic, which loses every id or offset; Kafka cannot lower a partition count. Start the
     producers of these ids again, so that their new coordinator knows them; give each group the offsets that its old
-    partition has, by the reset of kafka-consumer-groups.sh: what it would do first, then what it executes.
+    partition has (a reset by kafka-consumer-groups.sh, first as a dry run).
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)
