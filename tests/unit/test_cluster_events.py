@@ -6,8 +6,8 @@ import pytest
 
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors.inventory import discover
-from auditor.dashboards.first_lines import explained
 from auditor.dashboards.happened import around, stories, when
+from auditor.dashboards.one_finding import explained
 from auditor.dashboards.report_shapes import FINDING
 from auditor.pipeline import cluster_events
 from auditor.pipeline.cluster_events import EventsTask, read_events
