@@ -153,7 +153,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        advice=repairs.keep_tail(log, replica) if beyond else None,
+        advice=repairs.torn_tail(log, replica, newest=newest, lost=beyond),
     )
 
 

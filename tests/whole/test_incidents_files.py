@@ -92,6 +92,10 @@ def test_truncated_tail(tmp_path: Path, name: str) -> None:
     assert (f.kind, f.severity) == ("torn-tail", "critical")
     assert (f.offset, f.position, f.evidence["bytes"]) == (log.end, size_of(log, base), len(log.tails[base]))
     assert [a["rule"] for a in f.evidence["also"]] == ["checkpoint-beyond-log-end"]
+    assert f"cuts its log at offset {log.end} when it starts" in f.remedy
+    zookeeper = name.startswith("2.8")  # which alone knows how many replicas there are
+    assert ("here is no other replica: read the copy" in f.remedy) != zookeeper
+    assert ("where there is one" in f.remedy) == zookeeper
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -104,6 +108,7 @@ def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> 
         lab.is_live()
     (f,) = [f for f in lab.findings() if f.kind == "torn-tail"]
     assert (f.severity, f.offset, f.position) == ("info" if live else "warning", 220, size_of(log, 189))
+    assert f.remedy.startswith("Wait: nothing is to be done: the high watermark is not in it")
 
 
 @pytest.mark.parametrize("name", ["4.1", "2.8", "2.8 trimmed", "4.1 transactional"])
