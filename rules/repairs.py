@@ -180,6 +180,19 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
     )
 
 
+def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
+    """What lacks from an offset on may be in another replica, where there is one."""
+    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
+        return Advice(
+            Verdict.LOOK, then=f"there is no other replica of {log.name}: what lacks has to come from its source again"
+        )
+    return Advice(
+        Verdict.LOOK,
+        then=f"compare with the other replicas from offset {offset} on, before broker {replica.broker_id} leads "
+        f"{log.name}",
+    )
+
+
 def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
     """What a torn end needs before a start cuts it off: nothing, but where it held acknowledged records (``lost``), or
     lies before the ``newest`` segment, where the records behind it would be cut off, too."""

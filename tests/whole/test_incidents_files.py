@@ -151,6 +151,7 @@ def test_a_lost_batch_is_a_hole_and_a_gap(tmp_path: Path) -> None:
     log.save()
     (f,) = above_info(lab.findings())
     assert (f.kind, f.severity, f.offset, f.last_offset) == ("offset-hole", "error", 140, 145)
+    assert "here is no other replica of" in f.remedy
     assert "sequence-gap" in {a["rule"] for a in f.evidence["also"]}
 
 
