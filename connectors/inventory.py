@@ -13,6 +13,7 @@ from typing import NamedTuple
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
 from auditor.connectors.files import (
@@ -51,21 +52,22 @@ class _Built(NamedTuple):
     note: str
 
 
-def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory:
+def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING) -> Inventory:
     """The inventory of PATHs: local paths or URIs, log directories, folders above some, partition folders, files.
 
     Reads directory entries, the small files at the top of log directories, partition.metadata, and the first bytes of
-    files with unknown names. Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
+    files with unknown names; nothing of replicas that ``scope`` leaves out, which are listed all the same.
+    Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
     """
     with asking.resigned(asking.ROUNDS):  # nobody looks again: what a store refuses for long is a row
-        return _discovered(paths, limits)
+        return _discovered(paths, limits, scope)
 
 
-def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
+def _discovered(paths: Sequence[str], limits: Limits, scope: Scope) -> Inventory:
     found = drafts(paths, limits)
     naming = Naming({place: draft.given for place, draft in found.found.items()})
-    with ahead.coming(_coming(found)):
-        built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
+    with ahead.coming(_coming(found, scope)):
+        built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
     errors = [item for one in built for item in one.errors] + _outside(found, naming)
@@ -94,12 +96,15 @@ def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
     )  # fmt: skip
 
 
-def _coming(found: Drafts) -> Iterator[list[Coming]]:
+def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
     """The small files of stores that an inventory reads, by log directory and partition."""
     for place, draft in found.found.items():
         if place.uri:
             yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
             for folder, files in draft.partitions.items():
+                says = names.partition_folder(folder)
+                if says is not None and not scope.wants_log(says.topic, says.partition):
+                    continue
                 name = f"{folder}/{names.PARTITION_METADATA}"
                 size = files.get(names.PARTITION_METADATA)
                 yield [] if size is None else [Coming(place.uri, place.child(name).path, size)]
@@ -151,10 +156,13 @@ def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
     return errors
 
 
-def _build(draft: Draft, name: str, limits: Limits) -> _Built:
+def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     """One log directory from its files."""
     who = identity.identify(draft.place, name, draft.small, limits)
-    replicas = [folder_replica(draft.place, name, folder, files) for folder, files in draft.partitions.items()]
+    replicas = [
+        folder_replica(draft.place, name, folder, files, scope, who.broker_id)
+        for folder, files in draft.partitions.items()
+    ]
     if draft.loose:
         replicas.append(loose_replica(name, draft.loose))
     replicas.sort(key=lambda item: (item.replica.topic or "", item.replica.partition or 0, item.replica.folder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -32,17 +32,7 @@ _KINDS = {
 _TOPICS = {table: topic for topic, tables in internal_rows.TABLES.items() for table in tables}
 
 
-def any_topic(topic: str) -> bool:
-    """Lets every topic through."""
-    return True
-
-
-def plan(
-    inventory: Inventory,
-    tables: frozenset[str],
-    split_size: int = DEFAULT_SPLIT_BYTES,
-    wants_topic: Callable[[str], bool] = any_topic,
-) -> list[Piece]:
+def plan(inventory: Inventory, tables: frozenset[str], split_size: int = DEFAULT_SPLIT_BYTES) -> list[Piece]:
     """The pieces of live replicas, small files and text dumps that have rows for ``tables``, in a fixed order.
 
     ``split_size``: bytes of a segment that one piece is to read. Segments behind a URI stay whole, since walking to
@@ -55,8 +45,7 @@ def plan(
             pieces.append(TextPiece(log_dir.place, key, log_dir.texts))
         pieces += [FilePiece(log_dir.place, key, file) for file in log_dir.small_files if _has(tables, None, file)]
         for replica in log_dir.replicas:
-            if wants_topic(replica.topic or ""):
-                pieces += _of_replica(log_dir, replica, tables, split_size)
+            pieces += _of_replica(log_dir, replica, tables, split_size)
     if "metadata_history" in tables:
         pieces += _metadata(inventory)
     if "decode_errors" in tables:

@@ -138,7 +138,8 @@ def _ends_early(log: LogView) -> bool:
 def _class(
     log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None, timeout: int
 ) -> tuple[str, str, bool, str | None]:
-    below = row["last_offset"] < log.leader.log_start or (row["from_snapshot"] and row["batches"] == 0)
+    below = row["last_offset"] < log.leader.own_start
+    below |= bool(row["from_snapshot"] and row["batches"] == 0 and row["first_offset"] < log.leader.own_start)
     contradiction = None if entry is None else _contradiction(log, row, entry)
     if below and (entry is None or contradiction is not None or _late(log, entry, timeout)):
         return _ghost(log, row, history, entry)

@@ -158,14 +158,18 @@ def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scope(audit: Audit) -> dict[str, Any]:
-    """What was asked for, where that is not all: by ``--rule``, ``--skip-rule`` and ``--topic``; and how many
-    replicas of the brokers in the input have no folder there."""
+    """What was asked for, where that is not all: which rules, and what was read; what of the input was left out for
+    that; and how many replicas of the brokers in the input have no folder there."""
     options, catalogue = audit.options, registry.load()
     possible = [r for r in catalogue.values() if not r.what_if and (options.records or not r.records)]
     return {
         "rules": len(audit.rule_ids),
         "rules_left_out": len(possible) - len(audit.rule_ids),
         "topics": list(options.topics),
+        "partitions": list(options.only_partitions),
+        "brokers": list(options.only_brokers),
+        "since": None if options.since is None else options.since.said,
+        "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
     }
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
+from auditor.connectors.scoped import LeftOut
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.live_reading import Reading
 from auditor.pipeline.live_tables import Tables
@@ -51,6 +52,17 @@ class LiveAudit(Audit):
     def inventory(self) -> Inventory:
         """What was read, as if each broker were a log directory."""
         return inventory_of(self.reading)
+
+    @property
+    def scoped(self) -> Inventory:
+        """What was read: nothing else was fetched."""
+        return self.inventory
+
+    @property
+    def left_out(self) -> LeftOut:
+        """The logs that the scope left out, and those of which it left out the beginning."""
+        begun = sum(f.log_start > self.reading.begins(f) for f in self.reading.facts) if self.options.since else 0
+        return LeftOut(self.reading.left_out, begun)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fnmatch
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +16,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditor.base import uris
+from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
-from auditor.connectors import asking
+from auditor.connectors import asking, scoped
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
+from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
 from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
@@ -107,7 +107,7 @@ class Audit:
     def _found(self) -> Inventory:
         """What there is below the paths, the remote parts of logs for themselves."""
         with self.step("open"), asking.heard_by(self.say):
-            found = discover(list(self.options.inputs), self.options.limits)
+            found = discover(list(self.options.inputs), self.options.limits, self.options.scope)
         if self.options.remote and not found.remote:
             raise AuditInputError(
                 f"no remote segments below {', '.join(map(uris.shown, self.options.remote))}; check --remote"
@@ -119,7 +119,22 @@ class Audit:
         """What there is below the paths, tiered logs with their remote part."""
         if not self._found.remote:
             return self._found
-        return with_remote(self._found, {key: known.remote for key, known in self.settings.items()})
+        known = {key: known.remote for key, known in self.settings.items()}
+        return with_remote(self._found, known, self.options.scope)
+
+    @cached_property
+    def scoped(self) -> Inventory:
+        """What is read of it. Errors: :class:`AuditInputError` where what was asked for fits nothing."""
+        if not self.options.scope.leaves_out:
+            return self.inventory
+        inventory = self.inventory
+        with self.step("open"), asking.heard_by(self.say):
+            return scoped.narrowed(inventory, self.options.scope)
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What the scope left out."""
+        return scoped.left_out(self.inventory, self.scoped)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
@@ -143,8 +158,8 @@ class Audit:
 
     @cached_property
     def tasks(self) -> list[ReplicaTask | TextTask]:
-        """What there is to read: a task for every replica that the options let through."""
-        return plan.replica_tasks(self.inventory, self.settings, self.options)
+        """What there is to read: a task for every replica that is read."""
+        return plan.replica_tasks(self.scoped, self.settings, self.options)
 
     @cached_property
     def replicas(self) -> Replicas:
@@ -183,9 +198,8 @@ class Audit:
         with self.step("read and replay"):
             self._say_read(0.0)
             found = replicas.briefs()
-        for glob in self.options.topics:
-            if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
-                raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
+        if any(log_dir.texts for log_dir in self.inventory.log_dirs):  # else it is known before anything is read
+            scope.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in found))
         return found
 
     # judge
@@ -197,6 +211,8 @@ class Audit:
         clusters = context.build(
             self.briefs, self.settings, options.as_of, options.records, moments.copying_ms(size), options.at_once
         )
+        for cluster in clusters.values():
+            cluster.scope = options.scope
         if options.whole:
             for key, cluster in clusters.items():
                 cluster.absent = tuple(absent.in_sync(self.inventory, key, self.settings[key], options))
@@ -337,7 +353,7 @@ class Audit:
             return Verdicts([None] * len(self.findings))
         options = self.options
         found = ((f.fingerprint, f.severity) for f in self.findings)
-        looked_for = None if options.topics else self._kinds
+        looked_for = None if options.scope.leaves_out else self._kinds
         return accepted_findings.judge(self.baseline, found, self.as_of, looked_for)
 
     @property

@@ -37,7 +37,7 @@ from auditor.facts.transaction_rows import ABORTED, NO_ABORTED
 from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
-from auditor.replay.bounds import bounds_of
+from auditor.replay.bounds import bounds_of, unread_from
 from auditor.replay.chunks import Part, read_behind, read_checked
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
@@ -80,6 +80,7 @@ class ReplicaReader:
         self.sender = sender_of(task)
         self.facts.log_start = self.bounds.log_start
         self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
+        self.facts.unread_from = unread_from(task)
         self.facts.local_start = replica.local_start
         self.bytes = no_bytes()
         self.files = SmallFiles(task, small, self.facts.errors, self.bytes)
