@@ -90,7 +90,7 @@ class LiveAudit(Audit):
     @cached_property
     def findings(self) -> list[Finding]:
         """Those that still hold when the leaders are asked again."""
-        found = self._without_infos_on_the_start(super().findings)
+        found = super().findings
         ended = [finding for finding in found if self._has_ended(finding)]
         for finding in found:
             finding.file = finding.position = None
@@ -107,14 +107,10 @@ class LiveAudit(Audit):
         names = ("topic", "partition", "producer_id", "first_offset")
         return [row for row in super().blocked if tuple(row[name] for name in names) not in self._ended]
 
-    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
-        """Where a log was not read from its start, that something began before is no news."""
-        reading, rules = self.reading, registry.load()
-        partly = {(f.topic, f.partition) for f in reading.facts if f.log_start > reading.begins(f)}
-        return [
-            f for f in found
-            if not rules[f.rule].before_start or f.severity != "info" or (f.topic, f.partition) not in partly
-        ]  # fmt: skip
+    @cached_property
+    def _begun_inside(self) -> set[tuple[str | None, int | None]]:
+        """Topic and partition of the logs that were not read from their start."""
+        return {(f.topic, f.partition) for f in self.reading.facts if f.log_start > self.reading.begins(f)}
 
     def _has_ended(self, finding: Finding) -> bool:
         """Whether the leader says that a transaction is over which a finding has for open."""

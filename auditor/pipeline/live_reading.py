@@ -261,9 +261,7 @@ class Reading:
             start = self.begins(facts)
             if facts.log_start > start:
                 name = f"{facts.topic}-{facts.partition}"
-                self.notes.append(
-                    f"{name}: offsets {start} to {facts.log_start - 1} were not read (--{option})"
-                )
+                self.notes.append(f"{name}: offsets {start} to {facts.log_start - 1} were not read (--{option})")
         for (about, why), times in Counter(self.cluster.failures).items():
             where = "" if about is None else f"{about[0]}-{about[1]}: "
             self.notes.append(f"not answered: {where}{why}" + (f" ({times} times)" if times > 1 else ""))

@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cached_property, partial
 from pathlib import Path
@@ -265,11 +265,15 @@ class Audit:
             judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
-                    if row["kind"] in self._kinds:
+                    if row["kind"] in self._kinds and self._asked_for(row):
                         found.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
             return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
+
+    def _asked_for(self, row: Mapping[str, Any]) -> bool:
+        """Whether a finding is about what was read, or about no partition: metadata tells of others too."""
+        return row["topic"] is None or self.options.scope.wants_log(row["topic"], row["partition"])
 
     def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the commands of its advice, where it has one, as this cluster takes them."""
@@ -314,12 +318,26 @@ class Audit:
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
         found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
+        found = self._without_infos_on_the_start(found)
         for finding in found:
             if finding.advice is not None:
                 finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
         found = signed(found, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return found
+
+    @cached_property
+    def _begun_inside(self) -> set[tuple[str | None, int | None]]:
+        """Topic and partition of the logs that were not read from their start."""
+        return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
+
+    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
+        """Where a log was not read from its start, that something began before is no news."""
+        begun, rules = self._begun_inside, registry.load()
+        return [
+            f for f in found
+            if (f.topic, f.partition) not in begun or not rules[f.rule].before_start or f.severity != "info"
+        ]  # fmt: skip
 
     @cached_property
     def cluster_events(self) -> list[dict[str, Any]]:

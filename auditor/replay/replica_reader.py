@@ -74,7 +74,7 @@ class ReplicaReader:
             task.cluster_id, task.broker_id, replica.log_dir, replica.topic or "", replica.partition or 0,
             task.join_key, folder=replica.folder, topic_id=replica.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start_known, digests=batch_headers.begun(task),
+            log_start_known=task.log_start_known and not task.replica.unread, digests=batch_headers.begun(task),
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.sender = sender_of(task)
@@ -143,7 +143,7 @@ class ReplicaReader:
         if task.policies:
             first = segments[0].base_offset if segments else -1
             self.policies = PolicyReplay(
-                task.policies, self.bounds, stored, first, start_known=task.log_start_known,
+                task.policies, self.bounds, stored, first, start_known=task.log_start_known and not task.replica.unread,
                 newest_time=task.newest_time,
             )  # fmt: skip
 
