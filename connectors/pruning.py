@@ -49,12 +49,12 @@ def holds(condition: Any, row: Mapping[str, Any]) -> bool | None:
     if name == "Not":
         inside = holds(condition.child, row)
         return None if inside is None else not inside
-    path = getattr(condition, "attribute", ())
+    path: tuple[str, ...] = getattr(condition, "attribute", ())
     if len(path) != 1 or (column := path[0]) not in row:
         return None
     if name in ("IsNull", "IsNotNull"):
         return name == "IsNotNull"
-    value = getattr(condition, "value", None)
+    value: Any = getattr(condition, "value", None)
     if name == "In":
         return True if row[column] in value else None if None in value else False
     if name not in _COMPARED or value is None:

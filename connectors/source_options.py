@@ -41,7 +41,7 @@ def asked(given: Mapping[str, str]) -> Asked:
         raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
     since = options.get("since")
     scope = Scope(
-        tuple(_several(options, "topics")), tuple(map(str, _several(options, "partitions"))),
+        tuple(map(str, _several(options, "topics"))), tuple(map(str, _several(options, "partitions"))),
         tuple(_numbers(options, "brokers")), None if since is None else since_of(since),
     )  # fmt: skip
     return Asked(

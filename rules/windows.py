@@ -208,11 +208,12 @@ def _first_marker_time(log: LogView) -> int:
 
 
 def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
-    """:func:`base_skew` of the coordinator partition of each window; nothing within one broker: a marker is written
-    behind the decision, and before the completion."""
+    """:func:`base_skew` of the coordinator partition of each window; within one broker by how much its clock was set
+    back: a marker is written behind the decision, and before the completion."""
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     skews = (base_skew(log, p if p >= 0 else None) for p in partitions.tolist())
-    return np.array([0 if apart == SAME_CLOCK_MS else apart for apart in skews], np.int64)[which]
+    slacks = [0 if apart == SAME_CLOCK_MS else apart for apart in skews]
+    return np.array(slacks, np.int64)[which] + log.cluster.went_back
 
 
 def _over_before(log: LogView, windows: np.ndarray) -> int:
