@@ -17,15 +17,19 @@ from auditor.dashboards import (
     finding_groups,
     happened,
     page,
-    prevention,
     remedies,
     report_shapes,
+    report_table,
     timeline,
     verdict,
     wording,
 )
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 200, 50, 25
+
+
+# A timeline, its picture, and that of the whole log where the first one shows a part of it.
+Drawn = tuple[Mapping[str, Any], timeline.Picture, timeline.Picture | None]
 
 
 def render_report(
@@ -37,8 +41,8 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows), and ``fingerprint``
-    where they are those of a run; those with an entry of a baseline under ``accepted`` are counted and not listed.
+    for pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run;
+    those with an entry of a baseline under ``accepted`` are counted and not listed.
     ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
     and ``age_ms``; ``timelines`` one a partition to be drawn. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
@@ -52,6 +56,8 @@ def render_report(
     decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
     findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
+    anchors = {row.anchor for entry in grouped for row in entry.rows if row.anchor}
+    asked = remedies.remedies(findings, decided.held)
     chained, counted = _tables(summary["logs"])
     return page.render(
         "report.html.j2",
@@ -60,10 +66,11 @@ def render_report(
         held=decided.held,
         holders=causes.holders(decided.held),
         named=decided.named,
-        remedies=remedies.remedies(findings, decided.held),
-        accepted=decided.accepted,
+        remedies=asked,
         lost=decided.lost,
+        anchors=anchors,
         open=everything,
+        table=report_table.table(decided, everything, asked[: remedies.SHOWN], anchors),
         counts=counts,
         verdict=(decided.tone, decided.headline),
         clock=verdict.clock(summary),
@@ -74,9 +81,7 @@ def render_report(
         unshown=finding_groups.unshown(grouped),
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
-        settings=prevention.prevent(
-            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
-        ),
+        settings=summary["prevention"],
         pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=happened.stories(summary["cluster_events"], findings),
@@ -106,41 +111,54 @@ def render_timelines(
     )
 
 
-def _pictures(
-    timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]
-) -> list[tuple[Mapping[str, Any], timeline.Picture]]:
+def _pictures(timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]) -> list[Drawn]:
     """The timelines that are drawn, those with a blocking transaction first, and how they are laid out."""
     known: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
-        known.setdefault(entry.name, {})[key] = {**entry.row, "kind": entry.kind, "blocks": entry.blocks}
+        known.setdefault(entry.name, {})[key] = {
+            **entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing
+        }  # fmt: skip
         if entry.blocks:
             blocking.add(entry.name)
     first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: wording.log_name(row) not in blocking)
-    drawn = map(report_shapes.timeline, first)
-    return [(row, timeline.draw(row, known.get(wording.log_name(row), {}))) for row in drawn]
+    return [_drawn(row, known.get(wording.log_name(row), {})) for row in map(report_shapes.timeline, first)]
+
+
+def _drawn(row: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Drawn:
+    part, whole = timeline.focus(row), timeline.draw(row, known)
+    return (row, whole, None) if part is None else (row, timeline.draw(row, known, part), whole)
 
 
 class _First:
     """Rows of the logs that have something under a name: how many, and those to show, which are first the odd ones.
 
-    ``odd``: the part of it that makes a row odd. Memory: twice what is shown.
+    ``odd``: the part of it that makes a row odd; ``needed``: the part without which there is nothing to show of it,
+    ``empty`` counts these. Memory: twice what is shown.
     """
 
-    def __init__(self, name: str, odd: str) -> None:
+    def __init__(self, name: str, odd: str, needed: str | None = None) -> None:
         self.name = name
         self.odd = odd
-        self.count = 0
+        self.needed = needed
+        self.count = self.empty = self.odd_ones = 0
         self._kept: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Looks at one row."""
-        if row[self.name]:
-            self.count += 1
-            kept = self._kept[bool(row[self.name][self.odd])]
-            if len(kept) < MAX_TABLE:
-                kept.append(row)
+        told = row[self.name]
+        if not told:
+            return
+        odd = bool(told[self.odd])
+        if self.needed is not None and not told[self.needed] and not odd:
+            self.empty += 1
+            return
+        self.count += 1
+        self.odd_ones += odd
+        kept = self._kept[odd]
+        if len(kept) < MAX_TABLE:
+            kept.append(row)
 
     def shown(self) -> list[Mapping[str, Any]]:
         """Those to show."""
@@ -149,7 +167,7 @@ class _First:
 
 def _tables(logs: Iterable[Mapping[str, Any]]) -> tuple[_First, _First]:
     """What the tables of chains and of offsets show."""
-    chained, counted = _First("chain", "broken"), _First("offsets", "missing")
+    chained, counted = _First("chain", "broken", "snapshots"), _First("offsets", "missing")
     for row in map(report_shapes.log, logs):
         chained.add(row)
         counted.add(row)

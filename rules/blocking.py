@@ -15,9 +15,9 @@ from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.rules import outdated, registry, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import highest, iso
+from auditor.rules.kinds import Hold
 from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
-from auditor.rules.registry import Hold
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import HOUR_MS, Cluster, LogView
 
@@ -54,9 +54,9 @@ class Verdict:
     hold: Hold
 
     @property
-    def rule(self) -> str:
-        """The id of the rule that speaks of it."""
-        return next(each.id for each in registry.load().values() if each.hold is self.hold)
+    def kind(self) -> str:
+        """The kind of findings that speak of it."""
+        return next(each.id for each in registry.kinds().values() if each.hold is self.hold)
 
 
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
@@ -249,7 +249,7 @@ def said(verdict: Verdict) -> dict[str, str | None]:
     """A verdict as the columns of a row."""
     return {
         "class": verdict.klass, "standing": verdict.standing.value, "severity": verdict.severity,
-        "if_true": verdict.if_true, "rule": verdict.rule,
+        "if_true": verdict.if_true, "rule": verdict.kind,
     }  # fmt: skip
 
 

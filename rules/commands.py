@@ -12,9 +12,12 @@ TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
 
 def addressed(advice: Advice, bootstrap: str | None) -> Advice:
     """An advice whose commands go to this ``host:port`` in place of the letter B."""
-    if bootstrap is None:
-        return advice
-    return advice.worded(lambda words: words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} "))
+    return advice if bootstrap is None else advice.worded(lambda words: addressed_to(words, bootstrap))
+
+
+def addressed_to(words: str, bootstrap: str | None) -> str:
+    """The same of words that hold commands."""
+    return words if bootstrap is None else words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
 
 
 def abort(topic: str, partition: int, offset: int) -> str:
@@ -53,6 +56,19 @@ def describe_topic(topic: str) -> str:
 def quorum() -> str:
     """Shows how far each voter has the log of the metadata."""
     return "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"
+
+
+def remove_voter(broker: int | None, directory: str | None) -> str:
+    """Takes a voter out of a dynamic quorum; ``directory``: its directory.id (KIP-853)."""
+    return (
+        f"kafka-metadata-quorum.sh --bootstrap-server B remove-controller --controller-id {broker} "
+        f"--controller-directory-id {quote(directory or 'ID')}"
+    )
+
+
+def add_voter() -> str:
+    """Makes the node of these properties a voter of a dynamic quorum."""
+    return "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
 
 
 def unavailable() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,14 +16,15 @@ from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.group_offsets import watched
+from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import time_allowed
-from auditor.rules.registry import Blocks, Hold, rule
-from auditor.rules.safeguards import TRANSACTION_TIMEOUT
+from auditor.rules.registry import rule
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
+from auditor.rules.together import by_cause, count
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import COUNT_SETTINGS, LogView
 
-SHOWN = 5  # partitions named in a sentence
+SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
 ENDLESS = Advice(
     Verdict.WAIT,
     "a two-phase commit has no time-out",
@@ -34,7 +35,11 @@ ENDLESS = Advice(
 @rule(
     "stuck-prepare",
     family=FAMILY,
-    severity="critical; error while it is young or a partition has no leader; info where its log may be outdated",
+    severities={
+        "critical": "",
+        "error": "while it is young or a partition has no leader",
+        "info": "where its log may be outdated",
+    },
     time=True,
     blocks=Blocks.READERS,
     hold=Hold.PREPARED,
@@ -130,10 +135,13 @@ def _some(partitions: list[str]) -> str:
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="error; warning within 30 s; info where its log may be outdated, or the transaction may never have begun",
+    severities={
+        "error": "",
+        "warning": "within 30 s",
+        "info": "where its log may be outdated, or the transaction may never have begun",
+    },
     time=True,
     blocks=Blocks.READERS,
-    prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
@@ -194,11 +202,20 @@ def _beyond_timeout_finding(
     )
 
 
+def _one_setting(f: Finding) -> Hashable:
+    return f.evidence["timeout_ms"], f.evidence["commits_offsets"]
+
+
+def _all_of_one_setting(found: Sequence[Finding]) -> str:
+    offsets = " and commit offsets" if found[0].evidence["commits_offsets"] else ""
+    return f"{count(found)} transactional ids have {_timeout(found[0].evidence['timeout_ms'])}{offsets}"
+
+
 @rule(
     "transaction-timeout-too-large",
     family=FAMILY,
-    severity="info",
-    prevented_by=(TRANSACTION_TIMEOUT,),
+    severities={"info": ""},
+    together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN),
 )
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
@@ -236,7 +253,7 @@ def _timeout(ms: int) -> str:
     return f"a transaction time-out of {duration(ms)}"
 
 
-@rule("key-in-wrong-partition", family=FAMILY, severity="error")
+@rule("key-in-wrong-partition", family=FAMILY, severities={"error": ""})
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     """A transactional id or group lies in a partition that does not own it
 
@@ -281,7 +298,7 @@ def _misplaced(
     )  # fmt: skip
 
 
-@rule("unreadable-transaction-record", family=FAMILY, severity="error")
+@rule("unreadable-transaction-record", family=FAMILY, severities={"error": ""})
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """A coordinator cannot read its own log
 

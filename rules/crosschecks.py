@@ -9,10 +9,11 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.finding import Finding, iso
+from auditor.rules.kinds import Unverified
 from auditor.rules.markers import FAMILY, TOPIC
 from auditor.rules.named import SKEW_MS, arrived
-from auditor.rules.registry import Unverified, rule
-from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
+from auditor.rules.registry import rule
+from auditor.rules.relations import ABANDONED, ABANDONED_FOR_SURE, WRITTEN_LATE
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.together import by_cause, logs_of
 from auditor.rules.view import METADATA_TOPIC, LogView
@@ -23,10 +24,10 @@ from auditor.rules.written_times import around, at_the_latest
 @rule(
     "partition-not-in-transaction",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("late-write-after-marker", same_transaction_unless_info),
+        ABANDONED,
+        WRITTEN_LATE,
     ),
     prevented_by=LATE_WRITES,
     unverified=Unverified.NOT_ADDED,
@@ -38,7 +39,8 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     marker, with the whole history of the id in the input.
     Why it matters: the client skipped AddPartitionsToTxn, or the write came late: no marker will come for it.
     Can be wrong: the clocks of two brokers (30 s are allowed for).
-    What to do: turn on transaction.partition.verification.enable; see hanging-transaction while it is open.
+    What to do: do what hanging-transaction says of it while it is open; else list its records (offsets in the
+    evidence), and compensate downstream.
     Source: KIP-890; semantics 3.14 X8
     """
     history = log.cluster.coordinator
@@ -112,8 +114,8 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
 @rule(
     "data-epoch-ahead-of-coordinator",
     family=FAMILY,
-    severity="critical; info while it may be in flight",
-    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
+    severities={"critical": "", "info": "while it may be in flight"},
+    absorbed_by=(ABANDONED_FOR_SURE,),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
 )
@@ -123,7 +125,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     Checks: transactional data of a producer id with a higher epoch than any record of its id.
     Why it matters: the coordinator's state went back, after an unclean election or a restore: zombies may pass.
     Can be wrong: __transaction_state was copied before the data (then the finding says so: in flight).
-    What to do: restart the producers so that they initialise again; set unclean.leader.election.enable=false.
+    What to do: restart the producers so that they initialise again.
     Source: KIP-360; semantics 3.14 X9
     """
     history = log.cluster.coordinator
@@ -159,8 +161,8 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-id-not-allocated",
     family=FAMILY,
-    severity="error; info while it may be in flight",
-    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
+    severities={"error": "", "info": "while it may be in flight"},
+    absorbed_by=(ABANDONED_FOR_SURE,),
 )
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
@@ -201,7 +203,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
 @rule(
     "expired-id-still-producing",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     time=True,
     prevented_by=(ID_EXPIRATION,),
 )
@@ -211,7 +213,7 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     Checks: transactional data of a producer id later than the tombstone of its transactional id.
     Why it matters: its next request to the coordinator fails with INVALID_PRODUCER_ID_MAPPING.
     Can be wrong: clocks of two brokers.
-    What to do: raise transactional.id.expiration.ms above the longest idle time.
+    What to do: restart the producer, so that it gets a producer id again; let it write more often than it is forgotten.
     Source: KIP-360, KIP-854
     """
     history = log.cluster.coordinator

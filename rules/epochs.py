@@ -13,7 +13,7 @@ from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, of_the_marker_that_raised_its_epoch, same_transaction_unless_info
+from auditor.rules.relations import WRITTEN_LATE, By, of_the_marker_that_raised_its_epoch
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.state_records import raised
 from auditor.rules.view import LogView, runs
@@ -25,9 +25,9 @@ NEAR_EXHAUSTION = 30_000
 @rule(
     "epoch-regression",
     family=FAMILY,
-    severity="critical for data, error for markers and where the leader had changed",
+    severities={"critical": "for data", "error": "for markers and where the leader had changed"},
     absorbed_by=(
-        By("late-write-after-marker", same_transaction_unless_info),
+        WRITTEN_LATE,
         By("split-decision", of_the_marker_that_raised_its_epoch),
     ),
     prevented_by=(CLEAN_ELECTION,),
@@ -65,7 +65,7 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("coordinator-epoch-regression", family=FAMILY, severity="error")
+@rule("coordinator-epoch-regression", family=FAMILY, severities={"error": ""})
 def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A marker came from an older transaction coordinator than one before it
 
@@ -97,7 +97,7 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
 @rule(
     "epoch-near-exhaustion",
     family=FAMILY,
-    severity="warning from 30000 on, info in normal rotation; error for transactional data at 32767",
+    severities={"warning": "from 30000 on", "info": "in normal rotation", "error": "for transactional data at 32767"},
 )
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is about to run out
@@ -162,7 +162,7 @@ def _near(log: LogView, p: np.void) -> Finding:
     )
 
 
-@rule("epoch-bump-storm", family=FAMILY, severity="warning")
+@rule("epoch-bump-storm", family=FAMILY, severities={"warning": ""})
 def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is raised again and again
 

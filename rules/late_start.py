@@ -10,7 +10,7 @@ from auditor.rules.registry import rule
 from auditor.rules.view import TRANSACTION_STATE, LogView
 
 
-@rule("coordinator-log-starts-late", family="coordinator", severity="warning")
+@rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""})
 def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
     """The coordinators' log begins after the data
 

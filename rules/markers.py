@@ -16,12 +16,12 @@ from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ABANDONED,
+    OPEN_AT_ITS_COORDINATOR,
     By,
-    in_a_partition_of_its_transaction,
     marker_instead_of_it,
     same_decision,
     same_record,
-    same_transaction,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.skipped import (
@@ -92,15 +92,12 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
 @rule(
     "missing-marker",
     family=FAMILY,
-    severity="critical; info while it may be in flight, or where a later marker ended its data as decided",
+    severities={"critical": "", "info": "while it may be in flight, or where a later marker ended its data as decided"},
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("timeout-not-enforced", in_a_partition_of_its_transaction),
-        By("stuck-prepare", in_a_partition_of_its_transaction),
-        By("split-decision", same_decision),
-        By("marker-contradicts-decision", same_decision),
-        By("epoch-regression", marker_instead_of_it),
-        By("marker-without-decision", marker_instead_of_it),
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
+        By(("split-decision", "marker-contradicts-decision"), same_decision),
+        By(("epoch-regression", "marker-without-decision"), marker_instead_of_it),
     ),
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
@@ -218,7 +215,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
 @rule(
     "split-decision",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": ""},
     prevented_by=(CLEAN_ELECTION,),
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
@@ -361,7 +358,7 @@ def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
 @rule(
     "marker-contradicts-decision",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": ""},
     absorbed_by=(By("split-decision", same_record),),
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
@@ -406,12 +403,8 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
 @rule(
     "marker-without-decision",
     family=FAMILY,
-    severity="warning if it closed something, else info",
-    absorbed_by=(
-        By("split-decision", same_record),
-        By("marker-contradicts-decision", same_record),
-        By("epoch-regression", same_record),
-    ),
+    severities={"warning": "if it closed something", "info": "else"},
+    absorbed_by=(By(("split-decision", "marker-contradicts-decision", "epoch-regression"), same_record),),
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided
@@ -466,7 +459,7 @@ def _decided(log: LogView, t: np.void) -> bool:
     return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 
 
-@rule("unknown-coordinator-epoch", family=FAMILY, severity="error; info while it may be in flight")
+@rule("unknown-coordinator-epoch", family=FAMILY, severities={"error": "", "info": "while it may be in flight"})
 def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     """A marker has a coordinator epoch that never was
 

@@ -21,7 +21,9 @@ LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteC
 
 
 @rule(
-    "broker-memory-differs", family=FAMILY, severity="warning; info where an append of the coordinator may have failed"
+    "broker-memory-differs",
+    family=FAMILY,
+    severities={"warning": "", "info": "where an append of the coordinator may have failed"},
 )
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     """A running broker's memory is not what its log says

@@ -11,7 +11,7 @@ from auditor.rules.expiry import EXPLAINED, built_without, verdict
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.producer_sequences import FAMILY
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, idle_by_stamps_alone, within_its_offsets
+from auditor.rules.relations import WRONG_TIMES, By, idle_by_stamps_alone
 from auditor.rules.safeguards import PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
@@ -19,11 +19,10 @@ from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 @rule(
     "producer-expired-while-active",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": "", "info": "where only producers' clocks show it"},
     time=True,
     absorbed_by=(
-        By("batch-timestamp-mismatch", within_its_offsets),
-        By("timestamp-out-of-range", within_its_offsets),
+        WRONG_TIMES,
         By("producer-timestamp-skew", idle_by_stamps_alone),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
@@ -40,8 +39,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
     info where a broker-written time before the batch shows that, or where the log has none that could show it (a
     back-fill into a partition without end markers). The setting is taken as one day where the input does not show it.
-    What to do: keep producers longer than they are idle: raise producer.id.expiration.ms, or on brokers before 3.4,
-    which do not know it, transactional.id.expiration.ms.
+    What to do: look for records that were sent again where it went on: no broker could tell; let it write more often
+    than it is forgotten.
     Source: KIP-360
     """
     shown = list(_forgotten(log))
@@ -107,8 +106,8 @@ def _forgotten(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-timestamp-skew",
     family=FAMILY,
-    severity="warning ahead of the broker, info behind it",
-    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets), By("timestamp-out-of-range", within_its_offsets)),
+    severities={"warning": "ahead of the broker", "info": "behind it"},
+    absorbed_by=(WRONG_TIMES,),
     prevented_by=(TIMESTAMP_LIMITS,),
 )
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
@@ -121,8 +120,7 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     it did is said by producer-expired-while-active), future ones hide late transactions from kafka-transactions.sh
     find-hanging.
     Can be wrong: back-fills that keep the original event times: old stamps are info.
-    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; correct
-    the clocks.
+    What to do: correct the clock of the host that the producer runs on.
     Source: KIP-360
     """
     producers = log.leader.producers

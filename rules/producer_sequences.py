@@ -22,13 +22,13 @@ from auditor.rules.cleaning import LEADERS_LOG, Missing, between, both_intact
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ABANDONED_FOR_SURE,
+    ANOTHER_BATCH_ELSEWHERE,
     By,
     behind_a_batch_with_another_number,
     beside_its_batch,
     in_or_right_behind_what_the_leader_lacks,
     over_missing_offsets,
-    same_record,
-    same_transaction_unless_info,
     within_its_offsets,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
@@ -39,19 +39,24 @@ GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
 # Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
 OF_A_WRONG_BATCH = (
-    By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
-    By("offsets-not-increasing", beside_its_batch),
-    By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
+    By(
+        (
+            "record-structure-invalid if span_in_doubt",
+            "offsets-not-increasing",
+            "producer-fields-inconsistent if error_code",
+        ),
+        beside_its_batch,
+    ),
     By("offset-hole", over_missing_offsets),
-    By("replica-divergence", same_record),
+    ANOTHER_BATCH_ELSEWHERE,
 )
-OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transaction_unless_info))
+OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
 
 
 @rule(
     "sequence-gap",
     family=FAMILY,
-    severity="error; critical before a committed transaction; info where its leader may have cleaned",
+    severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
@@ -277,12 +282,11 @@ def dump_at(log: LogView, e: Event) -> str:
 @rule(
     "duplicate-sequence-range",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
-        By("sequence-gap", behind_a_batch_with_another_number),
-        By("committed-transaction-hole", behind_a_batch_with_another_number),
+        By(("sequence-gap", "committed-transaction-hole"), behind_a_batch_with_another_number),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
 )
@@ -300,8 +304,8 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     where consumers had read it before it was deleted. Where the next batch goes on as if this one
     had the number that was expected (goes_on_as_expected in the evidence), its number alone is wrong, and its records
     may be there once.
-    What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
-    clients to 2.5 or newer; move the cluster to transaction.version 2.
+    What to do: deduplicate downstream by producer id, epoch and sequence; upgrade its client where that is older than
+    2.5.
     Source: KIP-360
     """
     for run in runs(log.events(Kind.SEQUENCE_OVERLAP), "producer_id", "producer_epoch"):
@@ -320,6 +324,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "found": first["found_sequence"],
                 "batches": len(run),
                 "goes_on_as_expected": gone_on(log, last) or None,
+                "log_age_ms": log_age(log, first),
                 "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
                 "previous_last_offset": first["previous_last_offset"],
                 "leader_epochs": [first["previous_leader_epoch"], first["leader_epoch"]],
@@ -330,7 +335,11 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 @rule(
     "sequence-reset-same-epoch",
     family=FAMILY,
-    severity="warning; error where the next batch goes on as if it were none",
+    severities={
+        "warning": "",
+        "error": "where the next batch goes on as if it were none",
+        "info": "where the broker may have forgotten it, or batches between them",
+    },
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(PRODUCER_EXPIRATION,),
 )
@@ -369,6 +378,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
                 "expected": e["expected_sequence"],
                 "found": 0,
                 "goes_on_as_expected": goes_on or None,
+                "idle_ms": e["time"] - e["previous_time"],
                 "previous_last_offset": e["previous_last_offset"],
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 **({"confidence": "undecidable", "missing": "the broker's release"} if may_be_evicted else {}),
@@ -377,7 +387,18 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("plain-data-inside-transaction", family=FAMILY, severity="critical; warning where the leader had changed")
+def log_age(log: LogView, e: Event) -> int | None:
+    """How old the log was, in ms, when an event's batch came: no producer of it was idle for longer. None where its
+    beginning is not there."""
+    began = log.leader.first_time
+    return max(0, e["time"] - began) if log.leader.own_start == 0 and began >= 0 else None
+
+
+@rule(
+    "plain-data-inside-transaction",
+    family=FAMILY,
+    severities={"critical": "", "warning": "where the leader had changed"},
+)
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     """A producer writes outside its own open transaction
 

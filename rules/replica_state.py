@@ -11,7 +11,7 @@ from auditor.rules.finding import Finding
 from auditor.rules.pairs import Pair, watermark
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, from_there_on
+from auditor.rules.relations import DIVERGED_BEFORE
 from auditor.rules.replicas import FAMILY, TOP
 from auditor.rules.view import LogView
 
@@ -19,8 +19,8 @@ from auditor.rules.view import LogView
 @rule(
     "replica-state-differs",
     family=FAMILY,
-    severity="info",
-    absorbed_by=(By("replica-divergence", from_there_on),),
+    severities={"info": ""},
+    absorbed_by=(DIVERGED_BEFORE,),
 )
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
     """Replicas know different producers, or start at different offsets

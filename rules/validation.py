@@ -19,7 +19,7 @@ from auditor.rules.culprits import Place, blamed
 from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_record, within_its_offsets
+from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record, within_its_offsets
 from auditor.rules.safeguards import TIMESTAMP_LIMITS
 from auditor.rules.tails import is_whole, tails
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
@@ -106,8 +106,8 @@ def _structural(
 @rule(
     "record-structure-invalid",
     family=FAMILY,
-    severity="error",
-    absorbed_by=(By("replica-divergence", same_record),),
+    severities={"error": ""},
+    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
 )
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
@@ -238,7 +238,7 @@ def _invalid(
 @rule(
     "null-key-in-compacted-topic",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     records=True,
     absorbed_by=(By("unreadable-transaction-record", same_record),),
 )
@@ -275,7 +275,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
 @rule(
     "timestamp-out-of-range",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     records=True,
     absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets),),
     prevented_by=(TIMESTAMP_LIMITS,),
@@ -346,7 +346,7 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, 
     )
 
 
-@rule("batch-timestamp-mismatch", family=FAMILY, severity="warning", records=True)
+@rule("batch-timestamp-mismatch", family=FAMILY, severities={"warning": ""}, records=True)
 def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 
@@ -378,7 +378,7 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("legacy-inner-record-invalid", family=FAMILY, severity="error", records=True)
+@rule("legacy-inner-record-invalid", family=FAMILY, severities={"error": ""}, records=True)
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """A wrapper of the old formats holds broken messages
 
@@ -411,7 +411,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("malformed-control-batch", family=FAMILY, severity="error")
+@rule("malformed-control-batch", family=FAMILY, severities={"error": ""})
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     """A control batch is not a marker
 
@@ -431,8 +431,8 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-fields-inconsistent",
     family=FAMILY,
-    severity="error; info for fields left by default clients",
-    absorbed_by=(By("replica-divergence", same_record),),
+    severities={"error": "", "info": "for fields left by default clients"},
+    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
 )
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other

@@ -27,7 +27,7 @@ from auditor.pipeline import absent, results
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import crash_recovery, registry
+from auditor.rules import commands, crash_recovery, prevention, registry
 from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
@@ -133,7 +133,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,
         "records": totals.records,
-        "records_decoded": audit.options.records,
+        "records_decoded": audit.reads_records,
         "validation_failures": _validation_failures(audit, totals),
         "skipped": _skipped(audit, totals),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
@@ -141,6 +141,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "logs": RowsSeen(logs, _of_summary),
         "blocked": audit.blocked,
         "cluster_events": audit.cluster_events,
+        "prevention": _prevention(audit),
         "open_transactions": dict(sorted(totals.open.items())),
         "recovery": _recovery(audit, totals),
         "timings": audit.timings,
@@ -160,11 +161,12 @@ def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
 def scope(audit: Audit) -> dict[str, Any]:
     """What was asked for, where that is not all: which rules, and what was read; what of the input was left out for
     that; and how many replicas of the brokers in the input have no folder there."""
-    options, catalogue = audit.options, registry.load()
-    possible = [r for r in catalogue.values() if not r.what_if and (options.records or not r.records)]
+    options = audit.options
+    possible = (k for k in registry.kinds().values() if not k.what_if and (options.records or not k.records))
+    left_out = {kind.rule for kind in possible if kind.id not in audit.kinds}  # those of which a part was, too
     return {
-        "rules": len(audit.rule_ids),
-        "rules_left_out": len(possible) - len(audit.rule_ids),
+        "rules": len({registry.kinds()[kind].rule for kind in audit.kinds} - left_out),
+        "rules_left_out": len(left_out),
         "topics": list(options.topics),
         "partitions": list(options.only_partitions),
         "brokers": list(options.only_brokers),
@@ -184,16 +186,21 @@ def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | Non
     None where only ``--records`` would show any.
     """
     return {
-        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else totals.refused[name]
+        metric: None if name in COUNTED_BY_RECORDS and not audit.reads_records else totals.refused[name]
         for name, metric in METRICS.items()
     }
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
-    """How many findings there are of each severity, zeros too, and of each rule."""
+    """How many findings there are of each severity, zeros too, of each rule, and of each kind."""
     listed = list(findings)
     severities, rules = Counter(f.severity for f in listed), Counter(f.rule for f in listed)
-    return {"by_severity": {s: severities[s] for s in SEVERITIES}, "by_rule": dict(sorted(rules.items()))}
+    kinds = Counter(f.kind for f in listed)
+    return {
+        "by_severity": {s: severities[s] for s in SEVERITIES},
+        "by_rule": dict(sorted(rules.items())),
+        "by_kind": dict(sorted(kinds.items())),
+    }
 
 
 def _baseline(audit: Audit) -> dict[str, Any] | None:
@@ -210,6 +217,19 @@ def _baseline(audit: Audit) -> dict[str, Any] | None:
         "back": [entry.row() | {"why": why} for entry, why in held.back],
         "gone": [entry.row() for entry in held.gone],
     }
+
+
+def _prevention(audit: Audit) -> list[dict[str, Any]]:
+    """What would have prevented the findings above info that the baseline does not accept, by setting."""
+    of_dir, kinds = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.kinds()
+    clusters, bootstrap = audit.clusters, audit.options.bootstrap
+    found = (
+        (f, prevention.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
+        for f in audit.open_findings
+        if f.severity != "info" and (key := of_dir.get(f.evidence.get("log_dir", ""))) in clusters
+    )
+    rows = prevention.summed(found)
+    return [row | {"commands": [commands.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]
 
 
 def _ran(audit: Audit) -> dict[str, Any]:

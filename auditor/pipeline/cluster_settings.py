@@ -30,7 +30,7 @@ from auditor.pipeline import quorum
 from auditor.pipeline.isolation import Pool
 from auditor.rules.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
-METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
 Stopped = dict[tuple[str, int], tuple[int, ...]]  # by topic id and partition
 LeftSync = dict[tuple[str, int], dict[int, int | None]]
@@ -56,15 +56,16 @@ BROKER_NAMES = {
 class ClusterSettings:
     """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
 
-    ``unknown``: by broker, the settings of its file whose value cannot be known.
+    ``unknown``: by broker, the settings of its file whose value cannot be known; ``of_files``: those that count of it.
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
     read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
     broker's own metadata log ends, of those that could be read whole, as far as it is one with that. ``committed``: by
     log directory below which offset its metadata log is known to be committed. ``not_committed_from``: where a majority
     of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
-    ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker the partitions, with their
-    topic ids, that its own metadata gives it, and when that says they were made. ``removed``: ids of topics that are
-    gone. ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
+    ``voters``: of the quorum. ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker
+    the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
+    ``removed``: ids of topics that are gone. ``went_on``: brokers that ran on, or again, behind the moment that their
+    directories are of.
     """
 
     metadata: ClusterMetadata | None = None
@@ -76,10 +77,12 @@ class ClusterSettings:
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown: dict[int | None, frozenset[str]] = field(default_factory=dict)
+    of_files: dict[int | None, frozenset[str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
     directory_ids: dict[str, str] = field(default_factory=dict)
+    voters: tuple[int, ...] = ()
     committed: dict[str, int] = field(default_factory=dict)
     not_committed_from: int | None = None
     assigned: dict[int, Made] = field(default_factory=dict)
@@ -91,7 +94,9 @@ class ClusterSettings:
     @property
     def levels(self) -> dict[str, int]:
         """The levels of features in the metadata."""
-        return {name: f.level for name, f in self.metadata.features.items()} if self.metadata is not None else {}
+        if self.metadata is None:
+            return {}
+        return {name: f.level for name, f in self.metadata.features.items()} | {KRAFT: self.metadata.kraft_version}
 
     def is_tiered(self, topic: str) -> bool:
         """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
@@ -233,6 +238,7 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
             if copy.end < furthest.end and _went_on(own.broker_id, said.metadata, read.metadata, copy.end):
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+    cluster.voters = read.voters
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     topics = read.metadata.topics  # one that was recreated under its name has another past
     of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
@@ -404,9 +410,10 @@ def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
     """Dynamic settings win over the broker's own file, as on a broker."""
     own = cluster.broker_configs.setdefault(str(log_dir.broker_id), {})
     default = cluster.broker_configs.get("", {})
-    for name, value in log_dir.configs.items():
-        if name not in own and name not in default:
-            own[name] = value
+    counting = {name: value for name, value in log_dir.configs.items() if name not in own and name not in default}
+    own |= counting
+    if log_dir.configs:
+        cluster.of_files[log_dir.broker_id] = cluster.of_files.get(log_dir.broker_id, frozenset()) | counting.keys()
     met = cluster.unknown.get(log_dir.broker_id, frozenset())  # of the broker's other directories
     cluster.unknown[log_dir.broker_id] = (met | log_dir.unknown_settings) - own.keys() - default.keys()
 

@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.numbers import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.facts.at_rest import without_defaults
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
@@ -23,7 +24,7 @@ from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.log_bounds import Bounds, OpenHere
 from auditor.rules.named import SKEW_MS
-from auditor.rules.view import Cluster
+from auditor.rules.view import MIN_IN_SYNC, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
@@ -210,7 +211,8 @@ def _cluster(
     cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
-    cluster.unknown_settings = settings.unknown
+    cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
+    cluster.voters = settings.voters
     metadata = settings.metadata
     copies = [Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
     current = {} if metadata is None else metadata.topics
@@ -218,24 +220,7 @@ def _cluster(
     cluster.incarnations = Incarnations(ids, settings.removed)
     briefs = [b for b in briefs if not cluster.incarnations.is_of_another(b.topic, b.bounds.topic_id)]
     if metadata is not None:
-        cluster.has_metadata = settings.whole
-        for state in metadata.partitions.values():
-            cluster.leaders[(state.topic, state.partition)] = state.leader
-            stopped = settings.stopped.get((state.topic_id, state.partition), ())
-            in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
-            cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
-            if len(state.isr) == 1 and len(state.replicas) > 1:
-                cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
-        cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
-        cluster.not_committed_from = settings.not_committed_from
-        cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
-        # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
-        if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
-            away = [p for p in metadata.partitions.values() if _away(metadata, p)]
-            cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
-            cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
-        cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
-        cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+        _by_metadata(cluster, settings, metadata)
     leading = leaders(briefs, cluster)
     cluster.went_on = settings.went_on
     for at in {*_out_of_sync(briefs, leading, metadata), *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
@@ -274,6 +259,43 @@ def _cluster(
         if not (b.bounds.out_of_sync or b.lacks_end):
             cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
     return cluster
+
+
+def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata) -> None:
+    """What the metadata says of partitions and brokers."""
+    cluster.has_metadata = settings.whole
+    for state in metadata.partitions.values():
+        cluster.leaders[(state.topic, state.partition)] = state.leader
+        cluster.replicas[(state.topic, state.partition)] = len(state.replicas)
+        stopped = settings.stopped.get((state.topic_id, state.partition), ())
+        in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
+        cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
+        if not_in_it := in_sync.keys() - set(state.isr):
+            cluster.eligible[(state.topic, state.partition)] = tuple(not_in_it)
+        _note_stops(cluster, settings, metadata, state)
+    cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
+    cluster.not_committed_from = settings.not_committed_from
+    cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
+    # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
+    if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
+        away = [p for p in metadata.partitions.values() if _away(metadata, p)]
+        cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
+        cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
+    cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
+    cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+
+
+def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState) -> None:
+    """What a stop of a broker in sync would do to a partition: nobody else may lead it, or too few are in sync."""
+    if len(state.replicas) < 2:
+        return
+    if len(state.isr) == 1 and not any(_stands(metadata, b) == UP for b in state.elr if b not in state.isr):
+        cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
+    least = setting_number(settings.topic_setting(state.topic, MIN_IN_SYNC, state.leader))
+    if least is not None and len(state.isr) == least > 1:
+        for broker in state.isr:
+            first, count = cluster.short_without.get(broker, (f"{state.topic}-{state.partition}", 0))
+            cluster.short_without[broker] = first, count + 1
 
 
 def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:

@@ -29,12 +29,12 @@ OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wai
 
 
 def judge_log(
-    replicas: list[ReplicaFacts], cluster: Cluster, rule_ids: list[str], max_findings: int = OF_A_RULE
+    replicas: list[ReplicaFacts], cluster: Cluster, kinds: list[str], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a rule."""
+    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a kind."""
     log = LogView(replicas, cluster)
-    catalogue = registry.load()
-    asked = [catalogue[name] for name in rule_ids if name == OF_REMOVED or not log.is_gone]
+    catalogue = registry.kinds()
+    asked = [catalogue[name] for name in kinds if name == OF_REMOVED or not log.is_gone]
     for finding in judge_bounded(log, asked, max_findings):
         yield "finding", finding.carried()
     opened = [] if log.is_gone else open_transactions(log)

@@ -85,6 +85,8 @@ class LiveAudit(Audit):
                 start, end = ends.start.get(name, bounds.log_start), ends.end.get(name, bounds.log_end)
                 cluster.bounds[name] = bounds._replace(log_start=start, log_end=max(end, bounds.log_end))
             cluster.leaders = {log.name: log.leader for log in self.reading.logs if log.leader >= 0}
+            cluster.replicas = {log.name: len(log.replicas) for log in self.reading.logs}
+            cluster.configs_by = "the brokers"
         return known
 
     @cached_property
@@ -114,7 +116,7 @@ class LiveAudit(Audit):
 
     def _has_ended(self, finding: Finding) -> bool:
         """Whether the leader says that a transaction is over which a finding has for open."""
-        if not registry.load()[finding.rule].moving or finding.offset is None or finding.producer_id is None:
+        if not registry.kinds()[finding.kind].moving or finding.offset is None or finding.producer_id is None:
             return False
         assert finding.topic is not None
         assert finding.partition is not None

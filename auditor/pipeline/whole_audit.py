@@ -204,12 +204,18 @@ class Audit:
 
     # judge
 
+    @property
+    def reads_records(self) -> bool:
+        """Whether records are looked at: they were asked for, and not all of the input is copies without them."""
+        dirs = self.inventory.log_dirs
+        return self.options.records and not (dirs and all(log_dir.copied for log_dir in dirs))
+
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """What is known of each cluster, by join key."""
         options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
         clusters = context.build(
-            self.briefs, self.settings, options.as_of, options.records, moments.copying_ms(size), options.at_once
+            self.briefs, self.settings, options.as_of, self.reads_records, moments.copying_ms(size), options.at_once
         )
         for cluster in clusters.values():
             cluster.scope = options.scope
@@ -232,20 +238,23 @@ class Audit:
         return found
 
     @cached_property
-    def rule_ids(self) -> list[str]:
-        """The rules to run, in the catalogue's order, by their ids or by kinds of their findings. Errors:
-        :class:`AuditInputError` for an id that is none."""
-        options, catalogue = self.options, registry.load()
+    def kinds(self) -> list[str]:
+        """The kinds of findings to look for, in the catalogue's order: of the rules that are chosen, or chosen by their
+        own ids. Errors: :class:`AuditInputError` for an id that is neither."""
+        options = self.options
         for name in (*options.rules, *options.skip_rules):
-            if name not in registry.kinds():
+            if not registry.named(name):
                 raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
+        wanted, skipped = (
+            {k.id for n in names for k in registry.named(n)} for names in (options.rules, options.skip_rules)
+        )
         chosen = [
-            r.id
-            for r in catalogue.values()
-            if (not options.rules or not {r.id, *r.former}.isdisjoint(options.rules))
-            and r.id not in options.skip_rules
-            and not r.what_if
-            and (options.records or not r.records)
+            kind.id
+            for kind in registry.kinds().values()
+            if (not options.rules or kind.id in wanted)
+            and kind.id not in skipped
+            and not kind.what_if
+            and (options.records or not kind.records)
         ]
         if (options.rules or options.skip_rules) and not chosen:
             raise AuditInputError("--rule and --skip-rule leave no rule to run; some need --records ('auditor rules')")
@@ -257,15 +266,15 @@ class Audit:
 
         Those of kind finding are gone once :attr:`findings` has made one of all that have one cause.
         """
-        replicas, clusters, rule_ids = self.replicas, self.clusters, self.rule_ids
+        replicas, clusters, kinds = self.replicas, self.clusters, self.kinds
         rows: dict[str, Gathered[Any]] = {kind: Gathered(_place) for kind in KINDS[1:]}
         limit = self.options.max_findings
-        found = Kept(registry.load(), limit)
+        found = Kept(registry.kinds(), limit)
         with self.step("judge"):
-            judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
+            judge = partial(judge_log, kinds=kinds, max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
-                    if row["kind"] in self._kinds and self._asked_for(row):
+                    if self._asked_for(row):
                         found.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
@@ -280,16 +289,6 @@ class Audit:
         if self.options.bootstrap is None or "advice" not in row:
             return row
         return row | {"advice": commands.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
-
-    @cached_property
-    def _kinds(self) -> frozenset[str]:
-        """The kinds of findings that ``--rule`` and ``--skip-rule`` leave of the rules that run."""
-        chosen, ran = self.options.rules, frozenset(self.rule_ids)
-        return frozenset(
-            kind for kind, each in registry.kinds().items()
-            if each.id in ran and (not chosen or not {kind, each.id}.isdisjoint(chosen))
-            and kind not in self.options.skip_rules
-        )  # fmt: skip
 
     @cached_property
     def totals(self) -> LogTotals:
@@ -310,7 +309,7 @@ class Audit:
 
         def described(row: dict[str, Any]) -> dict[str, Any]:
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
-            return row | further | held.settled(row, about, self.rule_ids)
+            return row | further | held.settled(row, about, self.kinds)
 
         return RowsSeen(self.judged["blocked"], described)
 
@@ -333,10 +332,10 @@ class Audit:
 
     def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
         """Where a log was not read from its start, that something began before is no news."""
-        begun, rules = self._begun_inside, registry.load()
+        begun, kinds = self._begun_inside, registry.kinds()
         return [
             f for f in found
-            if (f.topic, f.partition) not in begun or not rules[f.rule].before_start or f.severity != "info"
+            if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
         ]  # fmt: skip
 
     @cached_property
@@ -371,7 +370,7 @@ class Audit:
             return Verdicts([None] * len(self.findings))
         options = self.options
         found = ((f.fingerprint, f.severity) for f in self.findings)
-        looked_for = None if options.scope.leaves_out else self._kinds
+        looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
         return accepted_findings.judge(self.baseline, found, self.as_of, looked_for)
 
     @property
