@@ -40,7 +40,7 @@ from auditor.pipeline import (
     results,
 )
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
+from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.judge import judge_log
@@ -349,11 +349,7 @@ class Audit:
                 f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
             )
             at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
-            wanted, source = tuple(at)[: cluster_events.MAX_PARTITIONS], known.source
-            if source is None or not wanted:
-                continue
-            for replica in (c for c in source.replicas if c.topic == METADATA_TOPIC):
-                tasks.append(cluster_events.EventsTask(source.place, replica, wanted, self.options.limits))
+            tasks += cluster_events.tasks_of(known.source, list(at), self.options.limits)
         with self.step("what the cluster did"):
             return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
 
