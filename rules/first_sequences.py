@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,
@@ -17,7 +17,7 @@ from auditor.facts.events import (
 )
 from auditor.rules.cleaning import Missing, between, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
-from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, dump_at, log_age
+from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, log_age, look_at
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, within_its_offsets
 from auditor.rules.safeguards import CLEAN_ELECTION, PRODUCER_EXPIRATION
@@ -189,7 +189,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.LOOK,
-                look=(Look(dump_at(log, e)),),
+                look=(look_at(log, e),),
                 then="look at what lies around it, compare the replicas, and report the client library if it repeats",
             ),
         )

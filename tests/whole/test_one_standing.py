@@ -152,6 +152,7 @@ def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
             assert bars[key] == row["class"] == cards[key].row["class"]
             assert cards[key].standing == row["standing"]
             assert cards[key].blocks == (row["standing"] in RED)
+            assert cards[key].kind in (row["class"], row["standing"])  # no name that only the page has
             if row["standing"] == "unknown":
                 assert cards[key].kind == "undecidable"
     assert summarise(audit)["verdict"]["headline"][:20] in report_page(audit)
