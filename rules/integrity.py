@@ -446,7 +446,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
             ("high watermark", hw, replica.log_end, "critical"),
             ("recovery point", replica.recovery_point, replica.log_end, "error"),
             ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
-            ("log start", replica.log_start if hw is not None else None, hw, "error"),
+            ("log start", replica.own_start if hw is not None else None, hw, "error"),
         ]
         beyond = [
             (name, value, limit, sev)

@@ -359,7 +359,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     for e in log.events(Kind.SEQUENCE_RESET):
-        below = e["previous_last_offset"] < log.leader.log_start
+        below = e["previous_last_offset"] < log.leader.own_start
         evicted = below and log.policy().evicts_below_log_start
         if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
             continue
