@@ -55,7 +55,7 @@ STATES = {
     "others, none in sync, clean": ([other((1,)), CLEAN], "look", "no replica that lacks records may be elected"),
     "another leads alone": ([other((2,))], "act", ""),
     "another is eligible": ([other((1,), eligible=(2,))], "act", ""),
-    "another is eligible and down": ([other((1,), eligible=(2,), up=False)], "look", "none of them eligible to lead (bank.ledger-2)"),
+    "another is eligible and down": ([other((1,), eligible=(2,), up=False)], "look", "to lead (bank.ledger-2)"),
     "too few for acks=all": (
         [other((1, 2)), config(MINIMUM, "2")], "act", "writes with acks=all to bank.ledger-2 are refused",
     ),
