@@ -78,13 +78,14 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
                 doubt=in_flight,
-                advice=_looked_at(repairs.refetch(log, replica), replica.file(int(e["segment"]))),
+                advice=_looked_at(repairs.refetch(log, replica), replica, e),
             )
 
 
-def _looked_at(advice: Advice, file: str | None) -> Advice:
+def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
     """The same, with a look at the batches before."""
-    return replace(advice, look=(Look(commands.dump(file, "--deep-iteration")), *advice.look))
+    dump = commands.dump(replica.file(int(e["segment"])), "--deep-iteration")
+    return replace(advice, look=(Look(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look))
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
@@ -152,7 +153,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        advice=repairs.keep_tail(log, replica) if beyond else None,
+        advice=repairs.torn_tail(log, replica, newest=newest, lost=beyond),
     )
 
 
@@ -235,6 +236,7 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
             "confidence": "undecidable" if at_start else proof,
             "missing": lost,
         },
+        advice=repairs.compared(log, replica, e["first_missing_offset"]),
     )
 
 
@@ -444,7 +446,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
             ("high watermark", hw, replica.log_end, "critical"),
             ("recovery point", replica.recovery_point, replica.log_end, "error"),
             ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
-            ("log start", replica.log_start if hw is not None else None, hw, "error"),
+            ("log start", replica.own_start if hw is not None else None, hw, "error"),
         ]
         beyond = [
             (name, value, limit, sev)
@@ -476,6 +478,7 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
         evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
                   "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
         doubt=live and not replica.unreadable,
+        advice=repairs.compared(log, replica, limit or 0),
     )  # fmt: skip
 
 
