@@ -64,7 +64,7 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
 def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
     found = drafts(paths, limits)
     naming = Naming({place: draft.given for place, draft in found.found.items()})
-    with ahead.coming(_coming(found)):
+    with ahead.coming(_coming(found), ahead.MANY):
         built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]

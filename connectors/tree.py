@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import names, storage
+from auditor.connectors import names, storage, threads
 from auditor.connectors.files import TextFile
 from auditor.connectors.names import DataName
 from auditor.connectors.storage import Entry, Place, Unused
@@ -88,8 +89,8 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
     if not paths:
         raise AuditInputError("no PATH given; name a log directory, a folder above some, or a file")
     result = Drafts()
-    outermost = _outermost(storage.place(path) for path in paths)
-    for tree in [_tree(given, limits) for given in outermost]:
+    outermost = _outermost(threads.apart(storage.place, paths))
+    for tree in threads.apart(partial(_tree, limits=limits), outermost):
         _bring_out_hidden(tree, outermost)
         _sort_files(tree, result)
     return result
