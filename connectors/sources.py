@@ -9,7 +9,7 @@ and values in ``kafka_log_records``), ``deep`` (true: batches whose records cann
 ``kafka_decode_errors`` too), ``refused`` (a JSON object: paths of files not to open, and why), ``maxBatchBytes``,
 ``maxBatchRatio``. Columns: those of :mod:`auditor.connectors.schema`. Bytes
 that cannot be read are rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by
-itself.
+itself, but those of an audit, which are given what it found (``inventory``).
 
 Filters are not pushed down: an implemented ``pushFilters`` is fatal on a session that has not enabled it.
 
@@ -62,14 +62,18 @@ class TableReader(DataSourceReader):
         options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
         asked = options.asked(self.options)
         with ours("connectors.gate").guarded(asked.refused):
-            inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits)
-            if inventory.remote:
-                remote = ours("connectors.remote_log")
-                read = remote.read_all(remote.tasks(inventory, asked.how.limits))
-                inventory = ours("connectors.tiered").with_remote(inventory, read)
+            inventory = asked.inventory or self._discovered(asked)
             found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, asked.wants_topic)
         slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
         return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
+
+    def _discovered(self, asked: Any) -> Any:
+        inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits)
+        if not inventory.remote:
+            return inventory
+        remote = ours("connectors.remote_log")
+        read = remote.read_all(remote.tasks(inventory, asked.how.limits))
+        return ours("connectors.tiered").with_remote(inventory, read)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""

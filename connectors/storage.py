@@ -35,7 +35,9 @@ from auditor.connectors.threads import AT_ONCE, side_by_side
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-_SIDE_BY_SIDE = 64  # folders that are listed each by itself, whatever they are; more than those are most often partitions
+_SIDE_BY_SIDE = (
+    64  # folders that are listed each by itself, whatever they are; more than those are most often partitions
+)
 _BROKERS = 4096  # folders that are, unless there are files in them
 _FIRST_S = 5.0  # for which the first request is tried again: what it is refused for is most often the user's mistake
 

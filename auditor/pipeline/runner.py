@@ -84,6 +84,10 @@ class Audited(Protocol):
         """What there is below the paths."""
 
     @property
+    def shipped_inventory(self) -> str:
+        """The same as text, for the data sources."""
+
+    @property
     def outside(self) -> list[tuple[str, DecodeError]]:
         """What could not be read of the clusters' metadata, each with its log directory."""
 

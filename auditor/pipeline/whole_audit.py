@@ -21,7 +21,7 @@ from auditor.base import uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
-from auditor.connectors import asking
+from auditor.connectors import asking, source_options
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
@@ -120,6 +120,11 @@ class Audit:
         if not self._found.remote:
             return self._found
         return with_remote(self._found, {key: known.remote for key, known in self.settings.items()})
+
+    @cached_property
+    def shipped_inventory(self) -> str:
+        """The inventory as text, for the data sources, so that they list nothing again."""
+        return source_options.shipped(self.inventory)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:

@@ -51,6 +51,7 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         maxBatchBytes=str(options.limits.max_batch_bytes),
         maxBatchRatio=str(options.limits.max_batch_ratio),
         refused=json.dumps(audit.refused()),
+        inventory=audit.shipped_inventory,
     )
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
