@@ -25,7 +25,7 @@ import numpy as np
 from auditor.base import uris
 from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import ahead, asking, gate
+from auditor.connectors import ahead, asking, gate, names
 from auditor.connectors.asking import REFUSED as REFUSED
 from auditor.connectors.drivers import filesystem as filesystem
 from auditor.connectors.drivers import refusal, renewed
@@ -35,10 +35,8 @@ from auditor.connectors.threads import AT_ONCE, side_by_side
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-_SIDE_BY_SIDE = (
-    64  # folders that are listed each by itself, whatever they are; more than those are most often partitions
-)
-_BROKERS = 4096  # folders that are, unless there are files in them
+_SIDE_BY_SIDE = 64  # folders that are listed each by itself, whatever they are
+_BROKERS = 4096  # folders that are too, unless they are partitions'
 _FIRST_S = 5.0  # for which the first request is tried again: what it is refused for is most often the user's mistake
 
 LINK = "symbolic link"
@@ -250,8 +248,8 @@ def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
 
 
 def _all_infos(where: Place) -> list[pafs.FileInfo]:
-    """All that is below a folder. Folders that hold no files themselves, as those above brokers, are looked into level
-    by level; what is below the others is listed as one, a thousand objects a request, side by side."""
+    """All that is below a folder. Folders above those of brokers are looked into level by level; what is below the
+    others is listed as one, a thousand objects a request, side by side."""
     found: list[pafs.FileInfo] = []
     whole: list[Place] = []
     level = [where]
@@ -261,19 +259,30 @@ def _all_infos(where: Place) -> list[pafs.FileInfo]:
             below = [where._replace(path=info.path) for info in infos if not info.is_file]
             if not below:
                 found += infos
-            elif len(below) < len(infos) or not _are_few(below):
+            elif _is_kafkas(infos) or not _are_few(below):
                 whole.append(folder)
             else:
+                found += [info for info in infos if info.is_file]
                 following += below
         level = following
     return found + [info for infos in side_by_side(partial(_infos, deep=True), whole + level) for info in infos]
 
 
 def _are_few(folders: list[Place]) -> bool:
-    """Whether folders are worth a request each: some, or as many as there are brokers, with folders in the first."""
+    """Whether folders are worth a request each: some, or as many as there are brokers, the first no partition's."""
     if len(folders) <= _SIDE_BY_SIDE:
         return True
-    return len(folders) <= _BROKERS and not any(info.is_file for info in _infos(folders[0], deep=False))
+    infos = _infos(folders[0], deep=False)
+    return len(folders) <= _BROKERS and (_is_broker(infos) or not _is_kafkas(infos))
+
+
+def _is_kafkas(infos: list[pafs.FileInfo]) -> bool:
+    """Whether files are directly in a folder that a broker has there: it is a log directory's or a partition's."""
+    return _is_broker(infos) or any(info.is_file and names.data_name(info.base_name) for info in infos)
+
+
+def _is_broker(infos: list[pafs.FileInfo]) -> bool:
+    return any(info.is_file and info.base_name in names.OF_A_BROKER for info in infos)
 
 
 def _infos(where: Place, *, deep: bool) -> list[pafs.FileInfo]:

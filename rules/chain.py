@@ -18,11 +18,11 @@ from auditor.rules.floods import summed
 from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ENDED_OTHERWISE,
+    UNDER_A_WRONG_MARKER,
     By,
     at_its_marker_whoever_wrote_it,
-    ends_at_its_marker,
     of_the_next_one_of_its_producer,
-    of_the_transaction_it_ended,
     snapshot_before_its_marker,
     snapshot_of_another_coordinator,
     snapshot_of_its_batch,
@@ -36,7 +36,7 @@ from auditor.rules.wrong_snapshots import without_it
 TOP = 20  # differences of one snapshot shown in its evidence
 
 
-@rule("snapshot-unreadable", family=FAMILY, severity="warning")
+@rule("snapshot-unreadable", family=FAMILY, severities={"warning": ""})
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -76,19 +76,26 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
 @rule(
     "snapshot-replay-mismatch",
     family=FAMILY,
-    severity="error; critical where an open transaction differs",
+    severities={
+        "error": "",
+        "critical": "where an open transaction differs",
+        "info": "where the producer may have expired, or the log's start is not known",
+    },
     absorbed_by=(
-        By("record-structure-invalid", snapshot_of_its_batch, when="span_in_doubt"),
-        By("offsets-not-increasing", snapshot_of_its_batch),
+        By(
+            (
+                "record-structure-invalid if span_in_doubt",
+                "offsets-not-increasing",
+                "producer-fields-inconsistent if error_code",
+            ),
+            snapshot_of_its_batch,
+        ),
         By("offset-hole", snapshot_of_the_missing),
-        By("sequence-gap", snapshot_with_the_number_expected),
-        By("duplicate-sequence-range", snapshot_with_the_number_expected),
-        By("sequence-reset-same-epoch", snapshot_with_the_number_expected),
-        By("producer-fields-inconsistent", snapshot_of_its_batch, when="error_code"),
-        By("epoch-regression", snapshot_before_its_marker),
-        By("marker-without-decision", snapshot_before_its_marker),
-        By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
-        By("coordinator-epoch-regression", snapshot_of_another_coordinator),
+        By(
+            ("sequence-gap", "duplicate-sequence-range", "sequence-reset-same-epoch"), snapshot_with_the_number_expected
+        ),
+        By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
+        By(("unknown-coordinator-epoch", "coordinator-epoch-regression"), snapshot_of_another_coordinator),
     ),
     together=by_cause(_one_unknown, _all_undecidable),
 )
@@ -222,10 +229,13 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 @rule(
     "aborted-transaction-not-indexed",
     family=FAMILY,
-    severity="critical; warning where fetches find its entry; info in flight, or where no .txnindex was copied",
+    severities={
+        "critical": "",
+        "warning": "where fetches find its entry",
+        "info": "in flight, or where no .txnindex was copied",
+    },
     absorbed_by=(
-        By("split-decision", ends_at_its_marker),
-        By("marker-contradicts-decision", ends_at_its_marker),
+        UNDER_A_WRONG_MARKER,
         By("replica-divergence", at_its_marker_whoever_wrote_it),
     ),
 )
@@ -389,11 +399,10 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 @rule(
     "aborted-index-extra-entry",
     family=FAMILY,
-    severity="error; critical where it hides committed data",
+    severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
     absorbed_by=(
-        By("split-decision", ends_at_its_marker),
-        By("marker-contradicts-decision", ends_at_its_marker),
-        By("split-decision", of_the_transaction_it_ended),
+        UNDER_A_WRONG_MARKER,
+        ENDED_OTHERWISE,
         By("missing-marker", of_the_next_one_of_its_producer),
     ),
 )

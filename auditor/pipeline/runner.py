@@ -84,6 +84,10 @@ class Audited(Protocol):
         """What there is below the paths."""
 
     @property
+    def scoped(self) -> Inventory:
+        """What is read of it."""
+
+    @property
     def shipped_inventory(self) -> str:
         """The same as text, for the data sources."""
 

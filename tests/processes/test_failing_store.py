@@ -116,12 +116,12 @@ def test_the_tables_of_a_query_are_those_that_were_listed_once(s3: FailingStore,
     assert max(Counter(r.key for r in s3.log if r.key.endswith("meta.properties") and r.method == "GET").values()) <= 3
 
 
-WRONG = {
-    "password": ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"),
-    "token": ({"AWS_SESSION_TOKEN": "old"}, "ExpiredToken"),
-    "user": ({"AWS_ACCESS_KEY_ID": "nobody"}, "InvalidAccessKeyId"),
-    "endpoint": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "NETWORK_CONNECTION"),
-    "name of an endpoint": ({"AWS_ENDPOINT_URL": "http://nowhere.invalid"}, "NETWORK_CONNECTION"),
+WRONG = {  # what is wrong, how the store refuses it, and what pyarrow calls that
+    "password": ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH"),
+    "token": ({"AWS_SESSION_TOKEN": "old"}, "ExpiredToken", "ExpiredToken"),
+    "user": ({"AWS_ACCESS_KEY_ID": "nobody"}, "InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID"),
+    "endpoint": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "", "NETWORK_CONNECTION"),
+    "name of an endpoint": ({"AWS_ENDPOINT_URL": "http://nowhere.invalid"}, "", "NETWORK_CONNECTION"),
 }
 
 
@@ -129,13 +129,13 @@ WRONG = {
 def test_what_is_wrong_with_a_call_is_one_sentence_with_the_stores_code(
     s3: FailingStore, tmp_path: Path, wrong: str
 ) -> None:
-    """Asked for 5 s and no longer, and before a JVM starts."""
-    given, code = WRONG[wrong]
-    if "AWS_ENDPOINT_URL" not in given:
-        s3.manner.faults = [Fault(code)]
+    """Before a JVM starts."""
+    given, refusal, code = WRONG[wrong]
+    if refusal:
+        s3.manner.faults = [Fault(refusal)]
     ran = command(s3, tmp_path, "audit", "s3://copies", "--out", str(tmp_path / "out"), "--master", "local[2]", **given)
     assert ran.returncode == 2
     (line,) = ran.stderr.splitlines()
-    assert line.startswith("error: s3://copies")
+    assert line.startswith("auditor: s3://copies: ")
     assert f"the store says {code}" in line
     assert not any(secret in line for secret in (*given.values(), s3.environment()["AWS_SECRET_ACCESS_KEY"]))

@@ -59,7 +59,7 @@ def test_what_the_cluster_did_stands_beside_a_finding_of_a_kept_run(
     call = ["audit", str(corpora.unpack("skipped-marker-43")), "--out", str(tmp_path / "out")]
     clock = ["--as-of", str(corpora.manifest("skipped-marker-43")["copied_at"]), "--history", str(tmp_path / "kept")]
     assert cli.main([*call, *clock, "--master", "inline[1]", "--quiet"]) == 1
-    row = next(row for row in findings_of(tmp_path / "out") if row["rule"] == "hanging-transaction")
+    row = next(row for row in findings_of(tmp_path / "out") if row["kind"] == "hanging-transaction")
     said = []
     for where in ("out", "kept"):
         capsys.readouterr()

@@ -89,7 +89,7 @@ def _other(known: Producer) -> Producer:
 
 
 def advice(lab: Lab, rule: str) -> Advice:
-    found = [f.advice for f in lab.findings() if f.rule == rule and f.advice is not None]
+    found = [f.advice for f in lab.findings() if f.kind == rule and f.advice is not None]
     assert found
     return found[-1]
 
