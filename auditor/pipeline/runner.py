@@ -88,10 +88,6 @@ class Audited(Protocol):
         """What is read of it."""
 
     @property
-    def shipped_inventory(self) -> str:
-        """The same as text, for the data sources."""
-
-    @property
     def outside(self) -> list[tuple[str, DecodeError]]:
         """What could not be read of the clusters' metadata, each with its log directory."""
 

@@ -20,7 +20,7 @@ from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
-from auditor.connectors import asking, scoped, source_options
+from auditor.connectors import asking, scoped
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.scoped import LeftOut
@@ -135,11 +135,6 @@ class Audit:
     def left_out(self) -> LeftOut:
         """What the scope left out."""
         return scoped.left_out(self.inventory, self.scoped)
-
-    @cached_property
-    def shipped_inventory(self) -> str:
-        """What is read as text, for the data sources, so that they list nothing again."""
-        return source_options.shipped(self.scoped)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
