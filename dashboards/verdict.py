@@ -74,10 +74,7 @@ def _headline(
 ) -> tuple[str, str]:  # fmt: skip
     blocked = f"{plural(len(held), 'partition')} {_are(len(held))} blocked"
     if lost:
-        places = len({(f["topic"], f["partition"]) for f in lost})
-        return "bad", f"Acknowledged records are lost or at risk in {plural(places, 'partition')}" + (
-            f"; {blocked}" if held else ""
-        )
+        return "bad", "; ".join([_of_loss(lost), *([blocked] if held else [])])
     if held:
         return "bad", blocked
     bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
@@ -104,6 +101,13 @@ def _headline(
     if counts.get("warning"):
         return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
     return "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
+
+
+def _of_loss(findings: Sequence[Finding]) -> str:
+    """Lost records, or where none are, those at risk: by the worse of both, so that nobody has to ask which."""
+    worse = [f for f in findings if f["declared"]["loses"] == "lost"]
+    places = len({(f["topic"], f["partition"]) for f in worse or findings})
+    return f"Acknowledged records are {'lost' if worse else 'at risk'} in {plural(places, 'partition')}"
 
 
 def _scope(scope: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from auditor.rules import commands, repairs
 from auditor.rules.cleaning import LEADERS_LOG, Missing, hole
 from auditor.rules.damaged_fields import EPOCH, OFFSET, damaged_fields
 from auditor.rules.finding import Finding
+from auditor.rules.kinds import Loss
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     ANOTHER_BATCH_ELSEWHERE,
@@ -43,7 +44,7 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
     family=FAMILY,
     severities={"critical": "", "info": "while it may be in flight"},
     voids=True,
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
@@ -104,7 +105,7 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
     },
     absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
@@ -425,7 +426,7 @@ def _all_beyond(found: Sequence[Finding]) -> str:
     ),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(_of_one_directory, _all_beyond),
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     """A checkpoint promises more log than there is

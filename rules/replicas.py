@@ -14,6 +14,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
+from auditor.rules.kinds import Loss
 from auditor.rules.pairs import Gap, Pair, batches_of, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
@@ -55,7 +56,7 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
     severities={"critical": "", "warning": "for the tail of a crashed leader that a clean election left behind"},
     absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    loses=True,
+    loses=Loss.LOST,
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
@@ -341,7 +342,7 @@ def _all_behind(found: Sequence[Finding]) -> str:
     ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_behind, _all_behind, few=FEW),
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
