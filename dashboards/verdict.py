@@ -132,7 +132,7 @@ def clock(summary: Mapping[str, Any], now: datetime.datetime | None = None) -> s
     give the same text."""
     said = f"As of {instant(summary['as_of'])}"
     newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
-    if not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0:
+    if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
         return "As of an unknown time: nothing that was read shows one"
     chosen = newest is not None and not summary["as_of_given"]
     until = now if chosen else as_of

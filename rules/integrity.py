@@ -116,7 +116,7 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     Can be wrong: a live broker was writing; preallocated segments end in zeros.
     What to do: nothing if the high watermark is not in it; otherwise keep a copy of the folder before the broker starts
     (it cuts the bytes off), and let an in-sync replica that has the records lead.
-    Source: UnifiedLog recovery; formats 1.4
+    Source: LogSegment.recover
     """
     for replica in log.replicas:
         for pieces in tails(replica).values():
@@ -198,7 +198,7 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
     holes, and so does who has lost its replica and fetched it anew (one info a replica); a pass of the cleaner that was
     ended early moved no checkpoint (likely; also where cleanup.policy is not known).
     What to do: compare with the other replicas from the missing offset on.
-    Source: UnknownProducerId and OutOfOrderSequence page
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
     for replica in log.replicas:
         leaders = []
@@ -314,7 +314,7 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     index's end, at offsets that the log may have reached again: those that fit no batch are info.
     What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
     move the segment's .index and .timeindex away; a missing .index makes the start recover the segment and write both.
-    Source: formats 6.1, 6.2; OffsetIndex, TimeIndex
+    Source: OffsetIndex, TimeIndex
     """
     explained = {e["last_offset"] for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
     if (ahead := log.leader.ahead) is not None and is_ahead_of_all(log, ahead):
@@ -436,7 +436,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
     Can be wrong: the checkpoint was copied after the log (live directory: then the finding says so: in flight).
     What to do: compare with the other replicas before this one becomes leader.
-    Source: UnifiedLog; semantics 6.2
+    Source: UnifiedLog, LogManager (checkpoints)
     """
     for replica in log.replicas:
         if not replica.segments or _end_unknown(replica):

@@ -76,7 +76,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     What to do: keep the losing replica before its broker starts, which cuts it; read its records with kafka-dump-log.sh
     and produce again what is missed. Two replicas of one lineage that differ: find out which is right, copy the other
     one to a safe place, and let it be fetched again, once the right one is in the in-sync set.
-    Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
+    Source: KIP-101; UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.truncateTo
     """
     for pair in replica_pairs(log):
         if pair.divergent and row_of(log, pair.replica, pair.first_offset):
@@ -355,7 +355,7 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     flight); bytes that could not be read (then said as undecidable). Retention and cleaning are left out.
     What to do: fetch the replica without them again; if that is the leader, first copy the folder of one that has them
     to a safe place, and let it lead if it is in sync and lacks nothing that the leader has.
-    Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.highWatermark
     """
     reported: set[tuple[int, int]] = set()  # what the leader replica lacks is one cause, however many followers have it
     for pair in replica_pairs(log):
