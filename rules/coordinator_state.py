@@ -81,7 +81,8 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
 
 def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
     lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
-    absent = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
+    unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
+    not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
     which = "whether" if len(entry.partitions) == 1 else "which of"
     named = _some([*lacking]) if lacking else f"not known {which} {_some(sorted(entry.partitions))}"
     waits = f"nobody leads {_some(away)}" if away else named
@@ -100,7 +101,8 @@ def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: li
             "age_ms": age,
             "partitions": sorted(entry.partitions),
             "without_marker": lacking or None,
-            "not_in_input": absent or None,
+            "not_in_input": [name for name in unseen if name not in not_read] or None,
+            "not_read": not_read or None,
             "without_leader": away or None,
             "may_have_ended": doubt,
             "decided": iso(entry.time),

@@ -154,7 +154,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        advice=repairs.keep_tail(log, replica) if beyond else None,
+        advice=repairs.torn_tail(log, replica, newest=newest, lost=beyond),
     )
 
 
@@ -237,6 +237,7 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
             "confidence": "undecidable" if at_start else proof,
             "missing": lost,
         },
+        advice=repairs.compared(log, replica, e["first_missing_offset"]),
     )
 
 
@@ -446,7 +447,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
             ("high watermark", hw, replica.log_end, "critical"),
             ("recovery point", replica.recovery_point, replica.log_end, "error"),
             ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
-            ("log start", replica.log_start if hw is not None else None, hw, "error"),
+            ("log start", replica.own_start if hw is not None else None, hw, "error"),
         ]
         beyond = [
             (name, value, limit, sev)
@@ -478,6 +479,7 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
         evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
                   "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
         doubt=live and not replica.unreadable,
+        advice=repairs.compared(log, replica, limit or 0),
     )  # fmt: skip
 
 

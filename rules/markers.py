@@ -38,6 +38,7 @@ from auditor.rules.together import in_flight
 from auditor.rules.view import LogView
 from auditor.rules.windows import (
     SAME_CLOCK_MS,
+    begins_inside,
     contradicting_window,
     marker_window,
     matching,
@@ -454,6 +455,8 @@ def _decided(log: LogView, t: np.void) -> bool:
     """Whether some decision of the producer explains the marker; one still being sent counts, and so do repeats."""
     history = log.cluster.coordinator
     if history is None or marker_window(log, t) is not None or t["repeated"] or as_decided_after_all(log, t):
+        return True
+    if begins_inside(log) and matching(log, int(t["producer_id"])).is_first(int(t["marker_offset"])):
         return True
     return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 
