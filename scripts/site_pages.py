@@ -18,9 +18,9 @@ from auditor.base.glossary import GLOSSARY  # noqa: E402
 from auditor.cli import GROUPS, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules import registry  # noqa: E402
+from auditor.rules import rule_page as text_pages  # noqa: E402
 from auditor.rules.kinds import SECTIONS, Kind, Rule  # noqa: E402
 from auditor.rules.registry import FAMILIES  # noqa: E402
-from auditor.rules.rule_page import causes  # noqa: E402
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -172,11 +172,8 @@ def rule_page(rule: Rule) -> str:
         lines += ["", f"## {name}"]
         for kind, text in rule.said(name):
             if name == "Can be wrong":
-                lines += [
-                    "",
-                    *([f"`{kind}`:", ""] if kind else []),
-                    *(f"- {_sentence(cause)}" for cause in causes(text)),
-                ]
+                lines += ["", *([f"`{kind}`:", ""] if kind else [])]
+                lines += [f"- {_sentence(cause)}" for cause in text_pages.causes(text)]
             else:
                 lines += ["", f"`{kind}`: {text}" if kind else _sentence(text)]
     if causes := dict.fromkeys(name for by in rule.absorbed_by for name in by.rules):
