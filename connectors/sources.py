@@ -233,7 +233,7 @@ SOURCES = (
 
 def register_all(spark: SparkSession) -> None:
     """Makes all sources known to a session, once, and again where it began or ceased to push filters down."""
-    pushes = spark.conf.get(PUSHDOWN, "false") == "true"
+    pushes = hasattr(DataSourceReader, "pushFilters") and spark.conf.get(PUSHDOWN, "false") == "true"  # from 4.1 on
     if _KNOWING.get(spark) != pushes:
         for source in SOURCES:
             spark.dataSource.register(type(source.__name__, (source,), {"pushes": True}) if pushes else source)
