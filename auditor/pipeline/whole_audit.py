@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
+from auditor.base.scope import Scope
 from auditor.base.words import plural
 from auditor.connectors import asking, scoped
 from auditor.connectors.files import Inventory
@@ -281,8 +282,10 @@ class Audit:
             return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
 
     def _asked_for(self, row: Mapping[str, Any]) -> bool:
-        """Whether a finding is about what was read, or about no partition: metadata tells of others too."""
-        return row["topic"] is None or self.options.scope.wants_log(row["topic"], row["partition"])
+        """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
+        tells of topics beyond those of ``--topic`` is said."""
+        named = Scope(partitions=self.options.only_partitions)
+        return row["topic"] is None or named.wants_log(row["topic"], row["partition"])
 
     def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the commands of its advice, where it has one, as this cluster takes them."""
