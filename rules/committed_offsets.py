@@ -211,7 +211,7 @@ def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
     "offset-regression",
     family=FAMILY,
     severities={"error": "by a transaction in a living group", "warning": "else", "info": "for resets"},
-    absorbed_by=(By(("zombie-offset-commit", "interleaved-offset-producers"), of_the_same_commit),),
+    absorbed_by=(By("group-with-two-owners", of_the_same_commit),),
     prevented_by=(GROUP_METADATA,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:

@@ -168,7 +168,6 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
 
     Checks: data of a producer id at or above the allocator's next one in __cluster_metadata.
-    Why it matters: the data comes from another cluster, or the allocator was reset: ids will collide.
     Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
     What to do: do not let old producers write; find out where the segments come from.
     Source: KIP-730; semantics 3.14 X12
