@@ -18,11 +18,13 @@ ADVISED, UNSURE = 8, 4  # advices that the page prints: of blocked partitions, a
 @dataclass(slots=True)
 class Row:
     """Partitions that one producer holds alike; ``note`` how they stand, where their class does not say it;
-    ``anchor``: of the place on the page that says what to do about them, empty where none does."""
+    ``anchor``: of the place on the page that says what to do about them, ``finding``: of what was found about the first
+    of them; empty where there is none."""
 
     held: causes.Held
     note: str = ""
     anchor: str = ""
+    finding: str = ""
 
     @property
     def first(self) -> Open:
@@ -71,8 +73,9 @@ def table(
     own = [row for row in unsure if not row.anchor][:UNSURE]
     for n, row in enumerate((*advised, *own), 1):
         row.anchor = f"do-{n}"
-    for row in (row for row in rows if not row.anchor):
-        row.anchor = next((a for f in row.first.findings if (a := short_fingerprint(f)) in anchors), "")
+    for row in rows:
+        row.finding = next((a for f in row.first.findings if (a := short_fingerprint(f)) in anchors), "")
+        row.anchor = row.anchor or row.finding
     unadvised = sum(len(row.held.rows) for row in blocked[ADVISED:])
     return Table(rows, advised, unsure, own, unadvised)
 

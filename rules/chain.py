@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, Condition, Verdict
+from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
@@ -31,6 +31,7 @@ from auditor.rules.relations import (
 )
 from auditor.rules.together import by_cause
 from auditor.rules.view import LogView
+from auditor.rules.wrong_snapshots import without_it
 
 TOP = 20  # differences of one snapshot shown in its evidence
 
@@ -113,8 +114,10 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     offset of an end marker; a replica that was built from remote storage begins without producers (seen with 4.3.1),
     and may accept a duplicate of a batch from before. Compacted topics are compared by epochs and open transactions
     alone.
-    What to do: with the broker stopped move the wrong snapshot away and keep it, so that an older one is loaded and the
-    log replayed; never where the log below it is gone, since nothing else knows the producers from before.
+    What to do: let another in-sync replica lead, whose snapshots fit; else nothing: the producer goes on with a new
+    epoch. Only where it holds a transaction open, with the broker stopped move it away and keep it, so that an older
+    one is loaded and the log replayed; never where the log below it is gone, and never take .kafka_cleanshutdown away:
+    that makes it a start as after a crash, which takes the broker from all in-sync sets (KIP-966).
     Source: ProducerStateManager; semantics 1.14
     """
     for replica in log.replicas:
@@ -209,28 +212,8 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
         },
-        advice=_without_snapshot(log, replica, link),
+        advice=without_it(log, replica, link, opened=open_differs),
     )
-
-
-def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
-    """Doing without a wrong snapshot, where the log that it sums up is still there."""
-    older = any(other.offset < link.offset for other in replica.snapshots)
-    begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
-    if not older:
-        return Advice(
-            Verdict.DO_NOT_ACT,
-            "the log below it is gone, so what it knows of older producers would be lost"
-            if begins_later
-            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
-            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
-        )
-    return repairs.restarted(log, replica, Advice(
-        Verdict.ACT, "it loses nothing: the log has it all",
-        (Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}"),),
-        act=(Act(f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older "
-                 "one is loaded, the log replayed"),),
-    ))  # fmt: skip
 
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:

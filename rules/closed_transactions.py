@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
 from auditor.rules import safety
@@ -22,9 +23,12 @@ from auditor.rules.registry import rule
 from auditor.rules.relations import ABANDONED, ENDED_OTHERWISE
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
+from auditor.rules.together import by_cause, count
 from auditor.rules.view import LogView
 from auditor.rules.windows import marker_window, owner_complete, window_after
 from auditor.rules.written_times import recorded
+
+NO_DATA = "closed nothing that is left: a cleaner may have taken it"
 
 
 def judged_transactions(log: LogView) -> np.ndarray:
@@ -180,10 +184,20 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
         )
 
 
+def _of_one_cleaner(f: Finding) -> Hashable:
+    return (f.topic, f.partition) if f.evidence.get("cleaned") else None
+
+
+def _all_cleaned(found: Sequence[Finding]) -> str:
+    many = plural(sum(f.evidence["closed_nothing"] for f in found), "marker")
+    return f"{many} of {count(found)} producers in {found[0].topic}-{found[0].partition} {NO_DATA}"
+
+
 @rule(
     "marker-without-transaction",
     family=FAMILY,
     severities={"info": "", "warning": "when it is a producer's habit"},
+    together=by_cause(_of_one_cleaner, _all_cleaned),
     before_start=True,
 )
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
@@ -193,7 +207,7 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     hundred markers of one producer, repeats aside, is a habit.
     Why it matters: mostly harmless: a retried marker, a coordinator that moved, a partition that a client added to its
     transaction and never wrote to.
-    Can be wrong: the data lay below the log start or was cleaned away.
+    Can be wrong: the data lay below the log start or was cleaned away (said once a log, where a cleaner was).
     What to do: nothing; when frequent, find the client that adds partitions which it does not write.
     Source: KIP-98
     """
@@ -212,10 +226,11 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
 def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> Finding:
     first, last = mine[0], mine[-1]
     many = f"{len(mine)} markers" if len(mine) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
+    cleaned = not habit and int(first["marker_offset"]) < whole_from(log)
     return log.finding(
         "marker-without-transaction",
         "warning" if habit else "info",
-        f"{many} of producer {first['producer_id']} in {log.name} closed nothing"
+        f"{many} of producer {first['producer_id']} in {log.name} {NO_DATA if cleaned else 'closed nothing'}"
         + (": it keeps adding partitions that it does not write" if habit else ""),
         segment=int(first["marker_segment"]),
         offset=first["marker_offset"],
@@ -225,7 +240,8 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
         transactional_id=log.owner(first["producer_id"]),
         time_ms=first["marker_timestamp"],
         position=first["marker_position"],
-        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))},
+        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))}
+        | ({"cleaned": True} if cleaned else {}),
     )
 
 

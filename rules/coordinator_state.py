@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,10 +20,11 @@ from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import time_allowed
 from auditor.rules.registry import rule
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
+from auditor.rules.together import by_cause, count
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import COUNT_SETTINGS, LogView
 
-SHOWN = 5  # partitions named in a sentence
+SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
 ENDLESS = Advice(
     Verdict.WAIT,
     "a two-phase commit has no time-out",
@@ -197,10 +198,20 @@ def _beyond_timeout_finding(
     )
 
 
+def _one_setting(f: Finding) -> Hashable:
+    return f.evidence["timeout_ms"], f.evidence["commits_offsets"]
+
+
+def _all_of_one_setting(found: Sequence[Finding]) -> str:
+    offsets = " and commit offsets" if found[0].evidence["commits_offsets"] else ""
+    return f"{count(found)} transactional ids have {_timeout(found[0].evidence['timeout_ms'])}{offsets}"
+
+
 @rule(
     "transaction-timeout-too-large",
     family=FAMILY,
     severities={"info": ""},
+    together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN),
 )
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long

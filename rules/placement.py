@@ -8,7 +8,7 @@ from itertools import pairwise
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import repairs
+from auditor.rules import repairs, stops
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
@@ -237,7 +237,7 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.DO_NOT_ACT,
-                repairs.VOTE,
+                stops.VOTE,
                 then="keep both, and move neither: a broker reads the one in metadata.log.dir",
             )
             if log.topic == METADATA_TOPIC

@@ -107,11 +107,11 @@ def test_a_normal_transaction_is_drawn_and_described_calmly() -> None:
     assert "1 transaction is open" in page.text
     drawn = [(a.get("class") or "").split() for tag, a in page.elements if tag in ("rect", "line")]
     assert ["bar-active"] in drawn
-    assert ["lso"] in drawn
-    legend = 2  # the held LSO and the open bar of the legend
-    assert sum("held" in names or "bar-open" in names for names in drawn) == legend
+    assert ["lso", "active"] in drawn
+    hatches = 2  # the ground and the line of the pattern that open ones would have
+    assert sum("open" in names or "bar-open" in names for names in drawn) == hatches
     alarmed = Page(render_report(findings, summary, transactions, timelines))
-    assert any(a.get("class") == "blockzone held" for a in alarmed.all("rect"))
+    assert any(a.get("class") == "blockzone open" for a in alarmed.all("rect"))
 
 
 def test_lone_surrogates_can_be_written() -> None:

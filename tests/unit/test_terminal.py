@@ -30,7 +30,7 @@ def test_every_finding_is_reported_within_the_width(width: int) -> None:
     assert max(cells(line) for line in lines) <= width
     words = " ".join(said.split())
     for row in findings:
-        assert row["kind"] in words
+        assert row["rule"] in words
         assert f"{row['topic']}-{row['partition']}@{row['offset']}–{row['last_offset']}" in words
         assert row["transactional_id"] in words
     assert "\x1b" not in said

@@ -112,3 +112,26 @@ def test_a_directory_that_was_copied_earlier_is_one_information_a_broker() -> No
     assert [(f.severity, f.broker_id, f.partition) for f in found] == [("info", 1, None), ("info", 2, None)]
     short = said("replicas-39-unclean", "replica-missing-range")  # a few are named
     assert None not in {f.partition for f in short}
+
+
+def test_what_a_cleaner_took_of_a_log_is_one_information() -> None:
+    """Of a compacted topic markers are left without their data; that nothing was there before them nobody can tell."""
+    (f,) = (f for f in said("clock-step5-43", "marker-without-transaction") if f.topic == "clk-kv")
+    assert (f.severity, f.partition, f.evidence["count"]) == ("info", 0, 3)
+    assert f.message.endswith("closed nothing that is left: a cleaner may have taken it")
+
+
+def test_one_setting_of_many_transactional_ids_is_one_information() -> None:
+    """Twelve producers of one application; a few would be named each."""
+    (f,) = said("pooled-43", "transaction-timeout-too-large")
+    assert (f.severity, f.evidence["count"], len(f.evidence["transactional_ids"])) == ("info", 12, 12)
+    assert len(said("skipped-then-goes-on-43", "transaction-timeout-too-large")) == 5
+
+
+def test_a_coordinators_log_that_was_made_again_is_said_once_and_nothing_else_above_info() -> None:
+    """Deleted while the broker was down (manifest of the corpus): it begins when it was made again, after the data."""
+    manifest = corpora.manifest("txnstate-made-again-43")
+    found = audit_folder(corpora.unpack("txnstate-made-again-43"), manifest["copied_at"])
+    (f,) = (f for f in found if f.severity != "info")
+    assert (f.kind, f.severity) == ("coordinator-log-starts-late", "warning")
+    assert f.evidence["oldest_marker"] < f.evidence["begins"]

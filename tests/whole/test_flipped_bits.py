@@ -3,7 +3,7 @@
 The damage is named with segment file, position, field, stored and expected value; nothing else is said but what was
 said before, nobody else is accused, and no remedy moves a sound replica away or fetches from the damaged one. In the
 first, a middle and the last batch of a log, with its other replicas and alone. ``FLIPPED_BITS``: how many bits of each
-field, all for 64.
+field, all for 64; ``UNTIDY=all`` takes all, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests import corpora
 from tests.audited import above_info, audit_folder
 from tests.forge import Batch, Forged
 
-BITS = int(os.environ.get("FLIPPED_BITS", "1"))
+BITS = int(os.environ.get("FLIPPED_BITS", "64" if os.environ.get("UNTIDY") == "all" else "1"))
 FIELDS = {"base offset": (0, 8), "length": (8, 4), "leader epoch": (12, 4), "magic": (16, 1), "checksum": (17, 4)}
 RULES = {
     "base offset": "offsets-not-increasing", "length": "record-structure-invalid", "magic": "record-structure-invalid",

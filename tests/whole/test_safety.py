@@ -168,18 +168,23 @@ def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
     )
 
 
-def test_no_start_as_after_a_crash_is_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("wrong", "verdict", "says"), [
+    ("sequence", "wait", "goes on with a new epoch"),
+    ("txn_first_offset", "do_not_act", "a start that finds no snapshot forgets all producers"),
+])  # fmt: skip
+def test_no_start_as_after_a_crash_is_asked_for(tmp_path: Path, wrong: str, verdict: str, says: str) -> None:
     """Without a snapshot a clean start forgets all producers; one as after a crash recovers every log (LogLoader), and
-    under ELR takes the broker out of all its partitions."""
+    under ELR takes the broker out of all its partitions. For one sequence nothing is stopped."""
     lab = Lab(tmp_path, "hanging-36", PARTITION)
     log = lab.log(PARTITION)
     ((offset, (known, *_)),) = log.snapshots.items()
-    log.snapshots[offset] = [known._replace(sequence=known.sequence + 7)]
+    log.snapshots[offset] = [known._replace(**{wrong: known.sequence + 7 if wrong == "sequence" else known.offset})]
     log.save()
     (found,) = [f for f in lab.findings() if f.kind == "snapshot-replay-mismatch"]
     assert found.advice is not None
-    assert found.advice.verdict == "do_not_act"
-    assert "a start that finds no snapshot forgets all producers" in found.remedy
+    assert found.advice.verdict == verdict
+    assert says in found.remedy
+    assert not found.advice.act
     assert ".kafka_cleanshutdown" not in found.remedy
 
 

@@ -87,7 +87,7 @@ def test_which_releases_may_have_it(shown: Shown, may: bool) -> None:
 def test_what_keeps_a_defect_from_showing_is_said_and_no_setting() -> None:
     """What card 3 says of it, by the metadata's one replica; without the defect, late writes are prevented."""
     logs = logs_below(DEMO / "logs", as_of=AS_OF)
-    cluster, declared = logs[0].cluster, registry.load()[RULE].prevented_by
+    cluster, declared = logs[0].cluster, registry.kinds()[RULE].prevented_by
     (found, *_) = (f for f in judge(logs, RULE) if f.transactional_id == "ulna-a")
     said = [(each.safeguard.setting, each.now) for each in prevention.prevented_by(found, declared, cluster)]
     assert said == [
