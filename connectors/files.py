@@ -165,7 +165,7 @@ class LogDir:
     ``checkpoints``: kind -> (topic, partition) -> offset; ``whole_checkpoints``: the kinds whose file is there and was
     read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
     ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories;
-    ``unknown_settings``: names of those whose value there cannot be known.
+    ``unknown_settings``: names of those whose value there cannot be known. ``copied``: it is a copy without payload.
     Log directories with one ``join_key`` belong to one cluster.
     """
 
@@ -185,6 +185,7 @@ class LogDir:
     aside: tuple[Replica, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
     texts: tuple[TextFile, ...] = ()
     small_files: tuple[DataFile, ...] = ()
+    copied: bool = False
 
     def files(self) -> list[DataFile]:
         """Every file of it that is decoded or was read, text dumps as kind dump or console."""

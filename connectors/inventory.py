@@ -15,6 +15,7 @@ from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
+from auditor.connectors.copied.copy_view import is_copy
 from auditor.connectors.files import (
     DataFile,
     Inventory,
@@ -36,6 +37,7 @@ _ASIDE = {
     "future": "folder of a replica being moved here",
     "stray": "folder of a partition that did not belong here",
 }
+OF_COPY = "is a copy without payload: nothing is said of the records of its data, --records or not"
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
     PACKED: PACKED,
@@ -58,12 +60,17 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
     files with unknown names. Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
     """
     with asking.resigned(asking.ROUNDS):  # nobody looks again: what a store refuses for long is a row
-        return _discovered(paths, limits)
+        return inventory_of(drafts(paths, limits), paths, limits)
 
 
-def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
-    found = drafts(paths, limits)
-    naming = Naming({place: draft.given for place, draft in found.found.items()})
+def naming_of(found: Drafts) -> Naming:
+    """How the places of drafts are named."""
+    return Naming({place: draft.given for place, draft in found.found.items()})
+
+
+def inventory_of(found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory:
+    """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
+    naming = naming_of(found)
     with ahead.coming(_coming(found)):
         built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
@@ -87,6 +94,7 @@ def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
+    notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
     notes += left_out
     return Inventory(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
@@ -174,6 +182,7 @@ def _build(draft: Draft, name: str, limits: Limits) -> _Built:
         aside=tuple(item.replica for item in replicas if item.replica.kind != "live"),
         texts=tuple(sorted(draft.texts)),
         small_files=identity.small_files(draft.small),
+        copied=is_copy(draft.place),
     )
     errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)

@@ -23,7 +23,7 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import checkpoint, index
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import decode_stored
-from auditor.connectors.codec.segment import Chunk, SeekableFile, before, read_segment
+from auditor.connectors.codec.segment import Chunk, SeekableFile, StoredChunks, before, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, Replica, TextFile
 from auditor.connectors.internal_columns import internal_records
@@ -34,6 +34,7 @@ from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextReplica
 
 PART_BYTES = 1 << 20
+NO_RECORDS = "a copy without payload has no records: name the directory that it was taken from"
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]  # table, and rows of it
 Content = tuple[pa.RecordBatch | None, list[DecodeError]]
@@ -135,6 +136,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         if piece.start == 0:  # reported once, however many pieces there are
             yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
         return
+    if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
+        yield from _errors(piece.key, [DecodeError(piece.file.name, 0, piece.file.size, "unreadable", NO_RECORDS)])
     how = how._replace(limits=how.limits.counting())
     topic = piece.key[3] or ""
     tables = internal_rows.TABLES.get(topic, frozenset())

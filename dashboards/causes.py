@@ -56,6 +56,11 @@ def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
     return found
 
 
+def alone(finding: Finding) -> Cause:
+    """A finding that stands for itself."""
+    return Cause(finding["rule"], kind(finding), finding["severity"], who(finding), 1, [finding])
+
+
 def _owner(finding: Finding) -> tuple[object, ...]:
     """Whose it is: a transactional id keeps its findings together through the producer ids that it has had."""
     name = finding["transactional_id"]

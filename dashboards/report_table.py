@@ -31,6 +31,11 @@ class Row:
         """What holds the first of them."""
         return self.held.first
 
+    @property
+    def calm(self) -> bool:
+        """Whether it is as is normal, so that nothing has to be done now, whatever would be later."""
+        return self.first.standing == "waiting" and not self.first.blocks
+
 
 @dataclass(slots=True)
 class Table:

@@ -130,13 +130,12 @@ def clock(summary: Mapping[str, Any], now: datetime.datetime | None = None) -> s
     newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
     if not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0:
         return "As of an unknown time: nothing that was read shows one"
-    if not summary["as_of_given"]:
-        said += " (the newest time that a broker wrote here; --as-of now takes the clock)" if newest else ""
-        as_of = now
-    if newest is not None and as_of is not None:
-        old = int((as_of - newest).total_seconds() * 1000)
-        said += f"; the copy is {duration(old)} old" if old > OLD_COPY_MS else ""
-    return said
+    chosen = newest is not None and not summary["as_of_given"]
+    until = now if chosen else as_of
+    old = 0 if newest is None or until is None else int((until - newest).total_seconds() * 1000)
+    if old > OLD_COPY_MS:
+        return f"{said}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
+    return f"{said}, the newest in the input (--as-of now: the clock)" if chosen else said
 
 
 def _moment(iso: object) -> datetime.datetime | None:

@@ -114,18 +114,17 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
-    decided = Condition("COMMIT was decided", True, "the coordinator's log, or the marker of another replica")
+    decided = Condition("COMMIT was decided", True, "the coordinator's log or another replica's marker")
     if sound is not None:
         return _led_by_the_one_that_has_it(log, sound, decided)
     no_marker = Condition("a replica that may lead has the marker", False, "; ".join(
         f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against
-    ) or "no replica in the input has it")  # fmt: skip
+    ) or "none in the input has it")  # fmt: skip
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     how = (
-        f"{_look_elsewhere(log)}Kafka has no tool that writes a COMMIT marker. What writes it is a WriteTxnMarkers "
+        f"{_look_elsewhere(log)}No tool of Kafka's writes a COMMIT marker. What does is a WriteTxnMarkers "
         f"request (API key 27, needs ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, "
-        f"producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true "
-        "(WriteTxnMarkersRequest of kafka-clients)"
+        f"producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true"
     )
     return Advice(Verdict.DO_NOT_ACT, COMMITTED, (decided, no_marker), loses=_records(t), then=how)
 
@@ -238,7 +237,7 @@ def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
     of ``__transaction_state`` that has it; ``loses``: what is gone once it is aborted."""
     return Advice(
         Verdict.LOOK,
-        "find its client first: an abort cuts off one that may still be at work, while waiting costs its readers' time",
+        "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
         (_open_at_its_coordinator(transactional_id),),
         (Look(commands.describe_id(transactional_id)), Look(commands.describe_topic(TOPIC))),
         loses=loses,

@@ -19,6 +19,7 @@ from auditor.pipeline.whole_audit import Audit
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Lab
+from tests.terminal_text import expanded
 
 Replicas = Callable[[Lab, int, bool], None]  # of the broker, from a time on (ms); whether COMMIT was decided
 # The real 3.6 broker's own transaction, from its coordinator's last record: see the corpus' manifest.
@@ -29,7 +30,7 @@ ABORT, MINUTE = "kafka-transactions.sh --bootstrap-server B abort", 60_000
 WAIT, ASK, KEEP, LET, SAFE, FIND = (
     ("wait", "nothing is lost: it ends by itself"), ("look", "it may be alive"), ("do_not_act", "COMMIT was decided"),
     ("wait", "nothing is lost by it, and consumers wait"), ("act", "aborting "),
-    ("look", "find its client first"),
+    ("look", "find its client:"),
 )  # fmt: skip
 CONFIRM = "find-hanging --topic bank.audit"
 MARKER, NOBODY = "WriteTxnMarkers request", ("nobody will end it", "nobody knows", "No transactional id owns")
@@ -124,7 +125,7 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     decided = verdict.of_run(report_shapes.whole(rows, report_shapes.FINDING), full)
     metrics.write_metrics(folder / "metrics.prom", rows, summary)
     texts = {
-        "terminal": out.getvalue(),
+        "terminal": expanded(out.getvalue()),
         "page": report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"]),
         "markdown": "".join(output_formats.rendered("markdown", rows, decided, full, {}, "error")),
     }

@@ -69,6 +69,10 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({"pyspark", "auditor"}),
         frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.dashboards", "auditor.outputs"}),
     ),
+    "auditor/copying": (
+        frozenset({"pyspark", "auditor"}),
+        frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.copying"}),
+    ),
     "auditor/inline": (
         frozenset({"pyspark", "py4j", "auditor"}),
         frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.inline"}),

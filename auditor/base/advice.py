@@ -205,5 +205,5 @@ def _afterwards(advice: Mapping[str, Any]) -> Iterator[Piece]:
 
 
 def _sentence(words: str) -> str:
-    begun = words[:1].upper() + words[1:] if words.split(" ")[0].isalpha() else words
+    begun = words[:1].upper() + words[1:] if words.split(" ")[0].rstrip(":,").isalpha() else words
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards.first_lines import explained
+from auditor.dashboards.one_finding import explained
 from auditor.rules import registry
 
 

@@ -133,7 +133,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,
         "records": totals.records,
-        "records_decoded": audit.options.records,
+        "records_decoded": audit.reads_records,
         "validation_failures": _validation_failures(audit, totals),
         "skipped": _skipped(audit, totals),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
@@ -182,7 +182,7 @@ def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | Non
     None where only ``--records`` would show any.
     """
     return {
-        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else totals.refused[name]
+        metric: None if name in COUNTED_BY_RECORDS and not audit.reads_records else totals.refused[name]
         for name, metric in METRICS.items()
     }
 

@@ -190,12 +190,18 @@ class Audit:
 
     # judge
 
+    @property
+    def reads_records(self) -> bool:
+        """Whether records are looked at: they were asked for, and not all of the input is copies without them."""
+        dirs = self.inventory.log_dirs
+        return self.options.records and not (dirs and all(log_dir.copied for log_dir in dirs))
+
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """What is known of each cluster, by join key."""
         options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
         clusters = context.build(
-            self.briefs, self.settings, options.as_of, options.records, moments.copying_ms(size), options.at_once
+            self.briefs, self.settings, options.as_of, self.reads_records, moments.copying_ms(size), options.at_once
         )
         if options.whole:
             for key, cluster in clusters.items():

@@ -34,6 +34,7 @@ SETTINGS = re.compile("|".join(re.escape(name) for name in sorted(
 
 
 def plain(text: str) -> str:
+    text = text.replace("records", "record").replace("stay unread", "stays unread")  # one text for several partitions
     for sign, escaped in (("<", "&lt;"), (">", "&gt;"), ("&", "&amp;")):
         text = text.replace(escaped, sign)
     return SIGNS.sub("", text)
