@@ -70,6 +70,7 @@ class Replica:
 
     ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
     segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
+    ``unread``: files of its first segments, and snapshots below, that are not read (:mod:`auditor.connectors.scoped`).
     """
 
     log_dir: str
@@ -83,11 +84,19 @@ class Replica:
     leader_epochs: DataFile | None = None
     partition_metadata: DataFile | None = None
     others: tuple[DataFile, ...] = ()
+    unread: tuple[DataFile, ...] = ()
 
     @property
     def local_start(self) -> int:
-        """Where the first segment in its own folder begins, -1 if there is none."""
-        return next((segment.base_offset for segment in self.segments if segment.place is None), -1)
+        """Where the first segment in its own folder begins, read or not, -1 if there is none."""
+        unread = (file.offset for file in self.unread if file.kind == "log" and file.place is None)
+        return next(unread, next((segment.base_offset for segment in self.segments if segment.place is None), -1))
+
+    @property
+    def first_offset(self) -> int:
+        """Where its first segment begins, read or not, -1 if there is none."""
+        unread = (file.offset for file in self.unread if file.kind == "log")
+        return next(unread, self.segments[0].base_offset if self.segments else -1)
 
     @property
     def size(self) -> int:

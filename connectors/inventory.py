@@ -13,6 +13,7 @@ from typing import NamedTuple
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
 from auditor.connectors.copied.copy_view import is_copy
@@ -53,14 +54,15 @@ class _Built(NamedTuple):
     note: str
 
 
-def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory:
+def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING) -> Inventory:
     """The inventory of PATHs: local paths or URIs, log directories, folders above some, partition folders, files.
 
     Reads directory entries, the small files at the top of log directories, partition.metadata, and the first bytes of
-    files with unknown names. Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
+    files with unknown names; nothing of replicas that ``scope`` leaves out, which are listed all the same.
+    Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
     """
     with asking.resigned(asking.ROUNDS):  # nobody looks again: what a store refuses for long is a row
-        return inventory_of(drafts(paths, limits), paths, limits)
+        return inventory_of(drafts(paths, limits), paths, limits, scope)
 
 
 def naming_of(found: Drafts) -> Naming:
@@ -68,11 +70,13 @@ def naming_of(found: Drafts) -> Naming:
     return Naming({place: draft.given for place, draft in found.found.items()})
 
 
-def inventory_of(found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory:
+def inventory_of(
+    found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING
+) -> Inventory:
     """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
     naming = naming_of(found)
-    with ahead.coming(_coming(found)):
-        built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
+    with ahead.coming(_coming(found, scope)):
+        built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
     errors = [item for one in built for item in one.errors] + _outside(found, naming)
@@ -102,12 +106,15 @@ def inventory_of(found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_L
     )  # fmt: skip
 
 
-def _coming(found: Drafts) -> Iterator[list[Coming]]:
+def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
     """The small files of stores that an inventory reads, by log directory and partition."""
     for place, draft in found.found.items():
         if place.uri:
             yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
             for folder, files in draft.partitions.items():
+                says = names.partition_folder(folder)
+                if says is not None and not scope.wants_log(says.topic, says.partition):
+                    continue
                 name = f"{folder}/{names.PARTITION_METADATA}"
                 size = files.get(names.PARTITION_METADATA)
                 yield [] if size is None else [Coming(place.uri, place.child(name).path, size)]
@@ -159,10 +166,13 @@ def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
     return errors
 
 
-def _build(draft: Draft, name: str, limits: Limits) -> _Built:
+def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     """One log directory from its files."""
     who = identity.identify(draft.place, name, draft.small, limits)
-    replicas = [folder_replica(draft.place, name, folder, files) for folder, files in draft.partitions.items()]
+    replicas = [
+        folder_replica(draft.place, name, folder, files, scope, who.broker_id)
+        for folder, files in draft.partitions.items()
+    ]
     if draft.loose:
         replicas.append(loose_replica(name, draft.loose))
     replicas.sort(key=lambda item: (item.replica.topic or "", item.replica.partition or 0, item.replica.folder))

@@ -6,14 +6,14 @@ What Spark's data sources and ``auditor decode`` share. Nothing raises on bad by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows, names, schema
 from auditor.connectors.ahead import Coming
@@ -122,6 +122,13 @@ def table_schema(table: str, payload: bool = False) -> pa.Schema:
     """The schema of a decoded table; ``payload`` as in :class:`How`."""
     wanted = schema.DECODED[table]
     return pa.schema([*wanted, *schema.PAYLOAD]) if payload and table == "records" else wanted
+
+
+def chosen(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Some of a table's columns. Errors: :class:`AuditInputError` for one that it has not got."""
+    if wrong := [name for name in names if name not in columns.names]:
+        raise AuditInputError(f"no column {wrong[0]!r}; there are {', '.join(columns.names)}")
+    return pa.schema([columns.field(name) for name in names])
 
 
 def _errors(key: Key, errors: tuple[DecodeError, ...] | list[DecodeError]) -> Rows:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
-from auditor.base.words import NO_TIMEOUT_MS, plural
+from auditor.base.words import plural
 from auditor.dashboards.wording import SEVERITIES, Finding, log_name, sentences, size, told, unsaid
 
 # What a class means, in one sentence an on-call engineer understands.
@@ -24,11 +24,9 @@ CLASSES = {
     "undecidable": "Hanging, slow, or ended since it was copied: the input does not show which.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
-ENDLESS = "no-time-out"
-# What is shown in place of a class where its partition's standing, or its time-out, says more.
+# What is shown in place of a class where its partition's standing says more.
 KINDS = {
     "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself.",
-    ENDLESS: "Of a two-phase commit, known to its coordinator: only its application ends it.",
 } | CLASSES
 TRANSACTION_STATE = "__transaction_state"
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
@@ -86,9 +84,7 @@ class Open:
 
     @property
     def kind(self) -> str:
-        """What pages call it, a key of :data:`KINDS`."""
-        if self.row["class"] == "active" and self.row.get("timeout_ms") == NO_TIMEOUT_MS:
-            return ENDLESS
+        """What every surface calls it, a key of :data:`KINDS`: its class, or its standing, of summary and metrics."""
         if self.standing == "unknown" and self.row["class"] in STUCK:  # a newer copy may show that it has ended
             return "undecidable"
         return self.standing if self.standing in KINDS else str(self.row["class"])

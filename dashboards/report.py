@@ -69,6 +69,7 @@ def render_report(
         remedies=asked,
         lost=decided.lost,
         anchors=anchors,
+        about={rule: f"do-about-{n}" for n, one in enumerate(asked[: remedies.SHOWN], 1) for rule in one.rules},
         open=everything,
         table=report_table.table(decided, everything, asked[: remedies.SHOWN], anchors),
         counts=counts,

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from auditor.base import advice
+from auditor.base.words import NO_TIMEOUT_MS
 from auditor.dashboards import causes, verdict
 from auditor.dashboards.answers import Blocked, Open
 from auditor.dashboards.remedies import Remedy
@@ -50,8 +51,8 @@ class Table:
 
     @property
     def kinds(self) -> set[str]:
-        """What the rows are called, for the words that explain it."""
-        return {row.first.kind for row in self.rows}
+        """What the rows are called, for the words that explain it; not of those whose note says otherwise."""
+        return {row.first.kind for row in self.rows if not _endless(row.first)}
 
 
 def table(
@@ -60,7 +61,7 @@ def table(
     """Who is blocked, then who may be, then who waits as is normal, what the baseline accepts, and what is open behind
     these. ``remedies``: those that the page prints, which no other advice says again; ``anchors``: of the findings that
     have a row on the page. Cost: linear."""
-    blocked = [Row(held) for held in causes.holders(decided.held)]
+    blocked = [Row(held, _note(held.first)) for held in causes.holders(decided.held)]
     named = [Row(held, _note(held.first)) for held in causes.holders(decided.named)]
     accepted = [Row(held, "the baseline accepts it") for held in causes.holders(decided.accepted)]
     known = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
@@ -88,7 +89,11 @@ def table(
 def _note(holder: Open) -> str:
     if holder.left_out:
         return "only a rule that was left out reports it"
-    return verdict.stands(holder) if holder.standing == "unknown" else ""
+    return verdict.stands(holder) if _endless(holder) or holder.standing == "unknown" else ""
+
+
+def _endless(holder: Open) -> bool:
+    return bool(holder.row.get("timeout_ms") == NO_TIMEOUT_MS)
 
 
 def _key(entry: Open) -> tuple[object, ...]:

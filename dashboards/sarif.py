@@ -71,7 +71,7 @@ def _result(finding: Finding, numbers: Mapping[str, int]) -> dict[str, Any]:
         "ruleId": finding["rule"],
         "level": _LEVELS[finding["severity"]],
         "rank": _RANKS[finding["severity"]],
-        "message": {"text": visible(finding["message"] or finding["rule"])},
+        "message": {"text": visible(_said(finding))},
         "locations": [_location(finding)],
         "properties": {"kind": kind(finding)} | {name: finding[name] for name in _FACTS if finding[name] is not None},
     }
@@ -80,6 +80,12 @@ def _result(finding: Finding, numbers: Mapping[str, int]) -> dict[str, Any]:
     if finding.get("fingerprint"):
         result["partialFingerprints"] = {"auditor/v1": finding["fingerprint"]}
     return result
+
+
+def _said(finding: Finding) -> str:
+    """What happened, and what to do about it: code hosts show of a result its message alone."""
+    message, remedy = finding["message"] or finding["rule"], finding["remedy"]
+    return f"{message}\n\n{remedy}" if remedy else str(message)
 
 
 def _location(finding: Finding) -> dict[str, Any]:

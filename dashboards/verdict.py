@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.words import NO_TIMEOUT_MS, duration, few, plural
+from auditor.base.scope import was_read
+from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
 from auditor.dashboards.wording import Finding, instant, visible
@@ -107,16 +108,28 @@ def _headline(
 
 
 def _scope(scope: Mapping[str, Any]) -> str:
-    """What ``--rule``, ``--skip-rule``, ``--topic`` and the copy left out; empty where they left out nothing."""
+    """What was left out: rules, what was not to be read, and what was not copied; empty where nothing was."""
     said = []
     if left_out := scope.get("rules_left_out"):
-        were = "was" if left_out == 1 else "were"
-        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were} left out")
-    if topics := scope.get("topics"):
-        said.append(f"only topics that match {few(map(visible, topics))} were looked at")
+        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
+    asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
+    if read := was_read(*asked):
+        said.append(visible(read))
+    left = scope.get("left_out") or {}
+    if left.get("copies"):
+        said.append(
+            f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} left out"
+        )
+    if left.get("without_state"):
+        many = plural(left["without_state"], "partition copy")
+        said.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
     if lacking := scope.get("not_in_input"):
         said.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
     return ", and ".join(said)
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _are(count: int) -> str:

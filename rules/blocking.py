@@ -205,7 +205,7 @@ def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]
     """Rows of the summary's ``blocked``: this partition, where a transaction keeps its last stable offset below its
     end; for a partition of ``__transaction_state`` those of its decided transactions that are not in the input."""
     rows = _absent(log)
-    held = [t for t in opened if max(int(t.row["first_offset"]), log.leader.log_start) < log.leader.log_end]
+    held = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
     if held:
         rows.append(_held(log, held))
     return rows
@@ -217,7 +217,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
     _, first, t = min(ranked, key=lambda each: each[:2])
     verdict = judged(log, t)
     known = t.entry is not None and t.entry.timeout_ms > 0
-    lowest = max(min(offset for _, offset, _ in ranked), log.leader.log_start)
+    lowest = max(min(offset for _, offset, _ in ranked), log.leader.own_start)
     return {
         "log_dir": log.leader.log_dir,
         "broker_id": log.leader.broker_id,
@@ -265,6 +265,8 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
             if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
+                continue
+            if not log.cluster.scope.wants_log(topic, int(number)):
                 continue
             rows.append(dict.fromkeys(_HELD) | {
                 "topic": topic, "partition": int(number), "producer_id": last.producer_id,

@@ -25,7 +25,7 @@ from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRIT
 from auditor.rules.state_records import decisions
 from auditor.rules.together import by_cause, count
 from auditor.rules.view import LogView
-from auditor.rules.windows import marker_window, owner_complete, window_after
+from auditor.rules.windows import begins_inside, marker_window, matching, owner_complete, window_after
 from auditor.rules.written_times import recorded
 
 NO_DATA = "closed nothing that is left: a cleaner may have taken it"
@@ -47,6 +47,8 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
         return True, f"the marker at {t['prev_marker_offset']} had raised the epoch to {t['prev_marker_epoch']}"
     if t["prev_marker_epoch"] < t["producer_epoch"] or not owner_complete(log, t["producer_id"]):
         return False, ""
+    if begins_inside(log) and matching(log, int(t["producer_id"])).number(int(t["prev_marker_offset"])) is None:
+        return False, ""  # whose marker that is may lie where nobody looked
     last = log.last_entry(t["producer_id"])
     coordinators = range(log.cluster.partition_counts["__transaction_state"]) if last is None else (last.partition,)
     if window_after(log, t) is not None or not all(recorded(log, p, t) for p in coordinators):

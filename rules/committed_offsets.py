@@ -311,8 +311,8 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
         advice=Advice(
             Verdict.LOOK,
             "what the group has processed since would be processed again",
-            look=(Look(commands.reset_offset(c.place.group, c.topic, c.partition, start.value)),),
-            then="it shows where the group would go on; the group has to be stopped before it is run with --execute",
+            look=(_dry_run(c, start.value),),
+            then="the group has to be stopped before it is run with --execute",
         )
         if c.plain
         else Advice(
@@ -462,11 +462,17 @@ def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
             Verdict.DO_NOT_ACT,
             f"{c.topic} has remote storage, where the records may still lie, and a group that is reset never reads "
             "them",
-            look=(Look(commands.describe_topic(c.topic)),),
+            look=(Look(commands.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
         )
     return Advice(
         Verdict.LOOK,
         "the group never reads the records in between",
-        look=(Look(commands.reset_offset(c.place.group, c.topic, c.partition, offset)),),
-        then="it shows where the group would go on: find out what is missing before it is run with --execute",
+        look=(_dry_run(c, offset),),
+        then="find out what is missing before it is run with --execute",
     )
+
+
+def _dry_run(c: Commit, offset: int) -> Look:
+    """Where a group would go on, shown and not run."""
+    command = commands.reset_offset(c.place.group, c.topic, c.partition, offset)
+    return Look(command, f"it shows NEW-OFFSET {offset}, where the group would go on")

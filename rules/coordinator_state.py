@@ -79,7 +79,8 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
 
 def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
     lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
-    absent = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
+    unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
+    not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
     which = "whether" if len(entry.partitions) == 1 else "which of"
     named = _some([*lacking]) if lacking else f"not known {which} {_some(sorted(entry.partitions))}"
     waits = f"nobody leads {_some(away)}" if away else named
@@ -98,7 +99,8 @@ def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: li
             "age_ms": age,
             "partitions": sorted(entry.partitions),
             "without_marker": lacking or None,
-            "not_in_input": absent or None,
+            "not_in_input": [name for name in unseen if name not in not_read] or None,
+            "not_read": not_read or None,
             "without_leader": away or None,
             "may_have_ended": doubt,
             "decided": iso(entry.time),
@@ -117,7 +119,7 @@ def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
     return Advice(
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
         "nothing is lost by waiting" if entry.state == "PrepareAbort" else safety.COMMITTED,
-        look=(Look(commands.unavailable()),),
+        look=(Look(commands.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"),),
         then=f"{first}. Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its "
         "markers are sent again. Do not abort it by hand",
     )
@@ -259,7 +261,7 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
     What to do: do not delete the topic, which loses every id or offset; Kafka cannot lower a partition count. Start the
     producers of these ids again, so that their new coordinator knows them; give each group the offsets that its old
-    partition has with kafka-consumer-groups.sh --reset-offsets, which only shows them without --execute.
+    partition has (a reset by kafka-consumer-groups.sh, first as a dry run).
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)

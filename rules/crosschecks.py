@@ -169,7 +169,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
 
     Checks: data of a producer id at or above the allocator's next one in __cluster_metadata.
     Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
-    What to do: do not let old producers write; find out where the segments come from.
+    What to do: start the producers of these ids again, so that they get ids that were given out; look whether the
+    segments, or the metadata, were restored from another cluster or time, and compensate downstream.
     Source: KIP-730; semantics 3.14 X12
     """
     limit = log.cluster.next_producer_id

@@ -78,7 +78,7 @@ class Sum:
             each.rule, severity, self.broker_id, self.topic, self.partition, kind=each.id,
             message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
             evidence={"log_dir": self.log_dir, **evidence}, source=each.source, if_true=self.if_true,
-            advice=replace(each.advice, look=(Look(command), *each.advice.look)),
+            advice=replace(each.advice, look=(Look(command, f"it lists {self.count} more of them"), *each.advice.look)),
         )  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 
 
 def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
-    lso = max(int(t.row["first_offset"]), log.leader.log_start)
+    lso = max(int(t.row["first_offset"]), log.leader.own_start)
     held = max(0, log.readable_end - lso)
     waits = blocking.judged(log, t).standing is Standing.WAITING
     ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None

@@ -78,13 +78,14 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
                 doubt=in_flight,
-                advice=_looked_at(repairs.refetch(log, replica), replica.file(int(e["segment"]))),
+                advice=_looked_at(repairs.refetch(log, replica), replica, e),
             )
 
 
-def _looked_at(advice: Advice, file: str | None) -> Advice:
+def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
     """The same, with a look at the batches before."""
-    return replace(advice, look=(Look(commands.dump(file, "--deep-iteration")), *advice.look))
+    dump = commands.dump(replica.file(int(e["segment"])), "--deep-iteration")
+    return replace(advice, look=(Look(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look))
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
@@ -444,7 +445,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
             ("high watermark", hw, replica.log_end, "critical"),
             ("recovery point", replica.recovery_point, replica.log_end, "error"),
             ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
-            ("log start", replica.log_start if hw is not None else None, hw, "error"),
+            ("log start", replica.own_start if hw is not None else None, hw, "error"),
         ]
         beyond = [
             (name, value, limit, sev)

@@ -131,7 +131,7 @@ def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any],
 def _what_to_do(log: LogView) -> Advice:
     return Advice(
         Verdict.LOOK,
-        look=(Look(commands.describe_producers(log.topic, log.partition)),),
+        look=(Look(commands.describe_producers(log.topic, log.partition), "it still differs from what the log gives"),),
         then="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before the "
         "difference does harm, and keep both outputs for a report to Kafka",
     )

@@ -78,7 +78,7 @@ def _forgotten(log: LogView) -> Iterator[Finding]:
             last = link.went_on.get(d.producer_id, -1)
             if d.name != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
                 continue
-            if built_without(replica, link, d) or d.last_offset < replica.log_start:
+            if built_without(replica, link, d) or d.last_offset < replica.own_start:
                 continue
             if verdict(log, replica, link, d) != EXPLAINED:
                 continue

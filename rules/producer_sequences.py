@@ -115,7 +115,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.LOOK,
-                look=(Look(dump_at(log, e)),),
+                look=(look_at(log, e),),
                 then="look at what lies around it, compare the replicas, check unclean elections and acks, and send "
                 f"again from the source what was written {_between(e)}",
             ),
@@ -274,9 +274,11 @@ def _between(e: Event) -> str:
     return f"between {before} and {behind}"
 
 
-def dump_at(log: LogView, e: Event) -> str:
-    """The command that shows the batch."""
-    return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
+def look_at(log: LogView, e: Event) -> Look:
+    """The batch as Kafka's own tool shows it."""
+    shown = f"it shows baseOffset {e['base_offset']} of producerId {e['producer_id']} with baseSequence"
+    command = commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
+    return Look(command, f"{shown} {e['found_sequence']}")
 
 
 @rule(
@@ -357,7 +359,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     for e in log.events(Kind.SEQUENCE_RESET):
-        below = e["previous_last_offset"] < log.leader.log_start
+        below = e["previous_last_offset"] < log.leader.own_start
         evicted = below and log.policy().evicts_below_log_start
         if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
             continue
@@ -426,7 +428,12 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.LOOK,
-                look=(Look(commands.describe_producers(log.topic, log.partition)),),
+                look=(
+                    Look(
+                        commands.describe_producers(log.topic, log.partition),
+                        f"it lists producer {e['producer_id']}",
+                    ),
+                ),
                 then="stop the client that mixes both, and watch the lag of ReplicaFetcherManager",
             ),
         )

@@ -98,7 +98,8 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
     has_all = Condition(f"who has all of {some} is known", known or None, BY_METADATA if known else NOT_BY_METADATA)
     act = (Act(leader_back(cluster, names)),) if known else ()
     return Advice(
-        Verdict.ACT if known else Verdict.LOOK, cost, (has_all,), (Look(commands.unavailable()),), act,
+        Verdict.ACT if known else Verdict.LOOK, cost, (has_all,),
+        (Look(commands.unavailable(), f"it lists {some}"),), act,
         then="" if known else leader_back(cluster, names),
     )  # fmt: skip
 
@@ -142,7 +143,7 @@ def keep(folder: str, broker: object, look: str) -> Advice:
     return Advice(
         Verdict.DO_NOT_ACT,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
-        look=(Look(look),),
+        look=(Look(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
         then=f"copy it to a safe place before broker {broker} is restarted; where the Isr lists nobody else, what can "
         "be saved are the records before and behind, read by consumers that seek there",
     )

@@ -207,10 +207,14 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     if t.klass == "active":
         return Advice(
             Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest",
-            look=(Look(commands.describe_id(entry.transactional_id)),),
-            then="it shows since when it is open, and its time-out",
+            look=(_in_state(entry.transactional_id, "Ongoing"),),
         )  # fmt: skip
     return unended(entry.transactional_id, entry.partition, loses)
+
+
+def _in_state(transactional_id: str, state: str) -> Look:
+    """That a coordinator has an id in the state that it had by the copy."""
+    return Look(commands.describe_id(transactional_id), f"its TransactionState is {state}")
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
@@ -224,7 +228,7 @@ def _of_two_phases(entry: Entry, loses: str) -> Advice:
         "find its application: it has no time-out (two-phase commit), so that it waits until its application commits "
         "or aborts it, and only that knows which of both was decided",
         (_open_at_its_coordinator(entry.transactional_id),),
-        (Look(commands.describe_id(entry.transactional_id)),),
+        (_in_state(entry.transactional_id, entry.state or "Ongoing"),),
         loses=loses,
         then="let its application end it: started again with the same transactional.id and its own state, it commits "
         "or aborts what it had prepared. Do not abort it by hand: what other systems have committed with it would be "
@@ -239,7 +243,10 @@ def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
         Verdict.LOOK,
         "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
         (_open_at_its_coordinator(transactional_id),),
-        (Look(commands.describe_id(transactional_id)), Look(commands.describe_topic(TOPIC))),
+        (
+            _in_state(transactional_id, "Ongoing"),
+            Look(commands.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+        ),
         loses=loses,
         then="end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be "
         f"sent again. If that does not end it, {other_coordinator(coordinator)}. Do not abort it by hand",
@@ -266,7 +273,10 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
         Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
         COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
         (decides,),
-        (Look(commands.unavailable()), Look(commands.describe_id(transactional_id))),
+        (
+            Look(commands.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"),
+            _in_state(transactional_id, state),
+        ),
         then=f"{back}; if it does not go on then, {other_coordinator(coordinator)}, so that its markers are sent "
         "again. Do not abort it by hand",
     )
@@ -338,3 +348,17 @@ def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
 
 def _records(t: OpenTransaction) -> str:
     return f"{plural(int(t.row['records']), 'record')} ({int(t.row['bytes']):,} bytes)"
+
+
+def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
+    """What to do about a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT, so nobody is asked
+    for one."""
+    if by_hand:
+        return Advice(Verdict.WAIT, "nothing is to be done about an abort that somebody meant: nothing of it is open")
+    asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "
+    how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
+    downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
+    return Advice(
+        Verdict.LOOK, then=f"{asked}look whether __transaction_state lost records (unclean-election, "
+        f"illegal-transition){downstream if closed else ''}",
+    )  # fmt: skip

@@ -137,7 +137,7 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
     return Advice(
         Verdict.DO_NOT_ACT,
         VOTE,
-        look=(Look(commands.quorum()),),
+        look=(Look(commands.quorum(), f"it lists broker {broker} as Leader or Follower, which vote"),),
         then=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that broker "
         "starts; a static quorum has no way to take in a voter with another log",
     )

@@ -203,7 +203,12 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.DO_NOT_ACT,
                 f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
-                look=(Look(commands.describe_topic(log.topic)),),
+                look=(
+                    Look(
+                        commands.describe_topic(log.topic),
+                        f"the Isr of {log.name} lists no broker whose copy shows these bytes whole",
+                    ),
+                ),
                 then=f"audit the copy of another replica that is in sync: it may have {lost}",
             ),
         )  # fmt: skip
@@ -229,10 +234,26 @@ def _invalid(
         },
         advice=Advice(
             Verdict.LOOK,
-            look=(Look(commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration")),),
-            then="find the client by its producer id",
+            look=(
+                Look(
+                    commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
+                    f"it shows such a batch at offset {e['base_offset']}",
+                ),
+            ),
+            then=_who_writes(rule_id, e),
         ),
     )
+
+
+def _who_writes(rule_id: str, e: Event) -> str:
+    """Who has to be kept from writing such batches again."""
+    if rule_id == "malformed-control-batch":
+        return (
+            "no client can write control batches: stop what writes into the brokers' files, a restore or a mirror of "
+            "raw segments, and keep a copy of the folder before it starts again"
+        )
+    who = f"the client of producer {e['producer_id']}" if e["producer_id"] >= 0 else "the client that writes so"
+    return f"stop {who}, and upgrade it before it writes again: a leader that checks it refuses such batches"
 
 
 @rule(
@@ -418,8 +439,8 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     Why it matters: clients cannot write control batches, so something else wrote into the log. An unknown type keeps a
     4.1 broker from starting once it has to replay it.
     Can be wrong: an empty control batch left by compaction is legal (allowed for).
-    What to do: find out what wrote it; keep a copy of the folder, and fetch this replica again only where another one
-    that is in sync is known to be sound.
+    What to do: keep a copy of the folder, and fetch this replica again only where another one that is in sync is known
+    to be sound; stop what writes into its files: a restore, or a mirror of raw segments.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):
@@ -441,7 +462,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     Why it matters: leaders refuse the former; replicas that replay one get a wrong producer state. The latter is how
     non-idempotent sarama, kafkajs and franz-go producers write (0 in place of -1): leaders look at neither field.
     Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
-    What to do: find out what wrote it; nothing where it is info.
+    What to do: stop the client that writes so, and upgrade it; nothing where it is info.
     Source: KIP-98, KIP-467; LogValidator
     """
     for e in log.events(Kind.LEFTOVER_FIELDS):

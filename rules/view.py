@@ -11,6 +11,7 @@ import numpy as np
 from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.facts.events import Event, Kind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, Ahead, ReplicaFacts
 from auditor.model import releases
@@ -79,7 +80,7 @@ class Cluster:
     ``levels``: of features, and ``replicas`` how many each partition has, by the metadata; ``of_files``: by broker the
     names of the settings that its file sets, of those whose file is in the input; ``configs_by``: who says the others.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
-    brokers (``--whole``).
+    brokers (``--whole``). ``scope``: what was read; what it left out is not known, whatever it was.
     """
 
     as_of: int
@@ -125,6 +126,7 @@ class Cluster:
     passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     checkpointed: dict[str, int] = field(default_factory=dict)
     at_once: bool = False
+    scope: Scope = EVERYTHING
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True
     went_back: int = 0

@@ -61,6 +61,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
                 "auditor.base.kept_code",
                 "auditor.base.words",
                 "auditor.base.glossary",
+                "auditor.base.scope",
                 "auditor.dashboards",
             }
         ),

@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         options = dataclasses.replace(options, as_of=int(time.time() * 1000))
     if args.begin not in ("lso", "start") and setting_number(args.begin) is None:
         raise AuditInputError(f"--from {args.begin!r} is no place in a log; give lso, start, or an offset")
+    if args.since is not None and args.begin != "lso":
+        raise AuditInputError("--since and --from both say where reading begins; give one of them")
     if args.max_bytes < MIB or args.max_rate < 1024:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
     require("kafka")

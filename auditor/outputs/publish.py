@@ -159,8 +159,8 @@ def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scope(audit: Audit) -> dict[str, Any]:
-    """What was asked for, where that is not all: by ``--rule``, ``--skip-rule`` and ``--topic``; and how many
-    replicas of the brokers in the input have no folder there."""
+    """What was asked for, where that is not all: which rules, and what was read; what of the input was left out for
+    that; and how many replicas of the brokers in the input have no folder there."""
     options = audit.options
     possible = (k for k in registry.kinds().values() if not k.what_if and (options.records or not k.records))
     left_out = {kind.rule for kind in possible if kind.id not in audit.kinds}  # those of which a part was, too
@@ -168,6 +168,10 @@ def scope(audit: Audit) -> dict[str, Any]:
         "rules": len({registry.kinds()[kind].rule for kind in audit.kinds} - left_out),
         "rules_left_out": len(left_out),
         "topics": list(options.topics),
+        "partitions": list(options.only_partitions),
+        "brokers": list(options.only_brokers),
+        "since": None if options.since is None else options.since.said,
+        "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
     }
 

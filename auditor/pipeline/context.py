@@ -76,7 +76,7 @@ def brief(facts: ReplicaFacts) -> Brief:
     bounds = Bounds(
         facts.own_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown and not facts.cut_short,
         facts.topic_id, facts.broker_id, facts.starts_late,
-        facts.lost_at < 0 and not facts.ends_early and len(opened) < MOST_OPEN,
+        facts.lost_at < 0 and not facts.ends_early and len(opened) < MOST_OPEN and not facts.open_unknown,
     )  # fmt: skip
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fnmatch
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditor.base import uris
+from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
-from auditor.connectors import asking
+from auditor.connectors import asking, scoped
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
+from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
 from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
@@ -40,7 +40,7 @@ from auditor.pipeline import (
     results,
 )
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
+from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.judge import judge_log
@@ -107,7 +107,7 @@ class Audit:
     def _found(self) -> Inventory:
         """What there is below the paths, the remote parts of logs for themselves."""
         with self.step("open"), asking.heard_by(self.say):
-            found = discover(list(self.options.inputs), self.options.limits)
+            found = discover(list(self.options.inputs), self.options.limits, self.options.scope)
         if self.options.remote and not found.remote:
             raise AuditInputError(
                 f"no remote segments below {', '.join(map(uris.shown, self.options.remote))}; check --remote"
@@ -119,7 +119,22 @@ class Audit:
         """What there is below the paths, tiered logs with their remote part."""
         if not self._found.remote:
             return self._found
-        return with_remote(self._found, {key: known.remote for key, known in self.settings.items()})
+        known = {key: known.remote for key, known in self.settings.items()}
+        return with_remote(self._found, known, self.options.scope)
+
+    @cached_property
+    def scoped(self) -> Inventory:
+        """What is read of it. Errors: :class:`AuditInputError` where what was asked for fits nothing."""
+        if not self.options.scope.leaves_out:
+            return self.inventory
+        inventory = self.inventory
+        with self.step("open"), asking.heard_by(self.say):
+            return scoped.narrowed(inventory, self.options.scope)
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What the scope left out."""
+        return scoped.left_out(self.inventory, self.scoped)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
@@ -143,8 +158,8 @@ class Audit:
 
     @cached_property
     def tasks(self) -> list[ReplicaTask | TextTask]:
-        """What there is to read: a task for every replica that the options let through."""
-        return plan.replica_tasks(self.inventory, self.settings, self.options)
+        """What there is to read: a task for every replica that is read."""
+        return plan.replica_tasks(self.scoped, self.settings, self.options)
 
     @cached_property
     def replicas(self) -> Replicas:
@@ -183,9 +198,8 @@ class Audit:
         with self.step("read and replay"):
             self._say_read(0.0)
             found = replicas.briefs()
-        for glob in self.options.topics:
-            if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
-                raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
+        if any(log_dir.texts for log_dir in self.inventory.log_dirs):  # else it is known before anything is read
+            scope.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in found))
         return found
 
     # judge
@@ -203,6 +217,8 @@ class Audit:
         clusters = context.build(
             self.briefs, self.settings, options.as_of, self.reads_records, moments.copying_ms(size), options.at_once
         )
+        for cluster in clusters.values():
+            cluster.scope = options.scope
         if options.whole:
             for key, cluster in clusters.items():
                 cluster.absent = tuple(absent.in_sync(self.inventory, key, self.settings[key], options))
@@ -258,10 +274,15 @@ class Audit:
             judge = partial(judge_log, kinds=kinds, max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
-                    found.add(Finding.of(row))
+                    if self._asked_for(row):
+                        found.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
             return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
+
+    def _asked_for(self, row: Mapping[str, Any]) -> bool:
+        """Whether a finding is about what was read, or about no partition: metadata tells of others too."""
+        return row["topic"] is None or self.options.scope.wants_log(row["topic"], row["partition"])
 
     def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the commands of its advice, where it has one, as this cluster takes them."""
@@ -296,12 +317,26 @@ class Audit:
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
         found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
+        found = self._without_infos_on_the_start(found)
         for finding in found:
             if finding.advice is not None:
                 finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
         found = signed(found, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return found
+
+    @cached_property
+    def _begun_inside(self) -> set[tuple[str | None, int | None]]:
+        """Topic and partition of the logs that were not read from their start."""
+        return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
+
+    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
+        """Where a log was not read from its start, that something began before is no news."""
+        begun, kinds = self._begun_inside, registry.kinds()
+        return [
+            f for f in found
+            if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
+        ]  # fmt: skip
 
     @cached_property
     def cluster_events(self) -> list[dict[str, Any]]:
@@ -314,11 +349,7 @@ class Audit:
                 f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
             )
             at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
-            wanted, source = tuple(at)[: cluster_events.MAX_PARTITIONS], known.source
-            if source is None or not wanted:
-                continue
-            for replica in (c for c in source.replicas if c.topic == METADATA_TOPIC):
-                tasks.append(cluster_events.EventsTask(source.place, replica, wanted, self.options.limits))
+            tasks += cluster_events.tasks_of(known.source, list(at), self.options.limits)
         with self.step("what the cluster did"):
             return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
 
@@ -335,7 +366,7 @@ class Audit:
             return Verdicts([None] * len(self.findings))
         options = self.options
         found = ((f.fingerprint, f.severity) for f in self.findings)
-        looked_for = None if options.topics else frozenset(self.kinds)
+        looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
         return accepted_findings.judge(self.baseline, found, self.as_of, looked_for)
 
     @property

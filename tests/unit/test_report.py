@@ -225,3 +225,22 @@ def test_paper_is_not_a_small_screen() -> None:
     page = render_report([], samples.empty_summary(), [], [])
     assert "@media screen and (max-width: 52rem)" in page
     assert "@media (max-width" not in page
+
+
+def test_the_headline_leads_to_what_to_do() -> None:
+    """To the advice on the page: of what is lost, of what is blocked, of what may be."""
+    findings, summary, transactions, timelines = samples.hanging()
+    lost = samples.finding(
+        rule="replica-divergence", severity="critical", topic="t", partition=0, message="lost", remedy="Copy it.",
+    )  # fmt: skip
+    undecided = [{**row, "class": "undecidable", "standing": "unknown"} for row in transactions[:1]]
+    held = [{**undecided[0], "last_stable_offset": undecided[0]["first_offset"]}]
+    for found, more, opened, anchor in (
+        ([*findings, lost], {}, transactions, "do-about-1"),
+        (findings, {}, transactions, "do-1"),
+        ([], {"blocked": held, "counts": {}}, undecided, "do-1"),
+    ):
+        page = render_report(found, summary | more, opened, timelines)
+        head = page[page.index("<header") : page.index("</header>")]
+        assert f'<a href="#{anchor}">What to do</a>' in head
+        assert f'id="{anchor}"' in page

@@ -42,8 +42,8 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
 def test_the_label_says_what_the_cards_say() -> None:
     rows = [bar(2, 50, 59, **{"class": "active"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
-    (lane,) = timeline.draw(whole, {(2, 50): {"kind": "no-time-out"}}).lanes
-    assert lane.note == "open · no-time-out"
+    (lane,) = timeline.draw(whole, {(2, 50): {"kind": "undeliverable"}}).lanes
+    assert lane.note == "open · undeliverable"
 
 
 def test_what_holds_nobody_up_does_not_alarm() -> None:

@@ -17,7 +17,7 @@ from tests.audited import audit_folder
 
 
 def look(command: str) -> Advice:
-    return Advice(Verdict.LOOK, look=(Look(command),))
+    return Advice(Verdict.LOOK, look=(Look(command, "it is so"),))
 
 
 PAGE = look("look")

@@ -282,6 +282,8 @@ def test_a_commit_that_nobody_decided(bank: Bank) -> None:
     found = {f.kind: f for f in above_info(bank.findings())}
     assert set(found) == {"late-write-after-marker", "marker-without-decision"}
     assert at(found["marker-without-decision"], bank.log, marker) == ("warning", *CURED_PRODUCER, CURED)
+    assert "kafka-transactions.sh" not in found["marker-without-decision"].remedy  # which writes no COMMIT
+    assert "read as committed" in found["marker-without-decision"].remedy
     assert at(found["late-write-after-marker"], bank.log, first)[0] == "error"
 
 

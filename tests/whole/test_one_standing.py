@@ -152,6 +152,7 @@ def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
             assert bars[key] == row["class"] == cards[key].row["class"]
             assert cards[key].standing == row["standing"]
             assert cards[key].blocks == (row["standing"] in RED)
+            assert cards[key].kind in (row["class"], row["standing"])  # no name that only the page has
             if row["standing"] == "unknown":
                 assert cards[key].kind == "undecidable"
     assert summarise(audit)["verdict"]["headline"][:20] in report_page(audit)
@@ -214,7 +215,7 @@ def test_what_is_young_is_not_asked_for(tmp_path: Path) -> None:
         ({"rules": ("hanging-transaction",)}, 1, "4 partitions are blocked"),
         ({"rules": ("torn-tail",)}, 0, "4 partitions are blocked, which only a rule that was left out reports"),
         ({"skip_rules": ("torn-tail",)}, 1, "4 partitions are blocked; 1 rule of "),
-        ({"topics": ("bank.audit",)}, 1, "1 partition is blocked; only topics that match bank.audit were looked at"),
+        ({"topics": ("bank.audit",)}, 1, "1 partition is blocked; only topics that match bank.audit were read"),
         ({"topics": ("__transaction_state",)}, 0, "Nothing is blocked"),
     ],
 )  # fmt: skip
