@@ -91,14 +91,8 @@ def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
         "error",
         f"Producer {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, a "
         "partition that its transaction does not have",
-        segment=int(t["segment"]),
-        offset=t["first_offset"],
-        last_offset=t["last_offset"],
-        producer_id=t["producer_id"],
-        producer_epoch=t["producer_epoch"],
+        at=t,
         transactional_id=entry.transactional_id,
-        time_ms=log.time(t["first_time"]),
-        position=t["position"],
         evidence={"partitions": sorted(entry.partitions), "coordinator_offset": entry.offset, "records": t["records"]},
     )
 

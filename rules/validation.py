@@ -21,8 +21,9 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
 from auditor.rules.safeguards import TIMESTAMP_LIMITS
+from auditor.rules.stamps_ahead import at_ahead, is_ahead_of_all
 from auditor.rules.tails import is_whole, tails
-from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
+from auditor.rules.view import LogView, runs
 
 FAMILY = "record validation"
 HOUR_MS = 3_600_000
