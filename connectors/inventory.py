@@ -75,7 +75,7 @@ def inventory_of(
 ) -> Inventory:
     """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
     naming = naming_of(found)
-    with ahead.coming(_coming(found, scope)):
+    with ahead.coming(_coming(found, scope), ahead.MANY):
         built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]

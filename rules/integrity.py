@@ -154,7 +154,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        advice=repairs.keep_tail(log, replica) if beyond else None,
+        advice=repairs.torn_tail(log, replica, newest=newest, lost=beyond),
     )
 
 
@@ -237,6 +237,7 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
             "confidence": "undecidable" if at_start else proof,
             "missing": lost,
         },
+        advice=repairs.compared(log, replica, e["first_missing_offset"]),
     )
 
 
@@ -478,6 +479,7 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
         evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
                   "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
         doubt=live and not replica.unreadable,
+        advice=repairs.compared(log, replica, limit or 0),
     )  # fmt: skip
 
 

@@ -116,10 +116,16 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.LOOK,
                 look=(look_at(log, e),),
-                then="look at what lies around it, compare the replicas, check unclean elections and acks, and send "
-                f"again from the source what was written {_between(e)}",
+                then=f"look at what lies around it{_and_at_others(log)}, and send again from the source what was "
+                f"written {_between(e)}",
             ),
         )
+
+
+def _and_at_others(log: LogView) -> str:
+    """What other replicas would show, where there are any."""
+    alone = log.cluster.replicas.get((log.topic, log.partition)) == 1
+    return "" if alone else ", compare the replicas, look for unclean elections"
 
 
 def certainty(log: LogView, e: Event) -> dict[str, str]:

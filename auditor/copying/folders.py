@@ -65,6 +65,8 @@ class Folders:
         for place, draft in found.found.items():
             self._log_dir(place, draft, tasks)
         self._outside(found)
+        top = next(iter(found.found), Place("", ""))
+        self.found.setdefault("", Folder("", top))  # whose list says that nothing else is there
 
     def in_order(self) -> list[Folder]:
         """The folders in the order of copying."""
