@@ -79,7 +79,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
     --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
     written between the two batches.
-    Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """
     for gap in _gaps(log):
         e, swapped = gap[0], len(gap) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 
@@ -38,6 +39,22 @@ def _remarks(rule: Rule | Kind) -> str:
     return rule.severity + (f" ({', '.join(more)})" if more else "")
 
 
+def causes(text: str) -> list[str]:
+    """The causes of a *Can be wrong*, the commonest first, each by itself: what a semicolon ends, and each sentence."""
+    return [part.rstrip(".") for part in re.split(r"; (?![^(]*\))|(?<=[a-z0-9)])\. (?=[A-Z])", text)]
+
+
+def _listed(rule: Rule) -> list[str]:
+    lines = []
+    for kind, text in rule.said("Can be wrong"):
+        lines += [f"  {kind}:"] if kind else []
+        for cause in causes(text):
+            lines += textwrap.wrap(
+                cause, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False
+            )
+    return lines
+
+
 def page(rule: Rule) -> str:
     """All about one rule."""
     lines = [rule.id, rule.title]
@@ -51,12 +68,13 @@ def page(rule: Rule) -> str:
     for name in SECTIONS:
         sections[name] = [f"{kind}: {text}" if kind else text for kind, text in rule.said(name)]
     if rule.absorbed_by:
-        causes = dict.fromkeys(name for by in rule.absorbed_by for name in by.rules)
-        sections["Not reported on its own beside"] = [", ".join(causes)]
+        beside = dict.fromkeys(name for by in rule.absorbed_by for name in by.rules)
+        sections["Not reported on its own beside"] = [", ".join(beside)]
     if rule.prevented_by:
         sections["Prevented by"] = ["; ".join(safeguard.setting for safeguard in rule.prevented_by)]
     for name, texts in sections.items():
-        lines += [name + ":", *(line for text in texts for line in _wrapped(text)), ""]
+        listed = _listed(rule) if name == "Can be wrong" else [line for text in texts for line in _wrapped(text)]
+        lines += [name + ":", *listed, ""]
     if words := words_in([rule.title, *(text for texts in sections.values() for text in texts)]):
         lines += ["Words:", *(line for word, said in words.items() for line in _wrapped(f"{word}: {said}", "    ")), ""]
     return "\n".join(lines)
