@@ -102,7 +102,7 @@ def of_terminal(findings: list[dict[str, Any]], summary: dict[str, Any]) -> None
     lines = text.splitlines()
     assert not [line for line in lines if len(line) > 80 and not line.strip().startswith("kafka-")]
     red = [row for row in summary["blocked"] if row["standing"] in RED]
-    others = [f for f in findings if f["severity"] in GRAVE and f["rule"] not in TRANSACTIONS]
+    others = [f for f in findings if f["severity"] in GRAVE and f["kind"] not in TRANSACTIONS]
     assert len(lines) <= (24 if len(red) == 1 and not summary["notes"] else 60) or others
     acts = [line for line in lines if re.match(r"    kafka-transactions.sh \S+ \S+ abort ", line)]
     assert len(acts) == len(set(acts))
