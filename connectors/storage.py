@@ -12,6 +12,7 @@ outside was not asked for. Everything here is plain data, so that it travels to 
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -41,6 +42,7 @@ _FIRST_S = 5.0  # for which the first request is tried again: what it is refused
 
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
+A_LINK = "a symbolic link, which is not followed: give the file that it leads to as a PATH"
 NOT_UTF8 = "file name is not UTF-8"
 NO_PATH = "object name that is no path"
 NOT_A_STEP = frozenset({"", ".", ".."})
@@ -380,4 +382,6 @@ def problem(name: str, error: Exception) -> DecodeError:
     """
     if asking.meaning(error) is asking.Meaning.GONE:
         return DecodeError(printable(name), 0, -1, "vanished", "gone since the directory was listed")
-    return DecodeError(printable(name), 0, -1, "unreadable", getattr(error, "strerror", None) or asking.code_of(error))
+    said = getattr(error, "strerror", None) or asking.code_of(error)
+    linked = isinstance(error, OSError) and error.errno == errno.ELOOP
+    return DecodeError(printable(name), 0, -1, "unreadable", A_LINK if linked else said)

@@ -91,11 +91,9 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
             snapshot_of_its_batch,
         ),
         By("offset-hole", snapshot_of_the_missing),
-        By(
-            ("sequence-gap", "duplicate-sequence-range", "sequence-reset-same-epoch"), snapshot_with_the_number_expected
-        ),
+        By(("missing-records", "repeated-sequences"), snapshot_with_the_number_expected),
         By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
-        By(("unknown-coordinator-epoch", "coordinator-epoch-regression"), snapshot_of_another_coordinator),
+        By("marker-of-a-wrong-coordinator", snapshot_of_another_coordinator),
     ),
     together=by_cause(_one_unknown, _all_undecidable),
 )
@@ -120,7 +118,7 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     epoch. Only where it holds a transaction open, with the broker stopped move it away and keep it, so that an older
     one is loaded and the log replayed; never where the log below it is gone, and never take .kafka_cleanshutdown away:
     that makes it a start as after a crash, which takes the broker from all in-sync sets (KIP-966).
-    Source: ProducerStateManager; semantics 1.14
+    Source: ProducerStateManager
     """
     for replica in log.replicas:
         in_doubt: list[tuple[SnapshotLink, list[Difference]]] = []
@@ -252,7 +250,7 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
     move the segment's .txnindex and .index away: a missing .index makes the start recover the segment and rebuild both.
-    Source: TransactionIndex.collectAbortedTxns, sanityCheck; LocalLog.collectAbortedTransactions; semantics 1.10
+    Source: TransactionIndex.collectAbortedTxns, sanityCheck; LocalLog.collectAbortedTransactions
     """
     for replica in log.replicas:
         yield from _in_other_segments(log, replica)
@@ -411,11 +409,10 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
     Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
     in the log; a different last stable offset alone is info.
-    Why it matters: read_committed consumers leave out what the index names: committed records are hidden.
     Can be wrong: brokers up to 2.7 index lone ABORT markers (allowed for). Retention takes the head of a transaction:
     an entry that begins below the log start is right where no marker of the producer lies between that and its own.
     What to do: as for aborted-transaction-not-indexed.
-    Source: TransactionIndex; semantics 1.10
+    Source: TransactionIndex
     """
     for replica in log.replicas:
         wrong = index_entries.faults(replica, whole_from(log, replica))

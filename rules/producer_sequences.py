@@ -79,7 +79,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
     --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
     written between the two batches.
-    Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """
     for gap in _gaps(log):
         e, swapped = gap[0], len(gap) > 1
@@ -294,7 +294,7 @@ def look_at(log: LogView, e: Event) -> Look:
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
-        By(("sequence-gap", "committed-transaction-hole"), behind_a_batch_with_another_number),
+        By("missing-records", behind_a_batch_with_another_number),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
 )

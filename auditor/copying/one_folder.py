@@ -58,7 +58,8 @@ class OneFolder:
         found = segments.finish()
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
-        now = FolderList(tuple(items), tuple(folder.errors))
+        readings = self.before.readings if self.before is not None else ()  # until the new ones are known
+        now = FolderList(tuple(items), tuple(folder.errors), readings)
         self.target.put_list(folder.name, now, self.before)
         done.folders += 1
         done.bytes_seen += sum(folder.files.values())

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors.copied.folder_list import Reading
 from auditor.copying.folders import Folders
 from auditor.copying.one_folder import Done, OneFolder
+from auditor.copying.readings import held_by_a_broker, now_ms, readings
 from auditor.copying.target import Target
 
 
@@ -26,12 +28,29 @@ def copied(
     check_apart(paths, out)
     found = Folders(paths, limits)
     target, done = Target(out), Done()
+    places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
+    live = {name: held_by_a_broker(place) for name, place in places.items()}
+    read: dict[str, list[Reading]] = {name: [] for name in places}
     for folder in found.in_order():
         say(folder.name)
+        begun = now_ms()
+        folder.refresh()
         OneFolder(target, folder, limits).take(done)
+        if folder.log_dir is not None and folder.topic is not None:
+            inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
+            read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
+    for name, place in places.items():
+        _put_readings(target, name, readings(read[name], live=live[name] and held_by_a_broker(place)))
     for name in target.folders() - found.found.keys():
         target.take_away(name)
     return done
+
+
+def _put_readings(target: Target, name: str, found: tuple[Reading, ...]) -> None:
+    """Says in the list of a log directory when its folders were read. Errors: ``OSError`` of the target."""
+    before = target.list_of(name)
+    if before is not None:
+        target.put_list(name, before._replace(readings=found), before)
 
 
 def check_apart(paths: Sequence[str], out: Path) -> None:

@@ -83,9 +83,10 @@ class CopyView(NamedTuple):
         return _opened(above, item, shown)
 
 
-def is_copy(place: Place) -> bool:
-    """Whether a folder is one that was copied without payload."""
-    return place.view == CopyView() and list_of(place._replace(view=None)) is not None
+def copy_list(place: Place) -> FolderList | None:
+    """The list of a folder that was copied without payload, None for any other."""
+    found = list_of(place._replace(view=None)) if place.view == CopyView() else None
+    return found if isinstance(found, FolderList) else None
 
 
 @functools.lru_cache(maxsize=LISTS)

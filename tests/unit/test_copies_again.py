@@ -70,8 +70,11 @@ def test_of_an_unchanged_directory_no_log_is_opened(tmp_path: Path) -> None:
     assert again.batches == again.bytes_read == 0
     assert opened
     assert not [path for path in opened if path.startswith(str(source)) and path.endswith(".log")]
-    now = {path: path.stat().st_ino for path in lists if path.exists() and path.name != target.README}
-    assert now == {path: inode for path, inode in lists.items() if path.name != target.README}
+    # Of the log directories the lists say when it was read.
+    rest = {
+        p: inode for p, inode in lists.items() if p.name != target.README and not p.parent.name.startswith("broker")
+    }
+    assert {p: p.stat().st_ino for p in rest if p.exists()} == rest
 
 
 def appended(source: Path) -> None:
