@@ -30,6 +30,7 @@ from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
     absent,
     accepted_findings,
+    begun_inside,
     cluster_events,
     cluster_settings,
     context,
@@ -321,7 +322,7 @@ class Audit:
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
         found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
-        found = self._without_infos_on_the_start(found)
+        found = begun_inside.without_news(found, self._begun_inside)
         for finding in found:
             if finding.advice is not None:
                 finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
@@ -333,14 +334,6 @@ class Audit:
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
         """Topic and partition of the logs that were not read from their start."""
         return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
-
-    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
-        """Where a log was not read from its start, that something began before is no news."""
-        begun, kinds = self._begun_inside, registry.kinds()
-        return [
-            f for f in found
-            if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
-        ]  # fmt: skip
 
     @cached_property
     def cluster_events(self) -> list[dict[str, Any]]:
