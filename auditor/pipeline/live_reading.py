@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,12 +90,14 @@ class Abandoned:
 
 @dataclass
 class Reading:
-    """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset."""
+    """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset; ``begins_at``: offsets
+    that some logs are read from instead."""
 
     cluster: LiveCluster
     options: AuditOptions
     budget: Budget
     begin: str
+    begins_at: Mapping[Name, int] = field(default_factory=dict)
     clock: Callable[[], int] = lambda: int(time.time() * 1000)
     cluster_id: str | None = None
     brokers: list[int] = field(default_factory=list)
@@ -169,7 +171,9 @@ class Reading:
         start, end = self.ends.start.get(log.name, 0), self.ends.end[log.name]
         if log.topic.startswith("__") or self.begin == "start":
             return start
-        wanted = self.ends.stable.get(log.name, start) if self.begin == "lso" else int(self.begin)
+        wanted = self.begins_at.get(log.name, self.ends.stable.get(log.name, start))
+        if self.begin != "lso" and log.name not in self.begins_at:
+            wanted = int(self.begin)
         return min(max(wanted, start), end)
 
     def begins(self, facts: ReplicaFacts) -> int:
