@@ -17,9 +17,9 @@ from auditor.dashboards import (
     finding_groups,
     happened,
     page,
-    prevention,
     remedies,
     report_shapes,
+    report_table,
     timeline,
     verdict,
     wording,
@@ -37,8 +37,8 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows), and ``fingerprint``
-    where they are those of a run; those with an entry of a baseline under ``accepted`` are counted and not listed.
+    for pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run;
+    those with an entry of a baseline under ``accepted`` are counted and not listed.
     ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
     and ``age_ms``; ``timelines`` one a partition to be drawn. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
@@ -52,6 +52,8 @@ def render_report(
     decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
     findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
+    anchors = {row.anchor for entry in grouped for row in entry.rows if row.anchor}
+    asked = remedies.remedies(findings, decided.held)
     chained, counted = _tables(summary["logs"])
     return page.render(
         "report.html.j2",
@@ -60,10 +62,11 @@ def render_report(
         held=decided.held,
         holders=causes.holders(decided.held),
         named=decided.named,
-        remedies=remedies.remedies(findings, decided.held),
-        accepted=decided.accepted,
+        remedies=asked,
         lost=decided.lost,
+        anchors=anchors,
         open=everything,
+        table=report_table.table(decided, everything, asked[: remedies.SHOWN], anchors),
         counts=counts,
         verdict=(decided.tone, decided.headline),
         clock=verdict.clock(summary),
@@ -74,9 +77,7 @@ def render_report(
         unshown=finding_groups.unshown(grouped),
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
-        settings=prevention.prevent(
-            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
-        ),
+        settings=summary["prevention"],
         pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=happened.stories(summary["cluster_events"], findings),
@@ -125,22 +126,31 @@ def _pictures(
 class _First:
     """Rows of the logs that have something under a name: how many, and those to show, which are first the odd ones.
 
-    ``odd``: the part of it that makes a row odd. Memory: twice what is shown.
+    ``odd``: the part of it that makes a row odd; ``needed``: the part without which there is nothing to show of it,
+    ``empty`` counts these. Memory: twice what is shown.
     """
 
-    def __init__(self, name: str, odd: str) -> None:
+    def __init__(self, name: str, odd: str, needed: str | None = None) -> None:
         self.name = name
         self.odd = odd
-        self.count = 0
+        self.needed = needed
+        self.count = self.empty = self.odd_ones = 0
         self._kept: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Looks at one row."""
-        if row[self.name]:
-            self.count += 1
-            kept = self._kept[bool(row[self.name][self.odd])]
-            if len(kept) < MAX_TABLE:
-                kept.append(row)
+        told = row[self.name]
+        if not told:
+            return
+        odd = bool(told[self.odd])
+        if self.needed is not None and not told[self.needed] and not odd:
+            self.empty += 1
+            return
+        self.count += 1
+        self.odd_ones += odd
+        kept = self._kept[odd]
+        if len(kept) < MAX_TABLE:
+            kept.append(row)
 
     def shown(self) -> list[Mapping[str, Any]]:
         """Those to show."""
@@ -149,7 +159,7 @@ class _First:
 
 def _tables(logs: Iterable[Mapping[str, Any]]) -> tuple[_First, _First]:
     """What the tables of chains and of offsets show."""
-    chained, counted = _First("chain", "broken"), _First("offsets", "missing")
+    chained, counted = _First("chain", "broken", "snapshots"), _First("offsets", "missing")
     for row in map(report_shapes.log, logs):
         chained.add(row)
         counted.add(row)

@@ -86,8 +86,9 @@ def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
     """
     full: dict[str, Any] = dict.fromkeys(
-        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran", "scope")
-    )
+        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran", "scope",
+         "prevention")
+    )  # fmt: skip
     full |= given
     full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():

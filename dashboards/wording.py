@@ -165,10 +165,14 @@ def pieces(remedy: str) -> list[tuple[str, str]]:
     # A command stands on a line of its own: the punctuation that followed it in the sentence would hang in the air.
     after = ["", *(kind for kind, _ in found)]
     tidy = [
-        (kind, text.lstrip(" .;,") if before == "command" else text)
+        (kind, _begun(text.lstrip(" .;,")) if before == "command" and kind == "text" else text)
         for before, (kind, text) in zip(after, found, strict=False)
     ]
     return [(kind, text) for kind, text in tidy if text.strip()]
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text
 
 
 def _is_command(code: str) -> bool:

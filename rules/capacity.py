@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.advice import Advice, Verdict
 from auditor.base.producer_numbers import LAST_SEQUENCE
 from auditor.base.words import duration, plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
@@ -77,8 +78,8 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     'auditor what-if' says it for whole brokers, whatever their size.
     Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
     Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input say.
-    What to do: find the short-lived producers; lower producer.id.expiration.ms; upgrade clients; watch the metric
-    kafka.server:type=ReplicaManager,name=ProducerIdCount.
+    What to do: find the short-lived producers; watch the metric kafka.server:type=ReplicaManager,name=ProducerIdCount;
+    from 3.4 on a lower producer.id.expiration.ms lets brokers forget them sooner.
     Source: KIP draft on keeping only the latest batch
     """
     if len(log.leader.producers) < WORTH_KNOWING:  # as of nearly all
@@ -99,7 +100,17 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
             "expiration_ms": expiration,
             "confidence": "likely",
         },
-    )
+        advice=_fewer(log, "find the short-lived producers, and watch the metric "
+        "kafka.server:type=ReplicaManager,name=ProducerIdCount"),
+    )  # fmt: skip
+
+
+def _fewer(log: LogView, first: str) -> Advice:
+    """What makes a broker remember fewer producers; before 3.4 no setting does that which ids do not need, too."""
+    by_id = {release.expiration_setting == releases.BY_ID for release in log.cluster.release(log.leader.broker_id).rows}
+    from_then = "" if by_id == {True} else "from 3.4 on, "
+    lower = f"; {from_then}lower {releases.BY_ID}, after which an idle one is forgotten" if True in by_id else ""
+    return Advice(Verdict.LOOK, then=first + lower)
 
 
 def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak) -> Finding:
@@ -131,8 +142,9 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     Checks: a thousand or more producer ids that wrote three batches or fewer to the partition, all begun in one day.
     Why it matters: each of them stays in the memory of every replica until it expires, and in every snapshot.
     Can be wrong: functions that are meant to be short-lived.
-    What to do: share producers between requests; set enable.idempotence=false where duplicates do no harm and no
-    transactional.id is set, which needs it; lower producer.id.expiration.ms (a setting of its own since 3.4).
+    What to do: share producers between requests. With transactional ids use a few of them again: they need idempotence;
+    without, enable.idempotence=false gives them no producer id, where duplicates do no harm. From 3.4 on a lower
+    producer.id.expiration.ms lets brokers forget them sooner.
     Source: KIP draft on keeping only the latest batch, KIP-360
     """
     p = log.leader.producers
@@ -142,7 +154,7 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     short_lived = np.flatnonzero((p["batches"] > 0) & (written <= SHORT_BATCHES))
     if len(short_lived) < SHORT_LIVED:
         return
-    asked = ("first_time", "first_offset", "data_last_offset", "batches", "producer_id")
+    asked = ("first_time", "first_offset", "data_last_offset", "batches", "producer_id", "transactional")
     short = {name: p[name][short_lived] for name in asked}  # of a million, not all columns
     by_time = np.argsort(short["first_time"], kind="stable")
     short = {name: values[by_time] for name, values in short.items()}
@@ -153,6 +165,7 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     if count < SHORT_LIVED:
         return
     first, last = int(times[at]), int(times[at + count - 1])
+    transactional = int(np.count_nonzero(short["transactional"][at : at + count]))
     yield log.finding(
         "short-lived-producers",
         "warning",
@@ -166,8 +179,18 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
             "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
             "examples": short["producer_id"][at : at + 5].tolist(),
             "bytes": state_bytes(count, count),
+            "transactional": transactional,
         },
+        advice=_fewer(log, _shared(count - transactional, transactional)),
     )
+
+
+def _shared(plain: int, transactional: int) -> str:
+    """How there are fewer of both kinds. A client refuses a transactional.id with enable.idempotence=false."""
+    said = ["share producers between requests"]
+    said += [f"use a few transactional ids again ({transactional} of these have one)"] if transactional else []
+    said += [f"set enable.idempotence=false where duplicates do no harm ({plain} of these)"] if plain else []
+    return "; ".join(said)
 
 
 @rule(
@@ -189,7 +212,8 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     as well.
     Can be wrong: CreateTime stamps; a producer that was closed and will never write again; 0.11 is taken for 1.0 where
     no snapshot shows an end marker.
-    What to do: set retention and producer.id.expiration.ms above the producer's idle time; upgrade brokers before 2.4.
+    What to do: where a next write will be refused, keep records (retention.ms) for longer than the producer is idle, or
+    upgrade the brokers; where it nearly expires, let it write more often. Else nothing.
     Source: KIP-360
     """
     if not log.has_sequences or not len(log.leader.producers):

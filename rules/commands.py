@@ -12,9 +12,12 @@ TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
 
 def addressed(advice: Advice, bootstrap: str | None) -> Advice:
     """An advice whose commands go to this ``host:port`` in place of the letter B."""
-    if bootstrap is None:
-        return advice
-    return advice.worded(lambda words: words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} "))
+    return advice if bootstrap is None else advice.worded(lambda words: addressed_to(words, bootstrap))
+
+
+def addressed_to(words: str, bootstrap: str | None) -> str:
+    """The same of words that hold commands."""
+    return words if bootstrap is None else words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
 
 
 def abort(topic: str, partition: int, offset: int) -> str:

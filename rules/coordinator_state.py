@@ -18,7 +18,6 @@ from auditor.rules.floods import Unmade, made
 from auditor.rules.group_offsets import watched
 from auditor.rules.open_transactions import time_allowed
 from auditor.rules.registry import Blocks, Hold, rule
-from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import COUNT_SETTINGS, LogView
@@ -131,7 +130,6 @@ def _some(partitions: list[str]) -> str:
     severity="error; warning within 30 s; info where its log may be outdated, or the transaction may never have begun",
     time=True,
     blocks=Blocks.READERS,
-    prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
@@ -196,7 +194,6 @@ def _beyond_timeout_finding(
     "transaction-timeout-too-large",
     family=FAMILY,
     severity="info",
-    prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long

@@ -38,7 +38,8 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     marker, with the whole history of the id in the input.
     Why it matters: the client skipped AddPartitionsToTxn, or the write came late: no marker will come for it.
     Can be wrong: the clocks of two brokers (30 s are allowed for).
-    What to do: turn on transaction.partition.verification.enable; see hanging-transaction while it is open.
+    What to do: do what hanging-transaction says of it while it is open; else list its records (offsets in the
+    evidence), and compensate downstream.
     Source: KIP-890; semantics 3.14 X8
     """
     history = log.cluster.coordinator
@@ -123,7 +124,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     Checks: transactional data of a producer id with a higher epoch than any record of its id.
     Why it matters: the coordinator's state went back, after an unclean election or a restore: zombies may pass.
     Can be wrong: __transaction_state was copied before the data (then the finding says so: in flight).
-    What to do: restart the producers so that they initialise again; set unclean.leader.election.enable=false.
+    What to do: restart the producers so that they initialise again.
     Source: KIP-360; semantics 3.14 X9
     """
     history = log.cluster.coordinator
@@ -211,7 +212,7 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     Checks: transactional data of a producer id later than the tombstone of its transactional id.
     Why it matters: its next request to the coordinator fails with INVALID_PRODUCER_ID_MAPPING.
     Can be wrong: clocks of two brokers.
-    What to do: raise transactional.id.expiration.ms above the longest idle time.
+    What to do: restart the producer, so that it gets a producer id again; let it write more often than it is forgotten.
     Source: KIP-360, KIP-854
     """
     history = log.cluster.coordinator

@@ -17,7 +17,7 @@ from auditor.facts.events import (
 )
 from auditor.rules.cleaning import Missing, between, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
-from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, dump_at
+from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, dump_at, log_age
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, within_its_offsets
 from auditor.rules.safeguards import CLEAN_ELECTION, PRODUCER_EXPIRATION
@@ -138,7 +138,13 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
         "info" if inherited or recreated else "warning",
         message,
         e,
-        evidence={"expected": 0, "found": found, "log_start": log.leader.log_start, **extra},
+        evidence={
+            "expected": 0,
+            "found": found,
+            "log_start": log.leader.log_start,
+            "log_age_ms": log_age(log, e),
+            **extra,
+        },
     )
 
 

@@ -75,8 +75,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     flight).
     What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
     abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
-    may lead, else the marker has to be written again. Afterwards turn on transaction.partition.verification.enable and
-    move to transaction.version 2.
+    may lead, else the marker has to be written again.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
     found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))

@@ -40,8 +40,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
     info where a broker-written time before the batch shows that, or where the log has none that could show it (a
     back-fill into a partition without end markers). The setting is taken as one day where the input does not show it.
-    What to do: keep producers longer than they are idle: raise producer.id.expiration.ms, or on brokers before 3.4,
-    which do not know it, transactional.id.expiration.ms.
+    What to do: look for records that were sent again where it went on: no broker could tell; let it write more often
+    than it is forgotten.
     Source: KIP-360
     """
     shown = list(_forgotten(log))
@@ -121,8 +121,7 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     it did is said by producer-expired-while-active), future ones hide late transactions from kafka-transactions.sh
     find-hanging.
     Can be wrong: back-fills that keep the original event times: old stamps are info.
-    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; correct
-    the clocks.
+    What to do: correct the clock of the host that the producer runs on.
     Source: KIP-360
     """
     producers = log.leader.producers

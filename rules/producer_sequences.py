@@ -300,8 +300,8 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     where consumers had read it before it was deleted. Where the next batch goes on as if this one
     had the number that was expected (goes_on_as_expected in the evidence), its number alone is wrong, and its records
     may be there once.
-    What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
-    clients to 2.5 or newer; move the cluster to transaction.version 2.
+    What to do: deduplicate downstream by producer id, epoch and sequence; upgrade its client where that is older than
+    2.5.
     Source: KIP-360
     """
     for run in runs(log.events(Kind.SEQUENCE_OVERLAP), "producer_id", "producer_epoch"):
@@ -320,6 +320,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "found": first["found_sequence"],
                 "batches": len(run),
                 "goes_on_as_expected": gone_on(log, last) or None,
+                "log_age_ms": log_age(log, first),
                 "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
                 "previous_last_offset": first["previous_last_offset"],
                 "leader_epochs": [first["previous_leader_epoch"], first["leader_epoch"]],
@@ -369,12 +370,20 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
                 "expected": e["expected_sequence"],
                 "found": 0,
                 "goes_on_as_expected": goes_on or None,
+                "idle_ms": e["time"] - e["previous_time"],
                 "previous_last_offset": e["previous_last_offset"],
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 **({"confidence": "undecidable", "missing": "the broker's release"} if may_be_evicted else {}),
                 **log.unknown_start(),
             },
         )
+
+
+def log_age(log: LogView, e: Event) -> int | None:
+    """How old the log was, in ms, when an event's batch came: no producer of it was idle for longer. None where its
+    beginning is not there."""
+    began = log.leader.first_time
+    return max(0, e["time"] - began) if log.leader.own_start == 0 and began >= 0 else None
 
 
 @rule("plain-data-inside-transaction", family=FAMILY, severity="critical; warning where the leader had changed")

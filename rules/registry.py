@@ -69,8 +69,9 @@ class Rule:
     does takes them; ``voids`` says that nothing else can be found in the same bytes.
 
     What they mean: ``blocks`` who waits; ``hold`` which open transactions it speaks of; ``decided`` whether the
-    coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what would have
-    prevented them. ``moving``: they may only have been seen in motion, so ``auditor live`` asks the leader again.
+    coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what
+    prevents such, where it holds of one (:mod:`auditor.rules.prevention`). ``moving``: they may only have been seen in
+    motion, so ``auditor live`` asks the leader again.
     ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
     ``unverified``: why verification refuses such data. ``together``: which of its findings have one cause, and are one
     finding. ``loses``: critical ones say that acknowledged records are lost, or will be. ``former``: rules of the past
@@ -121,15 +122,11 @@ class Rule:
             finding.advice = finding.advice or self.advice
             yield finding
 
-    def declared(self, prevented_by: Iterable[Safeguard]) -> dict[str, Any]:
-        """What pages need of it, as plain data: see :func:`described`. ``prevented_by``: what would have prevented the
-        finding at hand."""
-        return {
-            "blocks": self.blocks.value if self.blocks else None,
-            "decided": self.decided,
-            "loses": self.loses,
-            "prevented_by": [safeguard.row() for safeguard in prevented_by],
-        }
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What pages need of it, as plain data: see :func:`described`."""
+        blocks = self.blocks.value if self.blocks else None
+        return {"blocks": blocks, "decided": self.decided, "loses": self.loses}
 
 
 CATALOGUE: dict[str, Rule] = {}
@@ -240,14 +237,5 @@ def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Pages know no rule by name: they go by this. It is no field of a finding and is never written.
     """
-    made: dict[tuple[str, tuple[Safeguard, ...]], dict[str, Any]] = {}
-    found = []
-    for row in rows:
-        each, declared = kinds().get(row["rule"]), None
-        if each is not None:
-            those = tuple(s for s in each.prevented_by if s.prevents(row.get("evidence") or {}))
-            declared = made.get((each.id, those))
-            if declared is None:
-                declared = made[each.id, those] = each.declared(those)
-        found.append({**row, "declared": declared})
-    return found
+    found = ((row, kinds().get(row["rule"])) for row in rows)
+    return [{**row, "declared": None if each is None else each.declared} for row, each in found]

@@ -216,8 +216,7 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
         f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
         f"{offset} when it starts",
         act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then=f"read the copy: {commands.dump(None, '--print-data-log')} ; produce again what is missed; set "
-        f"unclean.leader.election.enable=false for {log.topic}",
+        then=f"read the copy: {commands.dump(None, '--print-data-log')} ; produce again what is missed",
     )
 
 

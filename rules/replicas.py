@@ -116,7 +116,7 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
     that log to the disk. In doubt where a majority of the voters is in the input and has not the record.
     What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
-    (replica-divergence names the offsets) and produce again what is missed; set unclean.leader.election.enable=false.
+    (replica-divergence names the offsets) and produce again what is missed.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
     """
     for election in log.cluster.elected(log.topic, log.partition):

@@ -73,6 +73,8 @@ class Cluster:
     ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed;
     ``not_committed_from``: the offset from which on a majority of the voters, which is in the input, has not what the
     metadata says.
+    ``levels``: of features, and ``replicas`` how many each partition has, by the metadata; ``of_files``: by broker the
+    names of the settings that its file sets, of those whose file is in the input; ``configs_by``: who says the others.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
     brokers (``--whole``).
     """
@@ -86,7 +88,11 @@ class Cluster:
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown_settings: dict[int | None, frozenset[str]] = field(default_factory=dict)
+    of_files: dict[int | None, frozenset[str]] = field(default_factory=dict)
+    configs_by: str = METADATA_TOPIC
     has_metadata: bool = False
+    levels: dict[str, int] = field(default_factory=dict)
+    replicas: dict[tuple[str, int], int] = field(default_factory=dict)
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     last_leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     elections: Elections = field(default_factory=dict)

@@ -27,7 +27,7 @@ from auditor.pipeline import absent, results
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import crash_recovery, registry
+from auditor.rules import commands, crash_recovery, prevention, registry
 from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
@@ -141,6 +141,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "logs": RowsSeen(logs, _of_summary),
         "blocked": audit.blocked,
         "cluster_events": audit.cluster_events,
+        "prevention": _prevention(audit),
         "open_transactions": dict(sorted(totals.open.items())),
         "recovery": _recovery(audit, totals),
         "timings": audit.timings,
@@ -206,6 +207,19 @@ def _baseline(audit: Audit) -> dict[str, Any] | None:
         "back": [entry.row() | {"why": why} for entry, why in held.back],
         "gone": [entry.row() for entry in held.gone],
     }
+
+
+def _prevention(audit: Audit) -> list[dict[str, Any]]:
+    """What would have prevented the findings above info that the baseline does not accept, by setting."""
+    of_dir, rules = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.load()
+    clusters, bootstrap = audit.clusters, audit.options.bootstrap
+    found = (
+        (f, prevention.prevented_by(f, rules[f.rule].prevented_by, clusters[key]))
+        for f in audit.open_findings
+        if f.severity != "info" and (key := of_dir.get(f.evidence.get("log_dir", ""))) in clusters
+    )
+    rows = prevention.summed(found)
+    return [row | {"commands": [commands.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]
 
 
 def _ran(audit: Audit) -> dict[str, Any]:

@@ -56,7 +56,7 @@ BROKER_NAMES = {
 class ClusterSettings:
     """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
 
-    ``unknown``: by broker, the settings of its file whose value cannot be known.
+    ``unknown``: by broker, the settings of its file whose value cannot be known; ``of_files``: those that count of it.
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
     read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
     broker's own metadata log ends, of those that could be read whole, as far as it is one with that. ``committed``: by
@@ -76,6 +76,7 @@ class ClusterSettings:
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown: dict[int | None, frozenset[str]] = field(default_factory=dict)
+    of_files: dict[int | None, frozenset[str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
@@ -404,9 +405,10 @@ def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
     """Dynamic settings win over the broker's own file, as on a broker."""
     own = cluster.broker_configs.setdefault(str(log_dir.broker_id), {})
     default = cluster.broker_configs.get("", {})
-    for name, value in log_dir.configs.items():
-        if name not in own and name not in default:
-            own[name] = value
+    counting = {name: value for name, value in log_dir.configs.items() if name not in own and name not in default}
+    own |= counting
+    if log_dir.configs:
+        cluster.of_files[log_dir.broker_id] = cluster.of_files.get(log_dir.broker_id, frozenset()) | counting.keys()
     met = cluster.unknown.get(log_dir.broker_id, frozenset())  # of the broker's other directories
     cluster.unknown[log_dir.broker_id] = (met | log_dir.unknown_settings) - own.keys() - default.keys()
 

@@ -210,7 +210,7 @@ def _cluster(
     cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
-    cluster.unknown_settings = settings.unknown
+    cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
     metadata = settings.metadata
     copies = [Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
     current = {} if metadata is None else metadata.topics
@@ -218,24 +218,7 @@ def _cluster(
     cluster.incarnations = Incarnations(ids, settings.removed)
     briefs = [b for b in briefs if not cluster.incarnations.is_of_another(b.topic, b.bounds.topic_id)]
     if metadata is not None:
-        cluster.has_metadata = settings.whole
-        for state in metadata.partitions.values():
-            cluster.leaders[(state.topic, state.partition)] = state.leader
-            stopped = settings.stopped.get((state.topic_id, state.partition), ())
-            in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
-            cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
-            if len(state.isr) == 1 and len(state.replicas) > 1:
-                cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
-        cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
-        cluster.not_committed_from = settings.not_committed_from
-        cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
-        # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
-        if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
-            away = [p for p in metadata.partitions.values() if _away(metadata, p)]
-            cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
-            cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
-        cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
-        cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+        _by_metadata(cluster, settings, metadata)
     leading = leaders(briefs, cluster)
     cluster.went_on = settings.went_on
     for at in {*_out_of_sync(briefs, leading, metadata), *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
@@ -274,6 +257,29 @@ def _cluster(
         if not (b.bounds.out_of_sync or b.lacks_end):
             cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
     return cluster
+
+
+def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata) -> None:
+    """What the metadata says of partitions and brokers."""
+    cluster.has_metadata = settings.whole
+    for state in metadata.partitions.values():
+        cluster.leaders[(state.topic, state.partition)] = state.leader
+        cluster.replicas[(state.topic, state.partition)] = len(state.replicas)
+        stopped = settings.stopped.get((state.topic_id, state.partition), ())
+        in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
+        cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
+        if len(state.isr) == 1 and len(state.replicas) > 1:
+            cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
+    cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
+    cluster.not_committed_from = settings.not_committed_from
+    cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
+    # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
+    if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
+        away = [p for p in metadata.partitions.values() if _away(metadata, p)]
+        cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
+        cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
+    cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
+    cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
 
 
 def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:

@@ -73,6 +73,8 @@ class LiveAudit(Audit):
                 start, end = ends.start.get(name, bounds.log_start), ends.end.get(name, bounds.log_end)
                 cluster.bounds[name] = bounds._replace(log_start=start, log_end=max(end, bounds.log_end))
             cluster.leaders = {log.name: log.leader for log in self.reading.logs if log.leader >= 0}
+            cluster.replicas = {log.name: len(log.replicas) for log in self.reading.logs}
+            cluster.configs_by = "the brokers"
         return known
 
     @cached_property

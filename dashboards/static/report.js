@@ -27,6 +27,16 @@
       header.append(button);
     }));
 
+  // How old what is shown is, by the reader's clock: the page itself holds no clock.
+  const age = document.getElementById("age");
+  const minutes = age ? Math.floor((Date.now() - Date.parse(age.dataset.newest)) / 60000) : -1;
+  if (minutes >= 0) {
+    const counts = [[Math.floor(minutes / 1440), "d"], [Math.floor(minutes / 60) % 24, "h"], [minutes % 60, "min"]];
+    const from = Math.max(0, counts.findIndex(([count]) => count));
+    const said = counts.slice(from, from + 2).filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`);
+    age.textContent = ` · the copy is ${said.join(" ") || "less than 1 min"} old now`;
+  }
+
   const search = document.getElementById("filter");
   const counted = document.getElementById("filter-count");
   const boxes = all("input[data-severity]");

@@ -46,7 +46,7 @@ def test_it_opens_quietly_and_fits(pages: dict[str, Path], visit: Visit, name: s
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
 def test_the_answers_and_the_timelines_can_be_seen(pages: dict[str, Path], visit: Visit, script: bool) -> None:
     page = visit(pages["hanging"], java_script_enabled=script).page
-    assert page.locator("#answers > section").count() == 5
+    assert page.locator("#answers > section").count() == 4
     assert "4 partitions are blocked" in page.locator("h1").inner_text()
     assert page.locator("#q1").is_visible()
     assert page.locator("svg.picture").count() == 4
@@ -58,11 +58,11 @@ def test_the_answers_and_the_timelines_can_be_seen(pages: dict[str, Path], visit
 
 def test_a_table_sorts_both_ways(pages: dict[str, Path], visit: Visit) -> None:
     page = visit(pages["hanging"]).page
-    table = page.locator("section[aria-labelledby=q2] table").first
+    table = page.locator("section[aria-labelledby=q1] table").first
     ages = [row["age_ms"] for row in samples.hanging()[2]]
 
     def order() -> list[int]:
-        return [int(cell.get_attribute("data-sort") or -1) for cell in table.locator("tbody td:nth-child(5)").all()]
+        return [int(cell.get_attribute("data-sort") or -1) for cell in table.locator("tbody td:nth-child(3)").all()]
 
     button = table.get_by_role("button", name="Open since")
     button.click()
@@ -198,3 +198,32 @@ def test_a_report_of_a_hundred_thousand_findings_opens(
     record_property("bytes", path.stat().st_size)
     record_property("milliseconds", timing["loadEventEnd"])
     print(f"{path.stat().st_size:,} bytes, loaded after {timing['loadEventEnd']:.0f} ms")
+
+
+def test_it_prints_on_a_few_sheets(pages: dict[str, Path], visit: Visit) -> None:
+    """A4 as browsers set it: the tables of chains and offsets and the words stay folded, even where they were open."""
+    page = visit(pages["hanging"]).page
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    assert page.locator("#accounting table").is_visible()
+    page.emulate_media(media="print")
+    assert not page.locator("#accounting table").is_visible()
+    assert page.locator("#accounting summary").is_visible()
+    assert not page.locator("nav").is_visible()
+    page.emulate_media()
+    closed = visit(pages["hanging"]).page.pdf(format="A4")
+    assert 1 <= closed.count(b"/Type /Page\n") <= 4
+
+
+def test_it_says_how_old_the_copy_is_by_the_readers_clock(visit: Visit, tmp_path: Path) -> None:
+    path = tmp_path / "old.html"
+    summary = samples.empty_summary(newest="2026-11-21T04:00:00.000Z")
+    path.write_text(render_report([], summary, [], []), encoding="utf-8")
+    for now, said in (
+        ("2026-11-23T07:15:30Z", "the copy is 2 d 3 h old now"), ("2026-11-21T05:00:00Z", "the copy is 1 h old now"),
+        ("2026-11-21T04:00:30Z", "the copy is less than 1 min old now"), ("2026-11-20T05:00:00Z", ""),
+    ):  # fmt: skip
+        page = visit("about:blank").page
+        page.clock.install(time=now)
+        page.goto(path.as_uri())
+        assert said in page.locator("header .meta").first.inner_text()
+        assert bool(said) == ("old now" in page.locator("header .meta").first.inner_text())

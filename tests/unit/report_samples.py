@@ -65,8 +65,13 @@ def hanging() -> Report:
         skipped=[{"reason": "no log file", "files": 3, "bytes": volume - 90_000, "example": "broker-1/.lock"}],
         recovery=[{"log_dir": "broker-1", "starts": True, "truncates": [], "poison": [], "says": "nothing is cut"}],
         timings={"decode": 0.41, "judge": 0.12},
+        prevention=[_prevention("transaction.partition.verification.enable=true")],
     )  # fmt: skip
     return findings, summary, transactions, [_timeline(truth, row) for row in truth["expect"]]
+
+
+def _prevention(name: str) -> dict[str, Any]:
+    return dict.fromkeys(("setting", "where", "why"), name) | {"findings": 4, "now": [name], "commands": [name]}
 
 
 def hostile() -> Report:
@@ -93,6 +98,7 @@ def hostile() -> Report:
     chain = {"snapshots": 2, "proved": 1, "broken": [{name: name}, name], "fraction": 0.5}
     accounting = {"data": 9, "marker": 1, "aborted": 5, "compacted": 3, "missing": 2, "total": 20}
     summary = empty_summary(
+        prevention=[_prevention(name)],
         tool={"name": "auditor", "version": name},
         as_of=name,
         policy=[{"log_dir": name, "policy": name, "why": name}],

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.words import NO_TIMEOUT_MS
-from auditor.dashboards import answers, finding_groups, prevention, verdict
-from auditor.rules import registry
+from auditor.dashboards import answers, finding_groups, verdict
 from tests.unit.report_samples import empty_summary, finding
 
 BASE: dict[str, Any] = {
@@ -155,47 +153,6 @@ def test_what_would_decide_is_named_once() -> None:
     findings = [about("long-open-transaction", "warning", evidence=evidence)] * 2
     counted = about("sequence-gap", "error", evidence={"missing": 12})
     assert answers.missing([*findings, counted]) == ["__transaction_state"]
-
-
-@pytest.mark.parametrize(("timeouts", "expected"), [
-    ([NO_TIMEOUT_MS], []), ([NO_TIMEOUT_MS, 60_000], ["transaction.timeout.ms"]),
-    ([60_000, NO_TIMEOUT_MS], ["transaction.timeout.ms"]),
-])  # fmt: skip
-def test_no_time_out_prevents_a_two_phase_commit(timeouts: list[int], expected: list[str]) -> None:
-    """KIP-939: its coordinator goes by no time-out."""
-    rows = [{"rule": "lso-stuck", "evidence": {"timeout_ms": ms}} for ms in timeouts]
-    found = prevention.prevent(
-        {"lso-stuck": len(rows)}, {"lso-stuck": "critical"}, prevention.declared(registry.described(rows))
-    )
-    assert [setting.setting for setting, _ in found] == expected
-
-
-@pytest.mark.parametrize(
-    ("forgotten_by", "expected"),
-    [("retention", "brokers of 2.4 or newer"), (None, "producer.id.expiration.ms=604800000")],
-)
-def test_what_retention_makes_an_old_broker_forget_no_expiration_keeps(forgotten_by: str | None, expected: str) -> None:
-    """KIP-360: before 2.4 a producer went with its last batch, whatever transactional.id.expiration.ms said."""
-    rule = "unknown-producer-exposure"
-    rows = registry.described([{"rule": rule, "evidence": {"forgotten_by": forgotten_by}}])
-    found = prevention.prevent({rule: 1}, {rule: "warning"}, prevention.declared(rows))
-    assert [setting.setting for setting, _ in found] == [expected]
-
-
-def test_settings_that_prevent_come_worst_first_and_info_asks_for_none() -> None:
-    found = prevention.prevent(
-        {"hanging-transaction": 2, "producer-timestamp-skew": 9, "transaction-timeout-too-large": 4},
-        {
-            "hanging-transaction": "critical",
-            "producer-timestamp-skew": "warning",
-            "transaction-timeout-too-large": "info",
-        },
-        prevention.declared(about(rule, "critical") for rule in registry.load()),
-    )
-    names = [(setting.setting.split("=")[0].split(",")[0], count) for setting, count in found]
-    assert names == [
-        ("transaction.version", 2), ("transaction.partition.verification.enable", 2), ("message.timestamp.type", 9),
-    ]  # fmt: skip
 
 
 def test_every_rule_gets_its_share_of_the_page() -> None:

@@ -61,15 +61,15 @@ def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:
         "  finding",
         "    Keep a-0",
         "      kafka-dump-log.sh --files SEGMENT --print-data-log",
-        "    produce again what is missed.",
+        "    Produce again what is missed.",
     ]
     assert start < lines.index("Findings by cause:")
 
 
 def test_the_page_gives_a_shared_remedy_once() -> None:
     page = render_report(FOUND, samples.empty_summary(), [], [])
-    card = page[page.index('id="q3"') : page.index('id="q4"')]
-    assert card.count("produce again what is missed.") == 1
+    card = page[page.index('id="q2"') : page.index('id="q3"')]
+    assert card.count("Produce again what is missed.") == 1
     assert "Find the writer." not in card  # a warning is for the table
 
 

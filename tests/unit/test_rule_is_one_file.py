@@ -14,7 +14,7 @@ import pytest
 from auditor import rules
 from auditor.dashboards.report import render_report
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import registry, rule_page
+from auditor.rules import prevention, registry, rule_page
 from auditor.rules.finding import Finding
 from auditor.rules.resolve import resolve
 from tests.facts import log_of
@@ -103,7 +103,9 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     assert [also["message"] for also in slept.evidence["also"]] == ["It snores"]
     assert (slept.remedy, slept.source) == ("Wake it.", "a dream")
 
-    page = render_report(registry.described(f.to_dict() for f in kept), empty_summary(), [], [])
+    held = prevention.prevented_by(slept, catalogue[slept.rule].prevented_by, some_log().cluster)
+    summary = empty_summary(prevention=prevention.summed([(slept, held)]))
+    page = render_report(registry.described(f.to_dict() for f in kept), summary, [], [])
     assert "1 partition is blocked" in page
     assert "coffee.enable=true" in page
 

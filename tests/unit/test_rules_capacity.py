@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auditor.model.releases import Shown
 from auditor.pipeline.verdicts import VERDICTS, judge_log
 from auditor.rules import registry
 from auditor.rules.capacity import Peak, broker_memory, known_peaks
@@ -107,6 +108,27 @@ def test_a_thousand_short_lived_producers_within_a_day() -> None:
 )
 def test_producers_that_are_not_too_many(count: int, every: int, batches: int) -> None:
     assert found(many(count, every, batches), "short-lived-producers") == []
+
+
+@pytest.mark.parametrize(("transactional", "switched_off"), [(1_000, False), (400, True), (0, True)])
+def test_idempotence_is_not_switched_off_under_a_transactional_id(transactional: int, switched_off: bool) -> None:
+    """KafkaProducer throws a ConfigException for a transactional.id with enable.idempotence=false."""
+    log = many(1_000, 1, 1)
+    log.leader.producers["transactional"][:transactional] = 1
+    (f,) = found(log, "short-lived-producers")
+    assert ("enable.idempotence=false" in f.remedy) is switched_off
+    assert ("use a few transactional ids again" in f.remedy) is (transactional > 0)
+
+
+@pytest.mark.parametrize(("shown", "said"), [
+    (Shown((3, 3), (3, 4)), ""), (Shown((3, 4)), "; lower producer.id.expiration.ms"),
+    (Shown(), "; from 3.4 on, lower producer.id.expiration.ms"),
+])  # fmt: skip
+def test_brokers_before_3_4_are_told_of_no_setting_that_they_refuse(shown: Shown, said: str) -> None:
+    log = many(1_000, 1, 1)
+    log.cluster.releases = {log.leader.broker_id: shown}
+    (f,) = found(log, "short-lived-producers")
+    assert f.remedy.partition("(1000 of these)")[2].startswith(said or ".")
 
 
 def test_exactly_a_thousand_within_a_day_are_too_many() -> None:

@@ -15,7 +15,11 @@ import pytest
 
 from auditor.base import advice
 from auditor.outputs.alerts import SHOWN
-from auditor.outputs.publish import described_findings
+from auditor.outputs.publish import described_findings, summarise
+from auditor.pipeline.whole_audit import Audit
+from auditor.rules import safeguards
+from auditor.rules.prevention import NOT_SHOWN
+from auditor.rules.safeguards import Safeguard
 from tests import corpora
 from tests.blocked_states import surfaces
 from tests.facts import opened
@@ -23,6 +27,10 @@ from tests.facts import opened
 SIGNS = re.compile(r"[\s`'\\\"]")  # what lines, quotes and markup add or change
 OF_EACH = ("page", "csv", "sarif", "pagerduty")
 GRAVE = ("critical", "error")
+SETTINGS = re.compile("|".join(re.escape(name) for name in sorted(
+    {each.name for each in vars(safeguards).values() if isinstance(each, Safeguard) and "." in each.name}
+    | {"replication.factor", "enable.idempotence"}
+)))  # fmt: skip
 
 
 def plain(text: str) -> str:
@@ -37,11 +45,25 @@ def said(row: dict[str, Any]) -> list[str]:
     return [*parts[:1], *(each["what"] for each in row["conditions"])]
 
 
+def prevention_is_said(audit: Audit, page: str) -> None:
+    """The last card has each setting, commands only where the present value is known, and is not empty where an advice
+    of the page names one."""
+    rows, last = summarise(audit)["prevention"], page.rpartition(plain("What would prevent it next time?"))[2]
+    for row in rows[:4]:
+        assert [text for text in (row["setting"], row["why"], *row["commands"]) if plain(text) not in last] == []
+        assert not row["commands"] or any(now != NOT_SHOWN for now in row["now"]), row
+    grave = [f for f in audit.findings if f.severity != "info"]
+    named = {name for f in grave if f.advice for name in SETTINGS.findall(advice.text(f.advice.row()))}
+    assert {name for name in named if not any(name in row["setting"] for row in rows)} == set()
+    assert (plain("nothing No finding above info.") in last) == (not grave)
+
+
 @pytest.mark.parametrize("corpus", corpora.judged())
 def test_verdict_and_conditions_are_the_same_everywhere(corpus: str, tmp_path: Path) -> None:
     audit = opened(corpora.unpack(corpus), as_of=corpora.manifest(corpus)["copied_at"])
     rows = described_findings(audit)
     texts = {name: plain(text) for name, text in surfaces(audit, tmp_path).items()}
+    prevention_is_said(audit, texts["page"])
     lines = [json.loads(finding.to_json()) for finding in audit.findings]
     for number, (row, line) in enumerate(zip(rows, lines, strict=True)):
         assert (line["advice"], line["remedy"]) == (json.loads(json.dumps(row["advice"])), advice.text(row["advice"]))

@@ -12,10 +12,9 @@ import pytest
 
 from auditor.commands.demo import DEMO
 from auditor.dashboards import report, terminal
-from auditor.dashboards.prevention import declared
 from auditor.model.releases import SKIPS_MARKERS, Shown
 from auditor.outputs.publish import described_findings, summarise
-from auditor.rules import registry
+from auditor.rules import prevention, registry
 from auditor.rules.elections import WithoutLeader
 from auditor.rules.finding import Finding
 from tests.facts import judge, logs_below, opened
@@ -59,7 +58,7 @@ def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     assert "at offset 25, ulna-a" in first
     assert "at offset 30, ulna-fine" in first
     card = report.render_report(found, summary, audit.judged["open"], audit.judged["timeline"])
-    card = card.partition('id="q3"')[2].partition('id="q4"')[0]
+    card = card.partition('id="q2"')[2].partition('id="q3"')[0]
     assert "--start-offset</span> 25<" in card
     assert "--start-offset</span> 20<" not in card
     assert "--start-offset</span> 30<" not in card
@@ -85,8 +84,15 @@ def test_which_releases_may_have_it(shown: Shown, may: bool) -> None:
     assert shown.may_have(SKIPS_MARKERS) is may
 
 
-def test_no_setting_is_said_to_prevent_a_defect() -> None:
-    rows = registry.described([f.to_dict() for f in hanging()])
-    assert declared(rows) == {}
-    other = [dataclasses.replace(f, evidence={}) for f in hanging()]
-    assert declared(registry.described([f.to_dict() for f in other]))[RULE]
+def test_what_keeps_a_defect_from_showing_is_said_and_no_setting() -> None:
+    """What card 3 says of it, by the metadata's one replica; without the defect, late writes are prevented."""
+    logs = logs_below(DEMO / "logs", as_of=AS_OF)
+    cluster, declared = logs[0].cluster, registry.load()[RULE].prevented_by
+    (found, *_) = (f for f in judge(logs, RULE) if f.transactional_id == "ulna-a")
+    said = [(each.safeguard.setting, each.now) for each in prevention.prevented_by(found, declared, cluster)]
+    assert said == [
+        ("replication.factor=3", "now 1 replica of ulna.leg-0 by __cluster_metadata"),
+        ("one broker restarted at a time", ""),
+    ]
+    other = dataclasses.replace(found, evidence={})
+    assert {each.safeguard for each in prevention.prevented_by(other, declared, cluster)} < {*declared}
