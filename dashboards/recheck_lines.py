@@ -23,7 +23,9 @@ def lines(told: Sequence[Row], width: int) -> Iterator[str]:
         yield ""
         yield from wrap(visible(f"{str(row['answer']).upper()}  {_about(row)}: {row['why']}"), width)
         for kind, said in _advice(row):
-            yield from [f"    {visible(said)}"] if kind == "command" else [f"  {x}" for x in wrap(visible(said), width - 2)]
+            yield from (
+                [f"    {visible(said)}"] if kind == "command" else [f"  {x}" for x in wrap(visible(said), width - 2)]
+            )
 
 
 def _about(row: Row) -> str:

@@ -51,7 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.set_defaults(run=run)
 
 
-def add_connection(p: argparse.ArgumentParser) -> None:
+def add_connection(p: argparse._ActionsContainer) -> None:
     """The options that say how a cluster is asked, for who has ``--bootstrap-server``."""
     p.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help="read no more than that")
     p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="bytes a second, at most")

@@ -37,7 +37,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         )
         + "\nexit status: 0 where each is over, or waits as is normal; 1 where one is not, or is not decided",
     )
-    p.add_argument("paths", nargs="*", metavar="PATH", help="a newer copy of what was audited, as 'auditor audit' takes")
+    p.add_argument(
+        "paths", nargs="*", metavar="PATH", help="a newer copy of what was audited, as 'auditor audit' takes"
+    )
     p.add_argument("--out", type=folder_of, required=True, metavar="DIR", help="the results of the earlier audit")
     p.add_argument("--bootstrap-server", metavar="HOST:PORT[,...]", help="ask the running cluster instead of a PATH")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
@@ -70,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         from auditor.dashboards.recheck_lines import lines
 
-        out.writelines(f"{line}\n" for line in lines([each.row() for each in told], shutil.get_terminal_size((120, 24)).columns))
+        out.writelines(
+            f"{line}\n" for line in lines([each.row() for each in told], shutil.get_terminal_size((120, 24)).columns)
+        )
     return 3 if unread else int(not all(each.fine for each in told))
 
 
@@ -82,7 +86,7 @@ def _questions(out: Path) -> list[Question]:
     try:
         return recheck.asked(summary, found)
     except (KeyError, TypeError, AttributeError):
-        raise AuditInputError(f"{out} holds no results that this release can read; audit the older copy again") from None
+        raise AuditInputError(f"{out} holds no results that can be read; audit the older copy again") from None
 
 
 def _options(args: argparse.Namespace, questions: Sequence[Question]) -> AuditOptions:

@@ -165,7 +165,9 @@ class Newer:
         if holders:
             other = holders[0]
             by = other["transactional_id"] or f"producer {other['producer_id']}"
-            return Told(question, Answer.OTHER, f"{why}; {by} holds the partition at offset {other['first_offset']}", other)
+            return Told(
+                question, Answer.OTHER, f"{why}; {by} holds the partition at offset {other['first_offset']}", other
+            )
         return Told(question, Answer.OVER, why)
 
     @staticmethod
@@ -180,7 +182,9 @@ class Newer:
             unsure = now.if_true is not None
             said = f"in doubt still, {now.if_true} if true" if unsure else f"{now.severity}, no longer in doubt"
             return Told(question, Answer.UNDECIDED if unsure else Answer.HELD, said, finding=now)
-        return Told(question, Answer.UNDECIDED, lacking) if lacking else Told(question, Answer.OVER, "not found any more")
+        return (
+            Told(question, Answer.UNDECIDED, lacking) if lacking else Told(question, Answer.OVER, "not found any more")
+        )
 
 
 def _ends(audit: Audit) -> dict[tuple[Any, ...], tuple[str, int]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auditor import cli, running
-from auditor.pipeline import recheck
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora, earlier_states
@@ -24,6 +24,10 @@ def audited(path: Path, out: Path) -> Path:
     return out
 
 
+def blocked(out: Path) -> list[dict[str, Any]]:
+    return json.loads((out / "summary.json").read_text())["blocked"]
+
+
 def rechecked(out: Path, path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
     capsys.readouterr()
     status = cli.main(["recheck", "--out", str(out), str(path), "--format", "json"])
@@ -35,7 +39,12 @@ def marker_behind(path: Path, row: dict[str, Any]) -> int | None:
     """The offset of the producer's first marker behind the first offset of its transaction, by the bytes of whichever
     replica is longest."""
     folder = f"{row['topic']}-{row['partition']}"
-    logs = [sorted(p.glob("*.log")) for d in sorted(path.glob("*/meta.properties")) for p in partitions(d.parent) if p.name == folder]
+    logs = [
+        sorted(p.glob("*.log"))
+        for d in sorted(path.glob("*/meta.properties"))
+        for p in partitions(d.parent)
+        if p.name == folder
+    ]
     found = [[b for file in log for b in batches_in(file.read_bytes())] for log in logs]
     longest = max(found, key=lambda log: log[-1].last if log else -1)
     ends = (b["base_offset"] for b in longest if b.control and b["producer_id"] == row["producer_id"])
@@ -66,7 +75,9 @@ def test_what_was_open_is_over_where_its_marker_lies(
     for number in range(3):
         old = earlier(name, tmp_path / f"old-{number}", number / 2)
         out = audited(old, tmp_path / f"out-{number}")
-        held = [row for row in json.loads((out / "summary.json").read_text())["blocked"] if row["first_offset"] is not None]
+        held = [
+            row for row in json.loads((out / "summary.json").read_text())["blocked"] if row["first_offset"] is not None
+        ]
         told = {(r["topic"], r["partition"]): r for r in rechecked(out, now, capsys)[1] if r["fingerprint"] is None}
         for row in held:
             answer, at = told[row["topic"], row["partition"]], marker_behind(now, row)
@@ -86,7 +97,7 @@ def answers(rows: list[dict[str, Any]]) -> set[str]:
 def test_what_hangs_is_still_held_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = corpora.unpack("hanging-43-killed")
     out = audited(path, tmp_path / "out")
-    before = {r["topic"]: r for r in json.loads((out / "summary.json").read_text())["blocked"] if r["severity"]}
+    before = {row["topic"]: row for row in blocked(out) if row["severity"]}
     status, told = rechecked(out, path, capsys)
     held = {row["topic"]: row for row in told if row["answer"] == "still held" and row["fingerprint"] is None}
     assert status == 1
@@ -101,14 +112,16 @@ def test_an_older_copy_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     status, told = rechecked(audited(late, tmp_path / "out"), early, capsys)
     assert (status, answers(told)) == (1, {"not decided"})
     why = {row["why"].split(": ")[-1] for row in told}
-    assert why <= {"an older copy, or a log that was cut off", "the partition is not in the newer input, or of another cluster"}
+    assert why <= {
+        "an older copy, or a log that was cut off",
+        "the partition is not in the newer input, or of another cluster",
+    }
 
 
 def test_another_cluster_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, other = earlier("lively-43", tmp_path / "old", 0.5), corpora.copy("lively-43", tmp_path / "other")
     for mark in other.glob("*/meta.properties"):
-        lines = mark.read_text().splitlines()
-        mark.write_text("\n".join("cluster.id=AnotherOneAltogether42" if x.startswith("cluster.id") else x for x in lines))
+        mark.write_text(re.sub(r"(?m)^cluster.id=.*$", "cluster.id=AnotherOneAltogether42", mark.read_text()))
     status, told = rechecked(audited(old, tmp_path / "out"), other, capsys)
     assert (status, answers(told)) == (1, {"not decided"})
     assert all("of another cluster" in row["why"] for row in told)
@@ -127,7 +140,10 @@ def test_a_topic_made_again_decides_nothing(tmp_path: Path, capsys: pytest.Captu
 def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = corpora.unpack("healthy-41")
     (tmp_path / "none").mkdir()
-    for words in (["recheck", "--out", str(tmp_path / "none"), str(path)], ["recheck", "--out", str(tmp_path / "none")]):
+    for words in (
+        ["recheck", "--out", str(tmp_path / "none"), str(path)],
+        ["recheck", "--out", str(tmp_path / "none")],
+    ):
         assert cli.main(words) == 2
         assert capsys.readouterr().err.count("\n") == 1
     out = audited(path, tmp_path / "out")
