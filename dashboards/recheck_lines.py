@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 def lines(told: Sequence[Row], width: int) -> Iterator[str]:
     """A line a question with its answer, what to do where one is held still, and how many came out how; ``told``: rows
-    of :meth:`auditor.pipeline.recheck.Told.row`."""
+    of :meth:`auditor.pipeline.asked_again.Told.row`."""
     counts = Counter(row["answer"] for row in told)
     yield f"{plural(len(told), 'question')}: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
     for row in told:

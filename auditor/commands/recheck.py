@@ -21,7 +21,7 @@ from auditor.commands.parser import add_limits, examples
 from auditor.pipeline.options import AuditOptions, folder_of, parse_time
 
 if TYPE_CHECKING:
-    from auditor.pipeline.recheck import Question
+    from auditor.pipeline.asked_again import Question
     from auditor.pipeline.runner import Runner
     from auditor.pipeline.whole_audit import Audit
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     if bool(args.paths) == (args.bootstrap_server is not None):
         raise AuditInputError("recheck needs a PATH or --bootstrap-server H:P; give one of them")
-    from auditor.pipeline import recheck
+    from auditor.pipeline import asked_again
 
     questions = _questions(args.out)
     if not questions:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     options = _options(args, questions)
     with running.failures(), running.runner(options) as runner, _newer(args, options, questions, runner) as audit:
-        told = list(recheck.Newer(audit).answers(questions))
+        told = list(asked_again.Newer(audit).answers(questions))
         unread = audit.incomplete()
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
@@ -79,12 +79,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _questions(out: Path) -> list[Question]:
-    from auditor.pipeline import recheck
+    from auditor.pipeline import asked_again
 
     found = list(findings_of(out))
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     try:
-        return recheck.asked(summary, found)
+        return asked_again.asked(summary, found)
     except (KeyError, TypeError, AttributeError):
         raise AuditInputError(f"{out} holds no results that can be read; audit the older copy again") from None
 
