@@ -139,7 +139,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     from auditor.outputs.delivery import gathered
 
     options = done.options
-    _ = done.rule_ids, done.baseline
+    _ = done.kinds, done.baseline
     if options.expectations:
         require("great_expectations")
     with failures():

@@ -70,6 +70,7 @@ class Replica:
 
     ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
     segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
+    ``unread``: files of its first segments, and snapshots below, that are not read (:mod:`auditor.connectors.scoped`).
     """
 
     log_dir: str
@@ -83,11 +84,19 @@ class Replica:
     leader_epochs: DataFile | None = None
     partition_metadata: DataFile | None = None
     others: tuple[DataFile, ...] = ()
+    unread: tuple[DataFile, ...] = ()
 
     @property
     def local_start(self) -> int:
-        """Where the first segment in its own folder begins, -1 if there is none."""
-        return next((segment.base_offset for segment in self.segments if segment.place is None), -1)
+        """Where the first segment in its own folder begins, read or not, -1 if there is none."""
+        unread = (file.offset for file in self.unread if file.kind == "log" and file.place is None)
+        return next(unread, next((segment.base_offset for segment in self.segments if segment.place is None), -1))
+
+    @property
+    def first_offset(self) -> int:
+        """Where its first segment begins, read or not, -1 if there is none."""
+        unread = (file.offset for file in self.unread if file.kind == "log")
+        return next(unread, self.segments[0].base_offset if self.segments else -1)
 
     @property
     def size(self) -> int:
@@ -165,7 +174,7 @@ class LogDir:
     ``checkpoints``: kind -> (topic, partition) -> offset; ``whole_checkpoints``: the kinds whose file is there and was
     read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
     ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories;
-    ``unknown_settings``: names of those whose value there cannot be known.
+    ``unknown_settings``: names of those whose value there cannot be known. ``copied``: it is a copy without payload.
     Log directories with one ``join_key`` belong to one cluster.
     """
 
@@ -185,6 +194,7 @@ class LogDir:
     aside: tuple[Replica, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
     texts: tuple[TextFile, ...] = ()
     small_files: tuple[DataFile, ...] = ()
+    copied: bool = False
 
     def files(self) -> list[DataFile]:
         """Every file of it that is decoded or was read, text dumps as kind dump or console."""

@@ -13,8 +13,10 @@ from typing import NamedTuple
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
+from auditor.connectors.copied.copy_view import is_copy
 from auditor.connectors.files import (
     DataFile,
     Inventory,
@@ -36,6 +38,7 @@ _ASIDE = {
     "future": "folder of a replica being moved here",
     "stray": "folder of a partition that did not belong here",
 }
+OF_COPY = "is a copy without payload: nothing is said of the records of its data, --records or not"
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
     PACKED: PACKED,
@@ -51,21 +54,29 @@ class _Built(NamedTuple):
     note: str
 
 
-def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory:
+def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING) -> Inventory:
     """The inventory of PATHs: local paths or URIs, log directories, folders above some, partition folders, files.
 
     Reads directory entries, the small files at the top of log directories, partition.metadata, and the first bytes of
-    files with unknown names. Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
+    files with unknown names; nothing of replicas that ``scope`` leaves out, which are listed all the same.
+    Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
     """
     with asking.resigned(asking.ROUNDS):  # nobody looks again: what a store refuses for long is a row
-        return _discovered(paths, limits)
+        return inventory_of(drafts(paths, limits), paths, limits, scope)
 
 
-def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
-    found = drafts(paths, limits)
-    naming = Naming({place: draft.given for place, draft in found.found.items()})
-    with ahead.coming(_coming(found)):
-        built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
+def naming_of(found: Drafts) -> Naming:
+    """How the places of drafts are named."""
+    return Naming({place: draft.given for place, draft in found.found.items()})
+
+
+def inventory_of(
+    found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING
+) -> Inventory:
+    """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
+    naming = naming_of(found)
+    with ahead.coming(_coming(found, scope)):
+        built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
     errors = [item for one in built for item in one.errors] + _outside(found, naming)
@@ -87,6 +98,7 @@ def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
+    notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
     notes += left_out
     return Inventory(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
@@ -94,12 +106,15 @@ def _discovered(paths: Sequence[str], limits: Limits) -> Inventory:
     )  # fmt: skip
 
 
-def _coming(found: Drafts) -> Iterator[list[Coming]]:
+def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
     """The small files of stores that an inventory reads, by log directory and partition."""
     for place, draft in found.found.items():
         if place.uri:
             yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
             for folder, files in draft.partitions.items():
+                says = names.partition_folder(folder)
+                if says is not None and not scope.wants_log(says.topic, says.partition):
+                    continue
                 name = f"{folder}/{names.PARTITION_METADATA}"
                 size = files.get(names.PARTITION_METADATA)
                 yield [] if size is None else [Coming(place.uri, place.child(name).path, size)]
@@ -151,10 +166,13 @@ def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
     return errors
 
 
-def _build(draft: Draft, name: str, limits: Limits) -> _Built:
+def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     """One log directory from its files."""
     who = identity.identify(draft.place, name, draft.small, limits)
-    replicas = [folder_replica(draft.place, name, folder, files) for folder, files in draft.partitions.items()]
+    replicas = [
+        folder_replica(draft.place, name, folder, files, scope, who.broker_id)
+        for folder, files in draft.partitions.items()
+    ]
     if draft.loose:
         replicas.append(loose_replica(name, draft.loose))
     replicas.sort(key=lambda item: (item.replica.topic or "", item.replica.partition or 0, item.replica.folder))
@@ -174,6 +192,7 @@ def _build(draft: Draft, name: str, limits: Limits) -> _Built:
         aside=tuple(item.replica for item in replicas if item.replica.kind != "live"),
         texts=tuple(sorted(draft.texts)),
         small_files=identity.small_files(draft.small),
+        copied=is_copy(draft.place),
     )
     errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.connectors import names, startup, storage
 from auditor.connectors.codec.checkpoint import decode_partition_metadata
 from auditor.connectors.codec.tail import end_offset
@@ -25,10 +26,14 @@ class BuiltReplica(NamedTuple):
     errors: list[DecodeError]
 
 
-def folder_replica(place: Place, log_dir: str, folder: str, files: dict[str, int]) -> BuiltReplica:
+def folder_replica(
+    place: Place, log_dir: str, folder: str, files: dict[str, int], scope: Scope = EVERYTHING,
+    broker_id: int | None = None,
+) -> BuiltReplica:  # fmt: skip
     """The replica in a partition folder of the log directory at ``place``; ``files``: name -> size in bytes.
 
-    Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one.
+    Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one; neither where ``scope``
+    leaves it out.
     """
     says = names.partition_folder(folder)
     if says is None:
@@ -41,11 +46,12 @@ def folder_replica(place: Place, log_dir: str, folder: str, files: dict[str, int
         else:
             dropped.append((DataFile(f"{folder}/{name}", size, "", -1), NOT_KAFKAS))
     errors: list[DecodeError] = []
-    kept = startup.keep(found, lambda item: _end_offset(place, item, errors))
+    opened = scope.wants(says.topic, says.partition, broker_id)
+    kept = startup.keep(found, lambda item: _end_offset(place, item, errors) if opened else 0)
     dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
     metadata = next((item.name for item in kept.kept if item.says.kind == names.PARTITION_METADATA), None)
     # Of a deleted one it tells which topic is gone; nobody misses what cannot be read of it.
-    wanted = metadata is not None and says.kind in ("live", "deleted")
+    wanted = opened and metadata is not None and says.kind in ("live", "deleted")
     topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
     replica = _replica(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
     return BuiltReplica(replica, dropped, errors)

@@ -32,8 +32,8 @@ _KINDS = {
 _TOPICS = {table: topic for topic, tables in internal_rows.TABLES.items() for table in tables}
 
 
-def any_topic(topic: str) -> bool:
-    """Lets every topic through."""
+def any_file(piece: FilePiece) -> bool:
+    """Lets every file through."""
     return True
 
 
@@ -41,22 +41,23 @@ def plan(
     inventory: Inventory,
     tables: frozenset[str],
     split_size: int = DEFAULT_SPLIT_BYTES,
-    wants_topic: Callable[[str], bool] = any_topic,
+    wanted: Callable[[FilePiece], bool] = any_file,
 ) -> list[Piece]:
     """The pieces of live replicas, small files and text dumps that have rows for ``tables``, in a fixed order.
 
     ``split_size``: bytes of a segment that one piece is to read. Segments behind a URI stay whole, since walking to
-    the start of a piece would fetch what lies before it once more.
+    the start of a piece would fetch what lies before it once more. ``wanted``: which files are read, asked before
+    they are cut.
     """
     pieces: list[Piece] = []
     for log_dir in inventory.log_dirs:
         key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, None, None)
         if log_dir.texts:
             pieces.append(TextPiece(log_dir.place, key, log_dir.texts))
-        pieces += [FilePiece(log_dir.place, key, file) for file in log_dir.small_files if _has(tables, None, file)]
+        small = (FilePiece(log_dir.place, key, file) for file in log_dir.small_files if _has(tables, None, file))
+        pieces += [piece for piece in small if wanted(piece)]
         for replica in log_dir.replicas:
-            if wants_topic(replica.topic or ""):
-                pieces += _of_replica(log_dir, replica, tables, split_size)
+            pieces += _of_replica(log_dir, replica, tables, split_size, wanted)
     if "metadata_history" in tables:
         pieces += _metadata(inventory)
     if "decode_errors" in tables:
@@ -99,15 +100,19 @@ def tables_of(piece: Piece, tables: frozenset[str]) -> frozenset[str]:
     return mine
 
 
-def _of_replica(log_dir: LogDir, replica: Replica, tables: frozenset[str], split_size: int) -> Iterator[Piece]:
+def _of_replica(
+    log_dir: LogDir, replica: Replica, tables: frozenset[str], split_size: int, wanted: Callable[[FilePiece], bool]
+) -> Iterator[Piece]:
     key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
     for file in replica.files():
         if not _has(tables, replica.topic, file):
             continue
         where = file.place or log_dir.place
+        behind = next((s.base_offset for s in replica.segments if s.base_offset > file.offset), -1)
+        if not wanted(FilePiece(where, key, file, next_base=behind)):
+            continue
         count = 1 if file.kind != "log" or where.uri else min(MAX_PIECES, -(-file.size // split_size))
         cuts = _cuts(log_dir, replica, file, count)
-        behind = next((s.base_offset for s in replica.segments if s.base_offset > file.offset), -1)
         for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
             yield FilePiece(where, key, file, start, stop, behind)
 

@@ -6,14 +6,14 @@ What Spark's data sources and ``auditor decode`` share. Nothing raises on bad by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows, names, schema
 from auditor.connectors.ahead import Coming
@@ -23,7 +23,7 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import checkpoint, index
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import decode_stored
-from auditor.connectors.codec.segment import Chunk, SeekableFile, before, read_segment
+from auditor.connectors.codec.segment import Chunk, SeekableFile, StoredChunks, before, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, Replica, TextFile
 from auditor.connectors.internal_columns import internal_records
@@ -34,6 +34,7 @@ from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextReplica
 
 PART_BYTES = 1 << 20
+NO_RECORDS = "a copy without payload has no records: name the directory that it was taken from"
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]  # table, and rows of it
 Content = tuple[pa.RecordBatch | None, list[DecodeError]]
@@ -123,6 +124,13 @@ def table_schema(table: str, payload: bool = False) -> pa.Schema:
     return pa.schema([*wanted, *schema.PAYLOAD]) if payload and table == "records" else wanted
 
 
+def chosen(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Some of a table's columns. Errors: :class:`AuditInputError` for one that it has not got."""
+    if wrong := [name for name in names if name not in columns.names]:
+        raise AuditInputError(f"no column {wrong[0]!r}; there are {', '.join(columns.names)}")
+    return pa.schema([columns.field(name) for name in names])
+
+
 def _errors(key: Key, errors: tuple[DecodeError, ...] | list[DecodeError]) -> Rows:
     if errors:
         yield "decode_errors", from_errors(key, errors)
@@ -135,6 +143,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         if piece.start == 0:  # reported once, however many pieces there are
             yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
         return
+    if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
+        yield from _errors(piece.key, [DecodeError(piece.file.name, 0, piece.file.size, "unreadable", NO_RECORDS)])
     how = how._replace(limits=how.limits.counting())
     topic = piece.key[3] or ""
     tables = internal_rows.TABLES.get(topic, frozenset())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,23 +9,27 @@ from dataclasses import dataclass
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.base.numbers import setting_number
+from auditor.base.scope import Scope, since_of
 from auditor.connectors.rows import How
+
+FAR = 1 << 62
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a reader was asked for; ``split_size`` in bytes, ``refused``: files not to open by path, and why."""
+    """What a reader was asked for; ``split_size`` in bytes, ``refused``: files not to open by path, and why.
+
+    ``offsets``: from which offset to which one, both among them, segments are read; ``columns``: those that the rows
+    have, all where there are none.
+    """
 
     paths: list[str]
-    topics: list[str]
+    scope: Scope
     split_size: int
     how: How
     refused: dict[str, str]
-
-    def wants_topic(self, topic: str) -> bool:
-        """Whether a topic is read; internal ones always are."""
-        internal = topic.startswith("__")
-        return not self.topics or internal or any(fnmatch.fnmatchcase(topic, glob) for glob in self.topics)
+    offsets: tuple[int, int] = (0, FAR)
+    columns: tuple[str, ...] = ()
 
 
 def asked(given: Mapping[str, str]) -> Asked:
@@ -36,9 +39,15 @@ def asked(given: Mapping[str, str]) -> Asked:
     paths = options.get("paths") or options.get("path")
     if not paths:
         raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
+    since = options.get("since")
+    scope = Scope(
+        tuple(map(str, _several(options, "topics"))), tuple(map(str, _several(options, "partitions"))),
+        tuple(_numbers(options, "brokers")), None if since is None else since_of(since),
+    )  # fmt: skip
     return Asked(
-        json.loads(paths) if "paths" in options else [paths], json.loads(options.get("topics", "[]")),
+        json.loads(paths) if "paths" in options else [paths], scope,
         _number(options, "splitSize", 128 << 20, 1 << 16), how_of(given), json.loads(options.get("refused", "{}")),
+        (_number(options, "fromOffset", 0, 0), _number(options, "toOffset", FAR, 0)), columns_of(given),
     )  # fmt: skip
 
 
@@ -50,6 +59,29 @@ def how_of(given: Mapping[str, str]) -> How:
         max_batch_ratio=_number(options, "maxBatchRatio", DEFAULT_LIMITS.max_batch_ratio, 1),
     )
     return How(limits, _flag(options, "includePayload"), _flag(options, "deep"))
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that were asked for, none for all. Errors: :class:`AuditInputError`."""
+    return tuple(map(str, _several({name.lower(): value for name, value in given.items()}, "columns")))
+
+
+def _several(options: Mapping[str, str], name: str) -> list[object]:
+    """A JSON list, or one value alone."""
+    text = options.get(name, "[]")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text
+    return found if isinstance(found, list) else [found]
+
+
+def _numbers(options: Mapping[str, str], name: str) -> list[int]:
+    found = _several(options, name)
+    numbers = [one for one in found if isinstance(one, int)]
+    if len(numbers) < len(found):
+        raise AuditInputError(f"option {name} is {options[name]!r}; give a JSON list of whole numbers")
+    return numbers
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:

@@ -4,14 +4,17 @@
     spark.read.format("kafka_log_batches").load("/copies/broker-1")
 
 Options: ``path`` (or ``load``'s argument; several as a JSON list in ``paths``), ``splitSize`` (bytes of a segment that
-one task reads), ``topics`` (a JSON list of globs; internal topics always come along), ``includePayload`` (true: keys
-and values in ``kafka_log_records``), ``deep`` (true: batches whose records cannot be opened are in
-``kafka_decode_errors`` too), ``refused`` (a JSON object: paths of files not to open, and why), ``maxBatchBytes``,
-``maxBatchRatio``. Columns: those of :mod:`auditor.connectors.schema`. Bytes
-that cannot be read are rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by
-itself.
+one task reads), ``includePayload`` (true: keys and values in ``kafka_log_records``), ``deep`` (true: batches whose
+records cannot be opened are in ``kafka_decode_errors`` too), ``refused`` (a JSON object: paths of files not to open,
+and why), ``maxBatchBytes``, ``maxBatchRatio``. What is read: ``topics`` and ``partitions`` (JSON lists of globs,
+``TOPIC-N`` or a number), ``brokers`` (of ids), ``since`` (an offset or a time, as ``--since``), ``fromOffset`` and
+``toOffset`` (segments that by their names may hold these offsets; of those all rows come), ``columns`` (a JSON list).
+Internal topics always come along. Columns: those of :mod:`auditor.connectors.schema`. Bytes that cannot be read are
+rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by itself.
 
-Filters are not pushed down: an implemented ``pushFilters`` is fatal on a session that has not enabled it.
+Conditions on broker, topic and partition keep files closed where the session pushes filters down
+(:data:`PUSHDOWN`, which auditors' own sessions do). An implemented ``pushFilters`` is fatal on a session that does
+not: what it gets is without. Who changes that of a session registers the sources again.
 
 Spark sends these classes to its workers by value, and nothing in them needs this package before it is used: a worker
 that lacks it can say so in one sentence.
@@ -24,7 +27,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many tasks:
 TASKS = 8
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 NO_PACKAGE = (
     "the Python of Spark's workers has no package {}; install kafka-log-auditor there, or set PYSPARK_PYTHON to the "
     "Python that has it before the session starts (docs/running.md)"
@@ -56,18 +60,21 @@ class TableReader(DataSourceReader):
     def __init__(self, table: str, options: Mapping[str, str]) -> None:
         self.table = table
         self.options = dict(options)
+        self.conditions: list[Any] = []
 
     def partitions(self) -> list[InputPartition]:
         """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
         options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
         asked = options.asked(self.options)
         with ours("connectors.gate").guarded(asked.refused):
-            inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits)
+            inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits, asked.scope)
             if inventory.remote:
                 remote = ours("connectors.remote_log")
                 read = remote.read_all(remote.tasks(inventory, asked.how.limits))
-                inventory = ours("connectors.tiered").with_remote(inventory, read)
-            found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, asked.wants_topic)
+                inventory = ours("connectors.tiered").with_remote(inventory, read, asked.scope)
+            inventory = ours("connectors.scoped").narrowed(inventory, asked.scope)
+            wanted = ours("connectors.pruning").Wanted(self.conditions, *asked.offsets)
+            found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
         slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
         return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
 
@@ -79,7 +86,16 @@ class TableReader(DataSourceReader):
         with ours("connectors.gate").guarded(asked.refused), ahead.coming(ahead.of_work(share)):
             for piece in share:
                 for _table, batch in rows.read_piece(piece, frozenset({self.table}), asked.how):
-                    yield for_spark(batch)
+                    yield for_spark(batch.select(asked.columns) if asked.columns else batch)
+
+
+class PruningReader(TableReader):
+    """The same on a session that pushes filters down: files without a row that they ask for stay closed."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
+        """Hears the conditions; gives all of them back, to be asked of the rows."""
+        self.conditions = list(filters)
+        return self.conditions
 
 
 class TableSource(DataSource):
@@ -87,6 +103,7 @@ class TableSource(DataSource):
 
     table: ClassVar[str]
     format: ClassVar[str]
+    pushes: ClassVar[bool] = False  # whether the session pushes filters down
 
     @classmethod
     def name(cls) -> str:
@@ -95,16 +112,17 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns."""
-        how = ours("connectors.source_options").how_of(self.options)
-        columns: StructType = ours("connectors.sources").spark_schema(
-            ours("connectors.rows").table_schema(self.table, how.payload)
-        )
-        return columns
+        options = ours("connectors.source_options")
+        columns = ours("connectors.rows").table_schema(self.table, options.how_of(self.options).payload)
+        if wanted := options.columns_of(self.options):
+            columns = ours("connectors.rows").chosen(columns, wanted)
+        found: StructType = ours("connectors.sources").spark_schema(columns)
+        return found
 
     def reader(self, schema: StructType) -> TableReader:
         """A reader of the paths in the options. Errors: ``AuditInputError`` for an option that is wrong."""
         ours("connectors.source_options").asked(self.options)
-        return TableReader(self.table, self.options)
+        return (PruningReader if self.pushes else TableReader)(self.table, self.options)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -210,12 +228,13 @@ SOURCES = (
 
 
 def register_all(spark: SparkSession) -> None:
-    """Makes all sources known to a session, once."""
-    if spark not in _KNOWING:
+    """Makes all sources known to a session, once, and again where it began or ceased to push filters down."""
+    pushes = spark.conf.get(PUSHDOWN, "false") == "true"
+    if _KNOWING.get(spark) != pushes:
         for source in SOURCES:
-            spark.dataSource.register(source)
-        _KNOWING.add(spark)
+            spark.dataSource.register(type(source.__name__, (source,), {"pushes": True}) if pushes else source)
+        _KNOWING[spark] = pushes
 
 
-_KNOWING: WeakSet[SparkSession] = WeakSet()
+_KNOWING: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

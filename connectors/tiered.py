@@ -15,6 +15,7 @@ from typing import NamedTuple
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.base.remote_segments import EpochStarts, RemoteLogs, RemotePartition, State
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.connectors import names
 from auditor.connectors.codec.checkpoint import decode_leader_epochs
 from auditor.connectors.codec.tail import end_offset
@@ -33,6 +34,7 @@ from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.stored_objects import INDEXES, MANIFEST, as_copied, is_unfinished
 
 NO_REPLICA = "remote segment of a partition without a replica in the input"
+NOT_ASKED_FOR = "remote segment of a partition that is not read"
 NOT_FINISHED = "remote segment whose copy was not finished, or that was deleted"
 OTHER_EPOCHS = "remote segment of other leader epochs than the log's"
 NOT_NEEDED = "remote segment that the log's other segments hold already"
@@ -53,13 +55,13 @@ class Candidate(NamedTuple):
     end: int
 
 
-def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs]) -> Inventory:
+def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Scope = EVERYTHING) -> Inventory:
     """The inventory with the remote segments of each replica put before its own; what is not needed is skipped with
     why.
 
     ``known``: what ``__remote_log_metadata`` says of each cluster, by join key. Every replica has the remote part, as
-    every broker would serve it. Cost: small; a read for every manifest; without metadata, one short read a batch of the
-    remote segments.
+    every broker would serve it, but those that ``scope`` leaves out. Cost: small; a read for every manifest; without
+    metadata, one short read a batch of the remote segments.
     """
     if not inventory.remote:
         return inventory
@@ -68,12 +70,17 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs]) -> Invent
     log_dirs = []
     for log_dir in inventory.log_dirs:
         logs = known.get(log_dir.join_key, RemoteLogs())
-        replicas = tuple(_whole(log_dir, replica, inventory.remote, logs, files) for replica in log_dir.replicas)
+        replicas = tuple(
+            _whole(log_dir, c, inventory.remote, logs, files)
+            if scope.wants(c.topic, c.partition, log_dir.broker_id) else c
+            for c in log_dir.replicas
+        )  # fmt: skip
         used |= {(file.place, file.name) for replica in replicas for file in replica.files() if file.place is not None}
         log_dirs.append(replace(log_dir, replicas=replicas))
     skipped = [
-        Skipped("", file.name, file.size, files.reasons.get((file.place, file.name), NO_REPLICA))
+        Skipped("", file.name, file.size, files.reasons.get((file.place, file.name), otherwise))
         for folder in inventory.remote
+        for otherwise in [NO_REPLICA if scope.wants_log(folder.topic, folder.partition) else NOT_ASKED_FOR]
         for segment in folder.segments
         for file in files.left(segment)
         if (file.place, file.name) not in used

@@ -16,6 +16,7 @@ from itertools import islice
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import names, storage
+from auditor.connectors.copied.listing import seen_through
 from auditor.connectors.files import TextFile
 from auditor.connectors.names import DataName
 from auditor.connectors.storage import Entry, Place, Unused
@@ -111,9 +112,9 @@ def _below(place: Place, folder: Place) -> bool:
 def _tree(given: Place, limits: Limits) -> Tree:
     """The files of one PATH; a partition's are seen from its log directory, whose small files come too."""
     if storage.is_folder(given):
-        files, unused, errors = storage.listing(given, limits=limits)
-        direct = [entry.name for entry in files if "/" not in entry.name]
-        tree = Tree(given, given, files, unused, errors)
+        given, found = seen_through(given, storage.listing(given, limits=limits), limits)
+        direct = [entry.name for entry in found.files if "/" not in entry.name]
+        tree = Tree(given, given, *found)
         if not _is_partition(given.name, direct):
             return tree
         return _with_small_files(_seen_from_above(tree, given.parent))
@@ -136,7 +137,7 @@ def _seen_from_above(tree: Tree, top: Place) -> Tree:
 
 def _with_small_files(tree: Tree) -> Tree:
     """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
-    around = storage.listing(tree.top, deep=False)
+    tree.top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
     tree.files += [entry for entry in around.files if entry.name in SMALL_FILES]
     return tree
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
-from auditor.base.words import NO_TIMEOUT_MS, plural
-from auditor.dashboards.wording import SEVERITIES, Finding, log_name, size, unsaid
+from auditor.base.words import plural
+from auditor.dashboards.wording import SEVERITIES, Finding, log_name, sentences, size, told, unsaid
 
 # What a class means, in one sentence an on-call engineer understands.
 CLASSES = {
@@ -24,12 +24,11 @@ CLASSES = {
     "undecidable": "Hanging, slow, or ended since it was copied: the input does not show which.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
-ENDLESS = "no-time-out"
-# What is shown in place of a class where its partition's standing, or its time-out, says more.
+# What is shown in place of a class where its partition's standing says more.
 KINDS = {
     "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself.",
-    ENDLESS: "Of a two-phase commit, known to its coordinator: only its application ends it.",
 } | CLASSES
+TRANSACTION_STATE = "__transaction_state"
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
 _PRODUCER = ("topic", "partition", "producer_id")
 TONES = {Verdict.ACT: "act", Verdict.WAIT: "wait", Verdict.DO_NOT_ACT: "stop", Verdict.LOOK: "ask"}
@@ -85,9 +84,7 @@ class Open:
 
     @property
     def kind(self) -> str:
-        """What pages call it, a key of :data:`KINDS`."""
-        if self.row["class"] == "active" and self.row.get("timeout_ms") == NO_TIMEOUT_MS:
-            return ENDLESS
+        """What every surface calls it, a key of :data:`KINDS`: its class, or its standing, of summary and metrics."""
         if self.standing == "unknown" and self.row["class"] in STUCK:  # a newer copy may show that it has ended
             return "undecidable"
         return self.standing if self.standing in KINDS else str(self.row["class"])
@@ -116,10 +113,16 @@ class Open:
     @property
     def advice(self) -> Mapping[str, Any]:
         """What to do about it, as a row of :mod:`auditor.base.advice`: its own, with what its finding adds."""
-        own = whole(self.row.get("advice")) or advise(self.row, self.findings)
-        about = [whole(f.get("advice")) for f in self.findings if _declared(f, "blocks")]
-        alike = (a for a in about if a and (a["verdict"], a["cost"]) == (own["verdict"], own["cost"]))
-        return next(alike, own)
+        own = self._own
+        mine = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
+        about = [a for f in mine if (a := whole(f.get("advice")))]
+        alike = (a for a in about if (a["verdict"], a["cost"]) == (own["verdict"], own["cost"]))
+        crossed = own["act"] and about and not any(a["act"] for a in about)  # another finding speaks against its acts
+        return about[0] if crossed else next(alike, own)
+
+    @property
+    def _own(self) -> Mapping[str, Any]:
+        return whole(self.row.get("advice")) or advise(self.row, self.findings)
 
     @property
     def lead(self) -> str:
@@ -135,6 +138,15 @@ class Open:
     def tone(self) -> str:
         """How pages colour the verdict."""
         return TONES[Verdict(self.advice["verdict"])]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """What to do now, in lines: the verdict, sentences, commands. What is to be done lest it happens again, which
+        the finding adds at its end, is left to who has more room."""
+        given, own = self.advice, self._own
+        if not joined(steps(given)):
+            return [("text", self.lead), *sentences(self.remedy)]
+        return told({**given, "then": own["then"]} if len(own["act"]) == len(given["act"]) else given, "")
 
     @property
     def remedy(self) -> str:
@@ -248,10 +260,13 @@ def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open
         return None
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs, about = _logs(summary, map(_log, summary["blocked"])), _by_producer(findings)
+    at_coordinator = _at_coordinator(findings)
     found = []
     for row in summary["blocked"]:
         entry = Open(row, clusters.get(row["log_dir"]), log=logs.get(_log(row)))
         entry.findings = _about(row, about)
+        if not any(_declared(f, "blocks") for f in entry.findings):
+            entry.findings = [*at_coordinator.get(row["transactional_id"], ()), *entry.findings]
         entry.brokers = [] if row["broker_id"] is None else [row["broker_id"]]
         found.append(entry)
     return found
@@ -274,7 +289,7 @@ def _judged(row: Mapping[str, Any], findings: Sequence[Finding]) -> tuple[Verdic
         return Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest"
     if kind == "late":
         cost = "an abort cuts off one that may still be at work, while waiting costs its readers' time"
-        return Verdict.LOOK, f"find its client first: {cost}"
+        return Verdict.LOOK, f"find its client: {cost}"
     if kind == "undecidable" or any(_unsure(f) for f in findings):
         return Verdict.LOOK, "it may be alive, and an abort then drops records that its client is about to commit"
     return Verdict.ACT, _cost_of_abort(row, state)
@@ -348,6 +363,16 @@ def _by_producer(findings: Iterable[Finding]) -> dict[tuple[Any, ...], list[Find
     return about
 
 
+def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Finding]]:
+    """What was found in the coordinator's log about the open transaction of an id, which no data shows."""
+    about: dict[str | None, list[Finding]] = {}
+    for finding in findings:
+        if finding["topic"] == TRANSACTION_STATE and finding["severity"] != "info" and _declared(finding, "blocks"):
+            about.setdefault(finding["transactional_id"], []).append(finding)
+    about.pop(None, None)
+    return about
+
+
 def _about(row: Mapping[str, Any], about: Mapping[tuple[Any, ...], list[Finding]]) -> list[Finding]:
     """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
     mine = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
@@ -371,7 +396,7 @@ def _blocks_log(finding: Finding) -> bool:
 
     Such a finding makes a row of its own where no open transaction was handed in for it.
     """
-    speaks = finding["topic"] not in (None, "__transaction_state") and finding["severity"] != "info"
+    speaks = finding["topic"] not in (None, TRANSACTION_STATE) and finding["severity"] != "info"
     return speaks and _declared(finding, "blocks") is not None
 
 

@@ -1,4 +1,4 @@
-"""Findings by their cause: of one rule and, as far as that makes few, of one producer, transactional id or group; and
+"""Findings by their cause: of one kind and, as far as that makes few, of one producer, transactional id or group; and
 blocked partitions by who holds them.
 
 The terminal and the report go by the same causes, so that a thousand partitions held by four producers are four.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from auditor.dashboards.answers import Blocked, Open
-from auditor.dashboards.wording import SEVERITIES, Finding, who
+from auditor.dashboards.wording import SEVERITIES, Finding, kind, who
 
 OWNERS = 8
 _NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
@@ -18,12 +18,13 @@ _NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Findings of one rule and severity that have one owner, or whose owners are too many to be told apart.
+    """Findings of one kind and severity that have one owner, or whose owners are too many to be told apart.
 
     ``who`` in words, empty where they name nobody; ``owners``: how many there are; ``findings`` in the order given.
     """
 
     rule: str
+    kind: str
     severity: str
     who: str
     owners: int
@@ -33,26 +34,31 @@ class Cause:
 def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
     """The causes of ``findings``, worst severity first, else in the order in which the findings are given.
 
-    A rule's findings go by owner where it has at most ``most`` of them. Where it has more, those with at least one in
-    ``most`` of its findings stand for themselves, and all others together. Infos go by rule alone, unless they have
+    A kind's findings go by owner where it has at most ``most`` of them. Where it has more, those with at least one in
+    ``most`` of its findings stand for themselves, and all others together. Infos go by kind alone, unless they have
     one owner. Cost: linear.
     """
-    by_rule: dict[tuple[str, str], dict[tuple[object, ...], list[Finding]]] = {}
+    by_kind: dict[tuple[str, str, str], dict[tuple[object, ...], list[Finding]]] = {}
     for finding in findings:
-        owners = by_rule.setdefault((finding["severity"], finding["rule"]), {})
+        owners = by_kind.setdefault((finding["severity"], finding["rule"], kind(finding)), {})
         owners.setdefault(_owner(finding), []).append(finding)
     found: list[Cause] = []
-    for (severity, rule), owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
+    for (severity, rule, name), owners in sorted(by_kind.items(), key=lambda item: SEVERITIES.index(item[0][0])):
         few = most if severity != SEVERITIES[-1] else 1
         total = sum(map(len, owners.values()))
         named = [mine for mine in owners.values() if len(owners) <= few or len(mine) * few >= total]
         rest = [mine for mine in owners.values() if not (len(owners) <= few or len(mine) * few >= total)]
-        found += [Cause(rule, severity, _who(mine), 1, mine) for mine in named]
+        found += [Cause(rule, name, severity, _who(mine), 1, mine) for mine in named]
         if rest:
             said = f"{len(rest):,} {'more ' if named else ''}producers or groups"
             others = [f for mine in rest for f in mine]
-            found.append(Cause(rule, severity, said if len(rest) > 1 else _who(others), len(rest), others))
+            found.append(Cause(rule, name, severity, said if len(rest) > 1 else _who(others), len(rest), others))
     return found
+
+
+def alone(finding: Finding) -> Cause:
+    """A finding that stands for itself."""
+    return Cause(finding["rule"], kind(finding), finding["severity"], who(finding), 1, [finding])
 
 
 def _owner(finding: Finding) -> tuple[object, ...]:

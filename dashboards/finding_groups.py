@@ -14,14 +14,15 @@ from typing import Any
 from markupsafe import Markup
 
 from auditor.dashboards.causes import Cause, causes
+from auditor.dashboards.evidence import in_words
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
     clip,
-    fact,
     log_name,
     offsets,
     short_fingerprint,
+    value,
     visible,
     who,
 )
@@ -31,18 +32,20 @@ MAX_ROWS_PER_RULE = 250
 MAX_TEXT = 3_000_000
 MAX_UNSHOWN = 8_000_000  # characters of lines for the search
 CAUSES = 50  # of a rule
-_MESSAGE, _REMEDY, _FACT, _FACTS = 1200, 2400, 400, 24
+_MESSAGE, _REMEDY, _FACT, _FACTS, _RAW = 1200, 2400, 400, 24, 3000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """A finding ready to be shown: the finding itself, and its texts cut to size; ``anchor``: its place on the page,
-    empty where it has no fingerprint, or that of a finding above it."""
+    """A finding ready to be shown: the finding itself, and its texts cut to size; ``facts``: its evidence in words,
+    ``raw``: as JSON; ``anchor``: its place on the page, empty where it has no fingerprint, or that of a finding above
+    it."""
 
     finding: Finding
     message: str
     remedy: str
     facts: Sequence[tuple[str, str]]
+    raw: str
     anchor: str = ""
 
 
@@ -130,7 +133,7 @@ def _share_out(groups: Sequence[Group]) -> None:
                 anchor = short_fingerprint(finding)
                 row = _row(finding, "" if anchor in anchors else anchor)
                 anchors.add(anchor)
-                length = len(row.message) + len(row.remedy) + sum(len(k) + len(v) for k, v in row.facts)
+                length = len(row.message) + len(row.remedy) + len(row.raw) + sum(len(k) + len(v) for k, v in row.facts)
                 if part.rows and length > room:
                     break
                 part.rows.append(row)
@@ -175,11 +178,8 @@ def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
 
 def _row(finding: Finding, anchor: str) -> Row:
     evidence = finding.get("evidence") or {}
-    facts = [
-        (clip(str(key), 80), clip(fact(str(key), evidence[key]), _FACT))
-        for key in sorted(evidence, key=str)
-        if evidence[key] is not None
-    ]
+    facts = [(name, clip(said, _FACT)) for name, said in in_words(evidence)]
     if len(facts) > _FACTS:
         facts = [*facts[:_FACTS], ("…", f"{len(facts) - _FACTS} more facts in findings.jsonl")]
-    return Row(finding, clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY), facts, anchor)
+    message, remedy = clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY)
+    return Row(finding, message, remedy, facts, clip(value(dict(evidence)), _RAW), anchor)

@@ -1,81 +1,32 @@
-"""The first lines on a terminal: who is blocked, by whom, since when, what to do; and one finding in full."""
+"""The first lines on a terminal: the headline, who holds which partition as a table, and what to do, each text once."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, causes, happened, remedies, verdict
+from auditor.dashboards import answers, held_table, verdict
+from auditor.dashboards.alike import Alike, alike, names, values_in_lines
 from auditor.dashboards.selection import ALL, Selection
-from auditor.dashboards.text_columns import wrap
-from auditor.dashboards.wording import (
-    Finding,
-    clip,
-    fact,
-    instant,
-    log_name,
-    offsets,
-    pieces,
-    short_fingerprint,
-    visible,
-    who,
-)
+from auditor.dashboards.text_columns import indented, wrap
+from auditor.dashboards.wording import Finding, short_fingerprint, visible, who
 
 SHOWN, NAMED, NUMBERS = 5, 10, 20
+COMPARED = 1000  # partitions of which those that are spoken of in the same words are looked for
+LINES = 51  # of all that is said of partitions that are held: with what stands around it sixty
+VALUES = 20  # partitions whose values are listed
 
 
 @dataclass(slots=True)
 class Answer:
-    """The first lines, and the findings that are in them in full."""
+    """The first lines, the findings that they speak of, and of each text that says what to do whose it is."""
 
     lines: list[str]
     findings: list[Finding]
-
-
-def answer(
-    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None,
-    shown: Selection = ALL, every: bool = False,
-) -> Answer:  # fmt: skip
-    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns.
-
-    Partitions that one producer holds alike are one part, with the names of the others; ``every``: each by itself.
-    ``shown``: which partitions; the headline is that of the run.
-    """
-    decided = verdict.of_run(findings, summary)
-    lines = top(decided, summary, width, now)
-    for finding in [f for f in decided.lost if shown.holds(f)][:SHOWN]:
-        lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
-    held, named = ([row for row in rows if shown.holds(dict(row.holder.row))] for rows in (decided.held, decided.named))
-    holders = [causes.Held([row]) for row in held] if every else causes.holders(held)
-    parts = holders if every else holders[:SHOWN]
-    for alike in parts:
-        lines += ["", *_held(alike.rows[0], width), *_alike(alike.rows[1:], width)]
-    rest = [row for alike in holders[len(parts) :] for row in alike.rows]
-    lines += ["", *wrap(f"And {len(rest):,} more {_are(len(rest))} blocked:", width)] if rest else []
-    for row in rest[:NAMED]:
-        lines += _indented(_brief(row), width, 2)
-    lines += _grave(remedies.remedies([f for f in findings if shown.shows(f)], decided.held), width)
-    if named:
-        lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
-    for row in named[:NAMED]:
-        lines += _indented(_brief(row), width, 2)
-    accepted = [row for row in decided.accepted if shown.holds(dict(row.holder.row))]
-    if accepted:
-        lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
-    for row in accepted[:NAMED]:
-        lines += _indented(_brief(row), width, 2)
-    unseen = max(0, len(accepted) - NAMED) + max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
-    lines += wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else []
-    if hidden := len(decided.held) - len(held):
-        lines += ["", *wrap(f"Not printed: {plural(hidden, 'partition')} more that {_are(hidden)} blocked", width)]
-    return Answer(lines, [f for alike in parts for f in alike.first.findings[:1]])
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    said: dict[tuple[tuple[str, str], ...], str]
 
 
 def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:
@@ -84,45 +35,130 @@ def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: d
     return [*wrap(headline, width), *wrap(visible(verdict.clock(summary, now)), width)]
 
 
-def _alike(rows: Sequence[answers.Blocked], width: int) -> list[str]:
-    """The other partitions that are held by the same."""
-    if not rows:
-        return []
+def answer(
+    decided: verdict.Verdict, summary: Mapping[str, Any], width: int, shown: Selection = ALL, every: bool = False
+) -> Answer:
+    """Of every partition that is held how it stands, and what to do. ``width`` in columns.
+
+    What is said of several in the same words is said once; ``every``: of each by itself, with whole commands, and of
+    those that are held as is normal too. ``shown``: which partitions.
+    """
+    held, named, accepted = (
+        [row for row in rows if shown.holds(dict(row.holder.row))]
+        for rows in (decided.held, decided.named, decided.accepted)
+    )
+    as_of = summary["as_of"]
+    lines = ["", *held_table.lines(held, as_of, width, every)] if held else []
+    lines += _what_to_do(held, width, every, LINES - len(lines))
+    if hidden := len(decided.held) - len(held):
+        lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {_are(hidden)} blocked", width)]
+    unsure = [row for row in named if every or row.holder.standing != "waiting" or row.holder.left_out]
+    lines += _not_known(unsure, as_of, width, every)
+    if named and not unsure:
+        lines += ["", *wrap(f"Held, as is normal: {_places(named)}", width)]
+    if accepted:
+        lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
+        lines += [line for row in accepted[:NAMED] for line in indented(_brief(row), width, 2)]
+        lines += _more(accepted[NAMED:], width)
+    about = [f for row in held for f in (*row.holder.findings, *row.behind[: held_table.BEHIND]) if _blocks(f)]
+    return Answer(lines, about, {tuple(row.holder.told): row.holder.name for row in held})
+
+
+def _blocks(finding: Finding) -> bool:
+    """Whether it says no more than the row of what holds a partition does."""
+    return (finding.get("declared") or {}).get("blocks") is not None
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _more(rows: Sequence[answers.Blocked], width: int) -> list[str]:
+    return wrap(f"… {plural(len(rows), 'more partition')}: see summary.json", width) if rows else []
+
+
+def _not_known(rows: Sequence[answers.Blocked], as_of: str | None, width: int, every: bool) -> list[str]:
+    """Partitions that are held, by why it is not known whether for longer than is normal."""
+    by_reason: dict[str, list[answers.Blocked]] = {}
+    for row in rows:
+        by_reason.setdefault(verdict.stands(row.holder), []).append(row)
+    lines = []
+    for reason, mine in by_reason.items():
+        said = f"Held, but not known to be blocked for longer than is normal: {reason}"
+        lines += ["", *wrap(said, width), *held_table.lines(mine, as_of, width, every)]
+    return lines
+
+
+def _what_to_do(rows: Sequence[answers.Blocked], width: int, every: bool, room: int) -> list[str]:
+    """A paragraph for each text: all of them with ``every``, else the first, and those that ``room`` lines take."""
+    groups = [Alike([at], row.holder.told) for at, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
+    lines: list[str] = []
+    left: list[answers.Blocked] = []
+    for group in groups:
+        mine = [rows[at] for at in group.members]
+        paragraph = ["", *_paragraph(group, mine, width, None if every else max(3, room - len(lines)))]
+        if lines and not every and (left or len(lines) + len(paragraph) > room):
+            left += mine
+        else:
+            lines += paragraph
+    left += [] if every else rows[COMPARED:]
+    if left:
+        said = f"What to do about {_places(left)}: auditor explain, with the digits under FINDING"
+        lines += ["", *wrap(said, width)]
+    return lines
+
+
+def _alike(rows: Sequence[answers.Blocked]) -> list[Alike]:
+    """Those that stand alike and of which the same is said."""
+    return alike([(names(row.holder.row), [("", verdict.stands(row.holder)), *row.holder.told]) for row in rows])
+
+
+def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: int | None) -> list[str]:
+    """Who it is about, what to do with each command on a line of its own, and the values of each partition."""
+    parts = [part for part in group.parts if part[0]]
+    lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
+    for name, said in (("cannot start", _all(row.groups for row in rows)),
+                       ("read this", _all(row.holder.row.get("readers") or () for row in rows))):  # fmt: skip
+        lines += indented(f"groups that {name}: {said}", width, 2) if said else []
+    for kind, text in parts:
+        lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
+    return lines + values_in_lines(group, width, VALUES if room is None else min(VALUES, room - len(lines) - 1))
+
+
+def _one(row: answers.Blocked, width: int) -> list[str]:
+    """Which partition, by whom it is held and for how long, and where its readers stop."""
+    holder = row.holder
+    by = who(holder.row) or "an unknown producer"
+    stop = "" if holder.lso is None else f"; read_committed consumers stop at offset {holder.lso}"
+    text = f"{holder.name}: held by {by} {verdict.held_for(holder.row)}, {verdict.stands(holder)}{stop}"
+    also = "Its readers go on only once the others above have ended too: auditor explain." if row.behind else ""
+    return [*wrap(visible(text), width), *indented(also, width, 2)]
+
+
+def _several(group: Alike, rows: Sequence[answers.Blocked], width: int) -> list[str]:
+    stands = verdict.stands(rows[0].holder)
+    if not group.columns:
+        return wrap(f"{_places(rows)}, each: {stands}", width)
+    return wrap(f"{plural(len(rows), 'partition')}, each: {stands}. Capitals stand for the values below.", width)
+
+
+def _all(names: Iterable[Iterable[str]]) -> str:
+    found = list(dict.fromkeys(name for several in names for name in several))
+    more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+    return ", ".join(found[:SHOWN]) + more
+
+
+def _places(rows: Sequence[answers.Blocked]) -> str:
+    """The partitions, by topic."""
     by_topic: dict[str, list[int]] = {}
     for row in rows:
         by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
     places = [
         f"{topic}-{numbers[0]}" if len(numbers) == 1 else f"{topic} (partitions {_numbers(sorted(numbers))})"
-        for topic, numbers in sorted(by_topic.items())
+        for topic, numbers in by_topic.items()
     ]
     more = f" and {plural(len(places) - SHOWN, 'more topic')}" if len(places) > SHOWN else ""
-    said = f"the same in {plural(len(rows), 'more partition')}: {'; '.join(places[:SHOWN])}{more}"
-    said += " (--verbose: the commands for each)"
-    return _indented(said, width, 4)
-
-
-def _grave(found: Sequence[remedies.Remedy], width: int) -> list[str]:
-    """What to do about what holds no partition, the gravest first."""
-    lines = ["", "What to do:"] if found else []
-    for one in found[: remedies.SHOWN]:
-        place = log_name(one.first) or one.first["file"] or "the cluster"
-        more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
-        lines += _indented(f"{' and '.join(one.rules)}: {place}{more}", width, 2)
-        lines += _remedy(one.text, width)
-        if one.others:
-            lines += _indented(f"What to do about {one.others:,} more is not the same: auditor explain", width, 4)
-    if rest := found[remedies.SHOWN :]:
-        rules = ", ".join(f"{' and '.join(one.rules)} ({short_fingerprint(one.first)})" for one in rest)
-        lines += _indented(f"auditor explain says what to do about {rules}", width, 2)
-    return lines
-
-
-def _remedy(text: str, width: int) -> list[str]:
-    """A remedy, each command on one line of its own, however narrow the terminal, so that it can be pasted."""
-    lines = []
-    for kind, said in pieces(text):
-        lines += [f"      {visible(said)}"] if kind == "command" else _indented(said.strip(" ;:"), width, 4)
-    return lines
+    return visible("; ".join(places[:SHOWN]) + more)
 
 
 def _numbers(partitions: Sequence[int]) -> str:
@@ -130,77 +166,9 @@ def _numbers(partitions: Sequence[int]) -> str:
     return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
 
 
-def explained(
-    row: Mapping[str, Any], page: Mapping[str, str], width: int, events: Sequence[Mapping[str, Any]] | None
-) -> list[str]:
-    """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
-    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``, null
-    where the summary has none."""
-    lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
-    span = offsets(row["offset"], row["last_offset"])
-    broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
-    place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
-    file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
-    for name, text in (("Where", place), ("File", file), ("Who", who(row)), ("When", row["timestamp"] or ""),
-                       ("What", row["message"])):  # fmt: skip
-        lines += [f"{name}:", *_indented(text, width, 2)] if text else []
-    lines.append("Evidence:")
-    for name, content in sorted((row["evidence"] or {}).items()):
-        lines += _indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
-    if did := happened.around(events or (), row):
-        lines.append("What the cluster did:")
-        for entry in did:
-            lines += _indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
-    elif row["partition"] is not None:
-        lines += ["What the cluster did:", *_indented(f"not known: {happened.unknown(events, row)}", width, 2)]
-    lines.append("What to do:")
-    for kind, text in pieces(row["remedy"] or ""):
-        lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)
-    for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
-        lines += (
-            [f"{'The rule' if name == 'Title' else name}:", *_indented(page[name], width, 2)] if name in page else []
-        )
-    return lines
-
-
-def _held(row: answers.Blocked, width: int) -> list[str]:
-    """Who blocks whom, where, since when, and what to do, with the commands on lines of their own."""
-    holder = row.holder
-    waiting = "" if holder.waiting is None else f", {plural(holder.waiting, 'offset')} before its end"
-    stop = "" if holder.lso is None else f": read_committed consumers stop at offset {holder.lso}{waiting}"
-    others = f", and {plural(row.others, 'more producer')}" if row.others > 0 else ""
-    lines = _indented(f"{holder.name}{stop}", width, 2)
-    lines += _indented(f"by {who(holder.row) or 'an unknown producer'}{others}", width, 4)
-    since = f" (since {verdict.begun(holder.row)})" if holder.row.get("since") else ""
-    lines += _indented(f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder)}", width, 4)
-    if readers := holder.row.get("readers"):
-        more = f" and {len(readers) - SHOWN} more" if len(readers) > SHOWN else ""
-        lines += _indented(f"groups that read this topic: {', '.join(readers[:SHOWN])}{more}", width, 4)
-    if row.groups:
-        lines += _indented(f"groups that cannot start: {', '.join(row.groups[:SHOWN])}", width, 4)
-    lines += _indented(holder.lead, width, 4)
-    return [*lines, *_remedy(holder.remedy, width), *_behind(row, width)]
-
-
-def _behind(row: answers.Blocked, width: int) -> list[str]:
-    """The others that hold it, which need an answer each."""
-    if not row.behind:
-        return []
-    these = "these are" if len(row.behind) > 1 else "this is"
-    lines = _indented(f"Its readers go on only once {these} ended too (auditor explain says how):", width, 4)
-    for finding in row.behind[:SHOWN]:
-        said = f"at offset {finding['offset']}, {who(finding)} · {short_fingerprint(finding)}".rstrip(" ·")
-        lines += _indented(said, width, 6)
-    more = len(row.behind) - SHOWN
-    return lines + (_indented(f"and {more:,} more", width, 6) if more > 0 else [])
-
-
 def _brief(row: answers.Blocked) -> str:
     holder = row.holder
     at = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"
-    return f"{holder.name}{at}, by {by}, {verdict.held_for(holder.row)}: {verdict.stands(holder)}"
-
-
-def _indented(text: str, width: int, by: int) -> list[str]:
-    return [" " * by + line for line in wrap(visible(text), width - by) if line]
+    digits = next((f" · {name}" for f in holder.findings if (name := short_fingerprint(f))), "")
+    return f"{holder.name}{at}, by {by}, {verdict.held_for(holder.row)}: {verdict.stands(holder)}{digits}"

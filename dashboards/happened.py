@@ -29,15 +29,23 @@ class Story(NamedTuple):
     left_out: int
 
 
+def when(finding: Mapping[str, Any]) -> str | None:
+    """When it happened, by the clock that what the cluster did goes by: the brokers', where that of the producer, which
+    its ``timestamp`` may be, contradicts them."""
+    evidence = finding.get("evidence") or {}
+    by_brokers = evidence.get("since") if evidence.get("since_by_producer") else None
+    return str(by_brokers) if by_brokers else finding["timestamp"]
+
+
 def stories(events: Iterable[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> list[Story]:
     """One a partition of which the metadata tells, in the order given. ``events``: rows of the summary's
     ``cluster_events``; findings without a time, and infos, are left out."""
     told = []
     for row in events:
         name = log_name(row)
-        mine = [f for f in findings if f["timestamp"] and f["severity"] != "info" and log_name(f) == name]
+        mine = [f for f in findings if when(f) and f["severity"] != "info" and log_name(f) == name]
         entries = [Entry(e.get("time"), e["says"]) for e in row["events"] or ()]
-        entries += [Entry(f["timestamp"], f["message"], f["severity"]) for f in mine[:MAX_FINDINGS]]
+        entries += [Entry(when(f), f["message"], f["severity"]) for f in mine[:MAX_FINDINGS]]
         told.append(Story(name, sorted(entries, key=lambda e: e.time or ""), row["left_out"] or 0))
     return told
 
@@ -58,7 +66,7 @@ def around(events: Iterable[Mapping[str, Any]], finding: Mapping[str, Any]) -> l
     """What the cluster did to a finding's partition right before and after its time; the newest where it has none."""
     row = next((row for row in events if log_name(row) == log_name(finding)), None)
     entries = [Entry(e.get("time"), e["says"]) for e in (row or {}).get("events") or ()]
-    at = finding["timestamp"]
+    at = when(finding)
     if at is None:
         return entries[-2 * AROUND :]
     before = [e for e in entries if (e.time or "") <= at]

@@ -17,7 +17,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.dashboards import answers, report_shapes, verdict
-from auditor.dashboards.wording import SEVERITIES, clip, visible
+from auditor.dashboards.wording import SEVERITIES, clip, kind, visible
 
 WORST = 50  # partitions with series of their own
 ACCEPTED = "accepted"  # in place of a standing, where a baseline accepts that a partition is blocked
@@ -54,7 +54,7 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     def count(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
         gauge(name, says, ("cluster", *labels), {(cluster, *key): value for key, value in values.items()})
 
-    count("findings", "Findings by rule and severity", ("rule", "severity"), _by_rule(listed))
+    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
     count("findings_by_severity", "Findings by severity, zeros included", ("severity",),
           {(name,): number for name, number in answers.tally(findings, summary).items()})  # fmt: skip
     count("accepted_findings", "Findings that the baseline accepts; no other number has them", ("severity",),
@@ -95,7 +95,7 @@ def _label(name: object) -> str:
 
 
 def _by_rule(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], int]:
-    return dict(Counter((finding["rule"], finding["severity"]) for finding in findings))
+    return dict(Counter((finding["rule"], kind(finding), finding["severity"]) for finding in findings))
 
 
 def _refusals(summary: Mapping[str, Any]) -> Values:

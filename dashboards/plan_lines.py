@@ -39,6 +39,9 @@ def _beside(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan["not_read"]["files"]:
         left = plan["not_read"]
         yield f"not read: {plural(left['files'], 'file')}, {size(left['bytes'])}"
+    if (left := plan["left_out"])["files"]:
+        begun = f", {plural(left['begun'], 'copy')} from a later segment on" if left["begun"] else ""
+        yield f"left out by the scope: {plural(left['files'], 'file')}, {size(left['bytes'])}{begun}"
     if plan["unreadable"]:
         yield f"cannot be read: {plural(plan['unreadable'], 'file')} (the audit will end with status 3)"
 

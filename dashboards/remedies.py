@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from auditor.dashboards.answers import Blocked, unaccepted
-from auditor.dashboards.wording import SEVERITIES, Finding
+from auditor.dashboards.wording import SEVERITIES, Finding, kind
 
 GRAVE = ("critical", "error")
 SHOWN = 4
@@ -15,7 +15,7 @@ SHOWN = 4
 @dataclass(slots=True)
 class Remedy:
     """One text, given for findings of one or more rules. ``first``: the finding that it names; ``count``: of those that
-    it is for; ``others``: how many more of these rules have another one."""
+    it is for; ``others``: how many more of these kinds have another one."""
 
     text: str
     severity: str
@@ -26,36 +26,36 @@ class Remedy:
 
 
 def remedies(findings: Sequence[Finding], held: Sequence[Blocked]) -> list[Remedy]:
-    """One remedy for each rule with critical or error findings, the gravest first: loss before the rest, then many
-    before few. Rules whose findings are about the partitions in ``held`` are left out: what to do about these stands
+    """One remedy for each kind of critical or error findings, the gravest first: loss before the rest, then many
+    before few. Kinds of which findings are about the partitions in ``held`` are left out: what to do about these stands
     with them. Findings that a baseline accepts are left out too. Cost: linear."""
-    answered = {finding["rule"] for row in held for finding in row.holder.findings}
-    by_rule: dict[str, list[Finding]] = {}
+    answered = {kind(finding) for row in held for finding in row.holder.findings}
+    by_kind: dict[str, list[Finding]] = {}
     for finding in unaccepted(findings):
-        if finding["severity"] in GRAVE and finding["rule"] not in answered:
-            by_rule.setdefault(finding["rule"], []).append(finding)
-    return _merged(sorted(by_rule.values(), key=_order))
+        if finding["severity"] in GRAVE and kind(finding) not in answered:
+            by_kind.setdefault(kind(finding), []).append(finding)
+    return _merged(sorted(by_kind.values(), key=_order))
 
 
 def _order(found: Sequence[Finding]) -> tuple[int, bool, int, str]:
     worst = _worst(found)
     kept = not (worst.get("declared") or {}).get("loses")
-    return SEVERITIES.index(worst["severity"]), kept, -len(found), worst["rule"]
+    return SEVERITIES.index(worst["severity"]), kept, -len(found), kind(worst)
 
 
 def _worst(found: Sequence[Finding]) -> Finding:
     return min(found, key=lambda finding: SEVERITIES.index(finding["severity"]))
 
 
-def _merged(rules: Collection[Sequence[Finding]]) -> list[Remedy]:
-    """Rules with the same text share it: two rules may find the two sides of one loss."""
+def _merged(kinds: Collection[Sequence[Finding]]) -> list[Remedy]:
+    """Kinds with the same text share it: two may find the two sides of one loss."""
     made: dict[str, Remedy] = {}
-    for found in rules:
+    for found in kinds:
         first = _worst(found)
         text = str(first.get("remedy") or "")
         same = sum(finding.get("remedy") == text for finding in found)
         if text in made:
-            made[text].rules.append(first["rule"])
+            made[text].rules += [first["rule"]] if first["rule"] not in made[text].rules else []
             made[text].count += same
             made[text].others += len(found) - same
         elif text:

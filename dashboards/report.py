@@ -28,6 +28,10 @@ from auditor.dashboards import (
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 200, 50, 25
 
 
+# A timeline, its picture, and that of the whole log where the first one shows a part of it.
+Drawn = tuple[Mapping[str, Any], timeline.Picture, timeline.Picture | None]
+
+
 def render_report(
     findings: Sequence[Mapping[str, Any]],
     summary: Mapping[str, Any],
@@ -65,6 +69,7 @@ def render_report(
         remedies=asked,
         lost=decided.lost,
         anchors=anchors,
+        about={rule: f"do-about-{n}" for n, one in enumerate(asked[: remedies.SHOWN], 1) for rule in one.rules},
         open=everything,
         table=report_table.table(decided, everything, asked[: remedies.SHOWN], anchors),
         counts=counts,
@@ -107,20 +112,24 @@ def render_timelines(
     )
 
 
-def _pictures(
-    timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]
-) -> list[tuple[Mapping[str, Any], timeline.Picture]]:
+def _pictures(timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]) -> list[Drawn]:
     """The timelines that are drawn, those with a blocking transaction first, and how they are laid out."""
     known: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
-        known.setdefault(entry.name, {})[key] = {**entry.row, "kind": entry.kind, "blocks": entry.blocks}
+        known.setdefault(entry.name, {})[key] = {
+            **entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing
+        }  # fmt: skip
         if entry.blocks:
             blocking.add(entry.name)
     first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: wording.log_name(row) not in blocking)
-    drawn = map(report_shapes.timeline, first)
-    return [(row, timeline.draw(row, known.get(wording.log_name(row), {}))) for row in drawn]
+    return [_drawn(row, known.get(wording.log_name(row), {})) for row in map(report_shapes.timeline, first)]
+
+
+def _drawn(row: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Drawn:
+    part, whole = timeline.focus(row), timeline.draw(row, known)
+    return (row, whole, None) if part is None else (row, timeline.draw(row, known, part), whole)
 
 
 class _First:

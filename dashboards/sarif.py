@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from auditor.dashboards.wording import Finding, log_name, offsets, visible
+from auditor.dashboards.wording import Finding, kind, log_name, offsets, visible
 
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -22,7 +22,7 @@ _FACTS = (
 def sarif(
     findings: Sequence[Finding], summary: Mapping[str, Any], rules: Mapping[str, Mapping[str, Any]], headline: str
 ) -> str:
-    """The whole text. ``rules``: those that ran, by id, with ``title``, ``family`` and ``sections``."""
+    """The whole text. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and ``kinds``."""
     numbers = {name: number for number, name in enumerate(rules)}
     tool = summary["tool"]
     run = {
@@ -49,8 +49,10 @@ def sarif(
 
 def _rule(name: str, rule: Mapping[str, Any]) -> dict[str, Any]:
     sections = rule["sections"]
+    former = [kind for kind in rule.get("kinds") or () if kind != name]
     return {
         "id": name,
+        **({"deprecatedIds": former} if former else {}),  # by which results of earlier versions are found
         "shortDescription": {"text": rule["title"]},
         "fullDescription": {"text": f"{sections['Checks']} {sections['Why it matters']}"},
         "help": {"text": f"{sections['What to do']} It can be wrong: {sections['Can be wrong']}"},
@@ -69,15 +71,21 @@ def _result(finding: Finding, numbers: Mapping[str, int]) -> dict[str, Any]:
         "ruleId": finding["rule"],
         "level": _LEVELS[finding["severity"]],
         "rank": _RANKS[finding["severity"]],
-        "message": {"text": visible(finding["message"] or finding["rule"])},
+        "message": {"text": visible(_said(finding))},
         "locations": [_location(finding)],
-        "properties": {name: finding[name] for name in _FACTS if finding[name] is not None},
+        "properties": {"kind": kind(finding)} | {name: finding[name] for name in _FACTS if finding[name] is not None},
     }
     if finding["rule"] in numbers:
         result["ruleIndex"] = numbers[finding["rule"]]
     if finding.get("fingerprint"):
         result["partialFingerprints"] = {"auditor/v1": finding["fingerprint"]}
     return result
+
+
+def _said(finding: Finding) -> str:
+    """What happened, and what to do about it: code hosts show of a result its message alone."""
+    message, remedy = finding["message"] or finding["rule"], finding["remedy"]
+    return f"{message}\n\n{remedy}" if remedy else str(message)
 
 
 def _location(finding: Finding) -> dict[str, Any]:

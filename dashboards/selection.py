@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.dashboards.wording import SEVERITIES, log_name
+from auditor.base.scope import fits, is_of
+from auditor.dashboards.wording import SEVERITIES
 
 LEAST = SEVERITIES[-1]
 
@@ -81,15 +81,10 @@ def is_partition(row: Mapping[str, Any], glob: str) -> bool:
         several = (row.get("evidence") or {}).get("partitions")
         names = several if isinstance(several, list) else []
         return any(glob == name.rpartition("-")[2] or fits(name, glob) for name in names)
-    return glob == str(row["partition"]) or fits(log_name(row), glob)
+    return is_of(row["topic"], row["partition"], glob)
 
 
 def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
     """Whether any of the values fits any of the globs."""
     texts = [str(value) for value in values if value is not None]
     return any(fits(text, glob) for glob in globs for text in texts)
-
-
-def fits(text: str, glob: str) -> bool:
-    """Whether a name is the glob itself, or fits it: names may hold the signs of globs."""
-    return text == glob or fnmatch.fnmatchcase(text, glob)

@@ -18,14 +18,20 @@ LEFT, RIGHT = 12.0, 948.0
 TOP, LANE, BAR = 48.0, 54.0, 16.0
 MAX_LANES, MAX_BARS = 12, 400
 _MIN_BAR = 3.0
+_MARGIN, _WORTH = 10, 4  # offsets around what is zoomed on; how much shorter than the whole a part must be
 _SIGN = 7.3  # the width of a character
+
+
+Part = tuple[int, int]  # from an offset to one that is not in it
+TONES = ("open", "unsure", "active", "")  # kinds of open transactions, the worst first
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
     """One transaction: ``x`` to ``x + width`` its data; ``tail`` what lies behind it to the right edge if it is open.
 
-    ``kind`` is commit, abort, open (it holds readers up) or active (open, and nothing is wrong with that);
+    ``kind`` is commit, abort, open (it holds readers up), unsure (open, and the input does not show whether it does) or
+    active (open, and nothing is wrong with that);
     ``letter`` says the same without colour; ``title`` says all of it in words.
     """
 
@@ -59,14 +65,14 @@ class EpochMark:
 class Lane:
     """All shown transactions of one producer id; ``y`` is the top of its bars, the label stands above.
 
-    ``held`` where one of them holds readers up.
+    ``tone``: the kind of those that are open, the worst of them; empty where none is.
     """
 
     producer_id: int
     y: float
     label: str
     note: str = ""
-    held: bool = False
+    tone: str = ""
     bars: list[Bar] = field(default_factory=list)
     epochs: list[EpochMark] = field(default_factory=list)
 
@@ -82,28 +88,35 @@ class Picture:
     lso_label_end: bool
     log_end: float
     start_cut: bool
+    end_cut: bool
     hidden_producers: int
     hidden_transactions: int
 
     @property
-    def held(self) -> bool:
-        """Whether a transaction that is drawn holds readers up."""
-        return any(lane.held for lane in self.lanes)
+    def tone(self) -> str:
+        """The worst kind of an open transaction that is drawn; empty where none is."""
+        return min((lane.tone for lane in self.lanes), key=TONES.index, default="")
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of its bars."""
+        return {bar.kind for lane in self.lanes for bar in lane.bars}
 
 
-def draw(timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Picture:
-    """Lay one timeline out.
+def draw(
+    timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]], part: Part | None = None
+) -> Picture:
+    """Lay one timeline out, whole or a part of it.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
     for their id, since when and for how long, what pages call them (``kind``), and whether they hold readers up
     (``blocks``). Cost: linear in the transactions, of which all open ones and the latest others are drawn, ``MAX_BARS``
     together.
     """
-    rows = _shown(timeline["transactions"])
-    log_end = timeline["log_end"]
-    first = min([log_end, *(_first(row) for row in rows)])
-    first = max(timeline["log_start"], first - max(1, (log_end - first) // 20)) if rows else timeline["log_start"]
-    scale = _scale(first, log_end)
+    there = timeline["transactions"] if part is None else [row for row in timeline["transactions"] if _in(row, part)]
+    rows = _shown(there)
+    first, end = part or (_begin(timeline, rows), timeline["log_end"])
+    scale = _scale(first, end)
     lanes, hidden = _lanes(rows)
     for lane, own in lanes:
         _fill(lane, own, scale, known)
@@ -112,14 +125,45 @@ def draw(timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[st
     return Picture(
         height=TOP + LANE * len(lanes) + 26,
         lanes=[lane for lane, _ in lanes],
-        ticks=[(scale(tick), tick) for tick in _ticks(first, log_end)],
+        ticks=[(scale(tick), tick) for tick in _ticks(first, end)],
         lso=at,
         lso_label_end=at is not None and at > WIDTH / 2,
-        log_end=scale(log_end),
+        log_end=scale(end),
         start_cut=first > timeline["log_start"],
+        end_cut=end < timeline["log_end"],
         hidden_producers=hidden,
-        hidden_transactions=len(timeline["transactions"]) - len(rows) + (timeline.get("truncated") or 0),
+        hidden_transactions=len(there) - len(rows) + (0 if part else timeline.get("truncated") or 0),
     )
+
+
+def focus(timeline: Mapping[str, Any]) -> Part | None:
+    """The part of a log around its last stable offset and the transaction that holds it; None where nothing holds it,
+    or where the whole shows that well enough."""
+    lso, log_end = timeline.get("lso"), timeline["log_end"]
+    still = [row for row in timeline["transactions"] if row.get("marker_offset") is None]
+    if lso is None or lso >= log_end or not still:
+        return None
+    holder = min(still, key=_first)
+    last = holder.get("last_offset")
+    end = max(lso, _first(holder) if last is None else last) + 1
+    margin = max(_MARGIN, (end - lso) // 2)
+    whole = _begin(timeline, _shown(timeline["transactions"]))
+    part = max(whole, lso - margin), min(log_end, end + margin)
+    return part if (part[1] - part[0]) * _WORTH < log_end - whole else None
+
+
+def _begin(timeline: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
+    """Where a picture of all of ``rows`` begins: a little before the first of them."""
+    log_start, log_end = int(timeline["log_start"]), int(timeline["log_end"])
+    if not rows:
+        return log_start
+    first = min([log_end, *(_first(row) for row in rows)])
+    return max(log_start, first - max(1, (log_end - first) // 20))
+
+
+def _in(row: Mapping[str, Any], part: Part) -> bool:
+    ends = [row.get("last_offset"), row.get("marker_offset")]
+    return _first(row) < part[1] and max([_first(row), *(end for end in ends if end is not None)]) >= part[0]
 
 
 def in_words(row: Mapping[str, Any], since: str | None = None, age_ms: int | None = None) -> str:
@@ -201,10 +245,10 @@ def _fill(
     for row in rows:
         more = known.get((row["producer_id"], _first(row)), {})
         since, age = more.get("since"), more.get("age_ms")
-        blocks = more.get("blocks", row.get("class") != "active")
-        bar = _bar(row, scale, in_words(row, since, age), blocks)
+        bar = _bar(row, scale, in_words(row, since, age), _open_kind(row, more))
         lane.bars.append(bar)
-        lane.held = lane.held or bar.kind == "open"
+        if bar.marker is None:
+            lane.tone = min(lane.tone, bar.kind, key=TONES.index)
         if bar.marker is None and not lane.note:
             begun = since or row.get("start")
             lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {duration(age)}" if age else "")
@@ -213,6 +257,14 @@ def _fill(
             if more.get("transactional_id") is not None:
                 lane.label += f" ({clip(str(more['transactional_id']), 60)})"
         highest = _mark_epoch(lane, bar.x, row["producer_epoch"], highest)
+
+
+def _open_kind(row: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    """What an open transaction is drawn as."""
+    kind = more.get("kind") or row.get("class")
+    if more.get("blocks", kind not in ("active", "undecidable")):
+        return "open"
+    return "unsure" if kind == "undecidable" or more.get("standing") == "unknown" else "active"
 
 
 def _mark_epoch(lane: Lane, x: float, epoch: int, highest: int | None) -> int:
@@ -226,7 +278,7 @@ def _mark_epoch(lane: Lane, x: float, epoch: int, highest: int | None) -> int:
     return epoch if highest is None else max(highest, epoch)
 
 
-def _bar(row: Mapping[str, Any], scale: Any, title: str, blocks: bool) -> Bar:
+def _bar(row: Mapping[str, Any], scale: Any, title: str, kind: str) -> Bar:
     x = scale(_first(row))
     last = row.get("last_offset")
     end = scale(_first(row) if last is None else last + 1)
@@ -234,7 +286,7 @@ def _bar(row: Mapping[str, Any], scale: Any, title: str, blocks: bool) -> Bar:
     width = max(_MIN_BAR, round(end - x, 1))
     if marker is None:
         tail = max(0.0, round(RIGHT - x - width, 1))
-        return Bar(min(x, RIGHT - _MIN_BAR), width, tail, "open" if blocks else "active", "OPEN", title, None)
+        return Bar(min(x, RIGHT - _MIN_BAR), width, tail, kind, "OPEN", title, None)
     commit = row.get("outcome") == "COMMIT"
     at = scale(marker)
     return Bar(x, max(width, round(at - x, 1)), 0.0, "commit" if commit else "abort", "C" if commit else "A", title, at)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.words import NO_TIMEOUT_MS, duration, few, plural
+from auditor.base.scope import was_read
+from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
 from auditor.dashboards.wording import Finding, instant, visible
@@ -107,16 +108,28 @@ def _headline(
 
 
 def _scope(scope: Mapping[str, Any]) -> str:
-    """What ``--rule``, ``--skip-rule``, ``--topic`` and the copy left out; empty where they left out nothing."""
+    """What was left out: rules, what was not to be read, and what was not copied; empty where nothing was."""
     said = []
     if left_out := scope.get("rules_left_out"):
-        were = "was" if left_out == 1 else "were"
-        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were} left out")
-    if topics := scope.get("topics"):
-        said.append(f"only topics that match {few(map(visible, topics))} were looked at")
+        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
+    asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
+    if read := was_read(*asked):
+        said.append(visible(read))
+    left = scope.get("left_out") or {}
+    if left.get("copies"):
+        said.append(
+            f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} left out"
+        )
+    if left.get("without_state"):
+        many = plural(left["without_state"], "partition copy")
+        said.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
     if lacking := scope.get("not_in_input"):
         said.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
     return ", and ".join(said)
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _are(count: int) -> str:
@@ -130,13 +143,12 @@ def clock(summary: Mapping[str, Any], now: datetime.datetime | None = None) -> s
     newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
     if not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0:
         return "As of an unknown time: nothing that was read shows one"
-    if not summary["as_of_given"]:
-        said += " (the newest time that a broker wrote here; --as-of now takes the clock)" if newest else ""
-        as_of = now
-    if newest is not None and as_of is not None:
-        old = int((as_of - newest).total_seconds() * 1000)
-        said += f"; the copy is {duration(old)} old" if old > OLD_COPY_MS else ""
-    return said
+    chosen = newest is not None and not summary["as_of_given"]
+    until = now if chosen else as_of
+    old = 0 if newest is None or until is None else int((until - newest).total_seconds() * 1000)
+    if old > OLD_COPY_MS:
+        return f"{said}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
+    return f"{said}, the newest in the input (--as-of now: the clock)" if chosen else said
 
 
 def _moment(iso: object) -> datetime.datetime | None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from auditor.base import advice
 from auditor.base.words import duration
 
 Finding = Mapping[str, Any]
@@ -72,6 +73,17 @@ def instant(iso: str | None) -> str:
     return f"{match[1]} {match[2]} UTC" if match else (iso or "–")
 
 
+def moment(iso: str, as_of: str) -> str:
+    """A time for a column, in UTC: the time of day alone on the day of ``as_of``, else the day and the minute."""
+    match = re.fullmatch(r"(\d{4,})-(\d\d-\d\d)T(\d\d:\d\d)(:\d\d)(?:\.\d+)?(?:Z|\+00:00)", iso)
+    if match is None:
+        return visible(clip(iso, 20))
+    year, day, minute, second = match.groups()
+    if as_of.startswith(f"{year}-{day}T"):
+        return minute + second
+    return f"{day} {minute}" if as_of.startswith(f"{year}-") else f"{year}-{day}"
+
+
 def fact(name: str, content: object) -> str:
     """A fact of the evidence by its name: :func:`value`, and what ends in ``_ms`` as a duration too."""
     if name.endswith("_ms") and isinstance(content, int) and not isinstance(content, bool) and abs(content) >= 1000:
@@ -105,6 +117,11 @@ def offsets(first: int | None, last: int | None) -> str:
     if first is None or last is None or first == last:
         return "" if first is None and last is None else str(last if first is None else first)
     return f"{first}–{last}"
+
+
+def kind(finding: Mapping[str, Any]) -> str:
+    """Which of its rule's questions it answers; in a run of the past its rule is its kind."""
+    return str(finding.get("kind") or finding["rule"])
 
 
 def place(row: Mapping[str, Any]) -> str:
@@ -169,6 +186,29 @@ def pieces(remedy: str) -> list[tuple[str, str]]:
         for before, (kind, text) in zip(after, found, strict=False)
     ]
     return [(kind, text) for kind, text in tidy if text.strip()]
+
+
+def sentences(remedy: str) -> list[tuple[str, str]]:
+    """A remedy as ``(kind, text)`` for who prints lines: ``command``, or ``text``, which names stay a part of."""
+    found: list[tuple[str, str]] = []
+    for kind, text in pieces(remedy):
+        if kind != "command" and found and found[-1][0] == "text":
+            found[-1] = ("text", found[-1][1] + text)
+        else:
+            found.append((kind if kind == "command" else "text", text))
+    tidy = [(kind, text if kind == "command" else text.strip(" ;:")) for kind, text in found]
+    return [(kind, text) for kind, text in tidy if text]
+
+
+def told(given: Mapping[str, Any] | None, remedy: str) -> list[tuple[str, str]]:
+    """An advice for who prints lines, as :func:`sentences` gives them; ``remedy``: the text that a run of the past has
+    in its place."""
+    if given is None or "tone" in given:
+        return sentences(remedy)
+    found: list[tuple[str, str]] = []
+    for kind, text in advice.pieces(given):
+        found += [(kind, text)] if kind == "command" else sentences(text)
+    return found
 
 
 def _begun(text: str) -> str:

@@ -15,9 +15,9 @@ from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.rules import outdated, registry, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import highest, iso
+from auditor.rules.kinds import Hold
 from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
-from auditor.rules.registry import Hold
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import HOUR_MS, Cluster, LogView
 
@@ -54,9 +54,9 @@ class Verdict:
     hold: Hold
 
     @property
-    def rule(self) -> str:
-        """The id of the rule that speaks of it."""
-        return next(each.id for each in registry.load().values() if each.hold is self.hold)
+    def kind(self) -> str:
+        """The kind of findings that speak of it."""
+        return next(each.id for each in registry.kinds().values() if each.hold is self.hold)
 
 
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
@@ -205,7 +205,7 @@ def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]
     """Rows of the summary's ``blocked``: this partition, where a transaction keeps its last stable offset below its
     end; for a partition of ``__transaction_state`` those of its decided transactions that are not in the input."""
     rows = _absent(log)
-    held = [t for t in opened if max(int(t.row["first_offset"]), log.leader.log_start) < log.leader.log_end]
+    held = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
     if held:
         rows.append(_held(log, held))
     return rows
@@ -217,7 +217,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
     _, first, t = min(ranked, key=lambda each: each[:2])
     verdict = judged(log, t)
     known = t.entry is not None and t.entry.timeout_ms > 0
-    lowest = max(min(offset for _, offset, _ in ranked), log.leader.log_start)
+    lowest = max(min(offset for _, offset, _ in ranked), log.leader.own_start)
     return {
         "log_dir": log.leader.log_dir,
         "broker_id": log.leader.broker_id,
@@ -249,7 +249,7 @@ def said(verdict: Verdict) -> dict[str, str | None]:
     """A verdict as the columns of a row."""
     return {
         "class": verdict.klass, "standing": verdict.standing.value, "severity": verdict.severity,
-        "if_true": verdict.if_true, "rule": verdict.rule,
+        "if_true": verdict.if_true, "rule": verdict.kind,
     }  # fmt: skip
 
 
@@ -265,6 +265,8 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
             if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
+                continue
+            if not log.cluster.scope.wants_log(topic, int(number)):
                 continue
             rows.append(dict.fromkeys(_HELD) | {
                 "topic": topic, "partition": int(number), "producer_id": last.producer_id,

@@ -20,7 +20,7 @@ from auditor.model.policies import (
 )
 from auditor.rules.expiry import counts_markers
 from auditor.rules.finding import Finding
-from auditor.rules.registry import CATALOGUE, rule
+from auditor.rules.registry import kinds, rule
 from auditor.rules.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
 from auditor.rules.view import DAY_MS, LogView
 
@@ -69,7 +69,9 @@ def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
     return peaks
 
 
-@rule("producer-state-memory", family=FAMILY, severity="warning above 100,000 producers or 256 MiB, else info")
+@rule(
+    "producer-state-memory", family=FAMILY, severities={"warning": "above 100,000 producers or 256 MiB", "info": "else"}
+)
 def producer_state_memory(log: LogView) -> Iterator[Finding]:
     """A partition's producer state takes much of the broker's memory
 
@@ -130,12 +132,12 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
             "log_dir": log_dir,
             "confidence": "likely",
         },
-        advice=CATALOGUE["producer-state-memory"].advice,
-        source=CATALOGUE["producer-state-memory"].source,
+        advice=kinds()["producer-state-memory"].advice,
+        source=kinds()["producer-state-memory"].source,
     )
 
 
-@rule("short-lived-producers", family=FAMILY, severity="warning")
+@rule("short-lived-producers", family=FAMILY, severities={"warning": ""})
 def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """Producers come and go with hardly a batch each
 
@@ -196,7 +198,7 @@ def _shared(plain: int, transactional: int) -> str:
 @rule(
     "unknown-producer-exposure",
     family=FAMILY,
-    severity="warning on brokers before 2.4 and for idle ones, else info",
+    severities={"warning": "on brokers before 2.4 and for idle ones", "info": "else"},
     time=True,
     prevented_by=(KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION),
 )

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, Condition, Verdict
+from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
@@ -18,11 +18,11 @@ from auditor.rules.floods import summed
 from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ENDED_OTHERWISE,
+    UNDER_A_WRONG_MARKER,
     By,
     at_its_marker_whoever_wrote_it,
-    ends_at_its_marker,
     of_the_next_one_of_its_producer,
-    of_the_transaction_it_ended,
     snapshot_before_its_marker,
     snapshot_of_another_coordinator,
     snapshot_of_its_batch,
@@ -31,11 +31,12 @@ from auditor.rules.relations import (
 )
 from auditor.rules.together import by_cause
 from auditor.rules.view import LogView
+from auditor.rules.wrong_snapshots import without_it
 
 TOP = 20  # differences of one snapshot shown in its evidence
 
 
-@rule("snapshot-unreadable", family=FAMILY, severity="warning")
+@rule("snapshot-unreadable", family=FAMILY, severities={"warning": ""})
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -75,19 +76,26 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
 @rule(
     "snapshot-replay-mismatch",
     family=FAMILY,
-    severity="error; critical where an open transaction differs",
+    severities={
+        "error": "",
+        "critical": "where an open transaction differs",
+        "info": "where the producer may have expired, or the log's start is not known",
+    },
     absorbed_by=(
-        By("record-structure-invalid", snapshot_of_its_batch, when="span_in_doubt"),
-        By("offsets-not-increasing", snapshot_of_its_batch),
+        By(
+            (
+                "record-structure-invalid if span_in_doubt",
+                "offsets-not-increasing",
+                "producer-fields-inconsistent if error_code",
+            ),
+            snapshot_of_its_batch,
+        ),
         By("offset-hole", snapshot_of_the_missing),
-        By("sequence-gap", snapshot_with_the_number_expected),
-        By("duplicate-sequence-range", snapshot_with_the_number_expected),
-        By("sequence-reset-same-epoch", snapshot_with_the_number_expected),
-        By("producer-fields-inconsistent", snapshot_of_its_batch, when="error_code"),
-        By("epoch-regression", snapshot_before_its_marker),
-        By("marker-without-decision", snapshot_before_its_marker),
-        By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
-        By("coordinator-epoch-regression", snapshot_of_another_coordinator),
+        By(
+            ("sequence-gap", "duplicate-sequence-range", "sequence-reset-same-epoch"), snapshot_with_the_number_expected
+        ),
+        By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
+        By(("unknown-coordinator-epoch", "coordinator-epoch-regression"), snapshot_of_another_coordinator),
     ),
     together=by_cause(_one_unknown, _all_undecidable),
 )
@@ -108,8 +116,10 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     offset of an end marker; a replica that was built from remote storage begins without producers (seen with 4.3.1),
     and may accept a duplicate of a batch from before. Compacted topics are compared by epochs and open transactions
     alone.
-    What to do: with the broker stopped move the wrong snapshot away and keep it, so that an older one is loaded and the
-    log replayed; never where the log below it is gone, since nothing else knows the producers from before.
+    What to do: let another in-sync replica lead, whose snapshots fit; else nothing: the producer goes on with a new
+    epoch. Only where it holds a transaction open, with the broker stopped move it away and keep it, so that an older
+    one is loaded and the log replayed; never where the log below it is gone, and never take .kafka_cleanshutdown away:
+    that makes it a start as after a crash, which takes the broker from all in-sync sets (KIP-966).
     Source: ProducerStateManager; semantics 1.14
     """
     for replica in log.replicas:
@@ -204,28 +214,8 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
         },
-        advice=_without_snapshot(log, replica, link),
+        advice=without_it(log, replica, link, opened=open_differs),
     )
-
-
-def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
-    """Doing without a wrong snapshot, where the log that it sums up is still there."""
-    older = any(other.offset < link.offset for other in replica.snapshots)
-    begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
-    if not older:
-        return Advice(
-            Verdict.DO_NOT_ACT,
-            "the log below it is gone, so what it knows of older producers would be lost"
-            if begins_later
-            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
-            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
-        )
-    return repairs.restarted(log, replica, Advice(
-        Verdict.ACT, "it loses nothing: the log has it all",
-        (Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}"),),
-        act=(Act(f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older "
-                 "one is loaded, the log replayed"),),
-    ))  # fmt: skip
 
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:
@@ -239,10 +229,13 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 @rule(
     "aborted-transaction-not-indexed",
     family=FAMILY,
-    severity="critical; warning where fetches find its entry; info in flight, or where no .txnindex was copied",
+    severities={
+        "critical": "",
+        "warning": "where fetches find its entry",
+        "info": "in flight, or where no .txnindex was copied",
+    },
     absorbed_by=(
-        By("split-decision", ends_at_its_marker),
-        By("marker-contradicts-decision", ends_at_its_marker),
+        UNDER_A_WRONG_MARKER,
         By("replica-divergence", at_its_marker_whoever_wrote_it),
     ),
 )
@@ -406,11 +399,10 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 @rule(
     "aborted-index-extra-entry",
     family=FAMILY,
-    severity="error; critical where it hides committed data",
+    severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
     absorbed_by=(
-        By("split-decision", ends_at_its_marker),
-        By("marker-contradicts-decision", ends_at_its_marker),
-        By("split-decision", of_the_transaction_it_ended),
+        UNDER_A_WRONG_MARKER,
+        ENDED_OTHERWISE,
         By("missing-marker", of_the_next_one_of_its_producer),
     ),
 )

@@ -53,7 +53,7 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     RULE,
     together=_once,
     family="coordinator",
-    severity="warning; info where two brokers differ by 30 s or less, or one marker alone shows it",
+    severities={"warning": "", "info": "where two brokers differ by 30 s or less, or one marker alone shows it"},
 )
 def clock_skew(log: LogView) -> Iterator[Finding]:
     """The clocks of two brokers differ, or one broker's went back

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
 from auditor.rules import safety
 from auditor.rules.cleaning import LEADERS_LOG, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
+from auditor.rules.kinds import Unverified
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
 from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
-from auditor.rules.registry import Unverified, rule
-from auditor.rules.relations import By, of_the_transaction_it_ended, same_transaction
+from auditor.rules.registry import rule
+from auditor.rules.relations import ABANDONED, ENDED_OTHERWISE
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
+from auditor.rules.together import by_cause, count
 from auditor.rules.view import LogView
-from auditor.rules.windows import marker_window, owner_complete, window_after
+from auditor.rules.windows import begins_inside, marker_window, matching, owner_complete, window_after
 from auditor.rules.written_times import recorded
+
+NO_DATA = "closed nothing that is left: a cleaner may have taken it"
 
 
 def judged_transactions(log: LogView) -> np.ndarray:
@@ -42,6 +47,8 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
         return True, f"the marker at {t['prev_marker_offset']} had raised the epoch to {t['prev_marker_epoch']}"
     if t["prev_marker_epoch"] < t["producer_epoch"] or not owner_complete(log, t["producer_id"]):
         return False, ""
+    if begins_inside(log) and matching(log, int(t["producer_id"])).number(int(t["prev_marker_offset"])) is None:
+        return False, ""  # whose marker that is may lie where nobody looked
     last = log.last_entry(t["producer_id"])
     coordinators = range(log.cluster.partition_counts["__transaction_state"]) if last is None else (last.partition,)
     if window_after(log, t) is not None or not all(recorded(log, p, t) for p in coordinators):
@@ -52,8 +59,12 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
 @rule(
     "late-write-after-marker",
     family=FAMILY,
-    severity="critical, error, or info once an operator closed it",
-    absorbed_by=(By("hanging-transaction", same_transaction), By("split-decision", of_the_transaction_it_ended)),
+    severities={
+        "critical": "where it hangs, or a later transaction's marker took it in",
+        "error": "where a marker closed it, or this copy ends before",
+        "info": "once an operator closed it, or where that could not be read",
+    },
+    absorbed_by=(ABANDONED, ENDED_OTHERWISE),
     prevented_by=LATE_WRITES,
     unverified=Unverified.ENDED,
 )
@@ -126,7 +137,7 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
 @rule(
     "committed-transaction-hole",
     family=FAMILY,
-    severity="critical; info where its leader may have cleaned",
+    severities={"critical": "", "info": "where its leader may have cleaned"},
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
@@ -175,10 +186,20 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
         )
 
 
+def _of_one_cleaner(f: Finding) -> Hashable:
+    return (f.topic, f.partition) if f.evidence.get("cleaned") else None
+
+
+def _all_cleaned(found: Sequence[Finding]) -> str:
+    many = plural(sum(f.evidence["closed_nothing"] for f in found), "marker")
+    return f"{many} of {count(found)} producers in {found[0].topic}-{found[0].partition} {NO_DATA}"
+
+
 @rule(
     "marker-without-transaction",
     family=FAMILY,
-    severity="info; warning when it is a producer's habit",
+    severities={"info": "", "warning": "when it is a producer's habit"},
+    together=by_cause(_of_one_cleaner, _all_cleaned),
     before_start=True,
 )
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
@@ -188,7 +209,7 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     hundred markers of one producer, repeats aside, is a habit.
     Why it matters: mostly harmless: a retried marker, a coordinator that moved, a partition that a client added to its
     transaction and never wrote to.
-    Can be wrong: the data lay below the log start or was cleaned away.
+    Can be wrong: the data lay below the log start or was cleaned away (said once a log, where a cleaner was).
     What to do: nothing; when frequent, find the client that adds partitions which it does not write.
     Source: KIP-98
     """
@@ -207,10 +228,11 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
 def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> Finding:
     first, last = mine[0], mine[-1]
     many = f"{len(mine)} markers" if len(mine) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
+    cleaned = not habit and int(first["marker_offset"]) < whole_from(log)
     return log.finding(
         "marker-without-transaction",
         "warning" if habit else "info",
-        f"{many} of producer {first['producer_id']} in {log.name} closed nothing"
+        f"{many} of producer {first['producer_id']} in {log.name} {NO_DATA if cleaned else 'closed nothing'}"
         + (": it keeps adding partitions that it does not write" if habit else ""),
         segment=int(first["marker_segment"]),
         offset=first["marker_offset"],
@@ -220,11 +242,12 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
         transactional_id=log.owner(first["producer_id"]),
         time_ms=first["marker_timestamp"],
         position=first["marker_position"],
-        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))},
+        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))}
+        | ({"cleaned": True} if cleaned else {}),
     )
 
 
-@rule("transaction-abort-rate", family=FAMILY, severity="warning")
+@rule("transaction-abort-rate", family=FAMILY, severities={"warning": ""})
 def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     """Many transactions of one id are aborted
 

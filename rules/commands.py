@@ -58,6 +58,19 @@ def quorum() -> str:
     return "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"
 
 
+def remove_voter(broker: int | None, directory: str | None) -> str:
+    """Takes a voter out of a dynamic quorum; ``directory``: its directory.id (KIP-853)."""
+    return (
+        f"kafka-metadata-quorum.sh --bootstrap-server B remove-controller --controller-id {broker} "
+        f"--controller-directory-id {quote(directory or 'ID')}"
+    )
+
+
+def add_voter() -> str:
+    """Makes the node of these properties a voter of a dynamic quorum."""
+    return "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
+
+
 def unavailable() -> str:
     """Lists the partitions that nobody leads."""
     return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"

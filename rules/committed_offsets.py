@@ -17,8 +17,9 @@ from auditor.rules.cleaning import whole_from
 from auditor.rules.finding import Finding, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
+from auditor.rules.kinds import Blocks
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
-from auditor.rules.registry import Blocks, rule
+from auditor.rules.registry import rule
 from auditor.rules.relations import By, of_the_same_commit
 from auditor.rules.safeguards import GROUP_METADATA, LATE_WRITES
 from auditor.rules.view import LogView
@@ -74,7 +75,12 @@ def place_of(c: Commit) -> str:
 @rule(
     "pending-offsets-blocked",
     family=FAMILY,
-    severity="critical; error while it is young; warning within its time-out; info while it may be in flight",
+    severities={
+        "critical": "",
+        "error": "while it is young",
+        "warning": "within its time-out",
+        "info": "while it may be in flight",
+    },
     time=True,
     blocks=Blocks.GROUP,
     prevented_by=LATE_WRITES,
@@ -150,7 +156,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: 
 @rule(
     "interleaved-offset-producers",
     family=FAMILY,
-    severity="error where the offset does not rise; else info",
+    severities={"error": "where the offset does not rise", "warning": "before what the log has whole", "info": "else"},
     prevented_by=(GROUP_METADATA,),
 )
 def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
@@ -204,11 +210,8 @@ def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
 @rule(
     "offset-regression",
     family=FAMILY,
-    severity="error by a transaction in a living group, else warning; info for resets",
-    absorbed_by=(
-        By("zombie-offset-commit", of_the_same_commit),
-        By("interleaved-offset-producers", of_the_same_commit),
-    ),
+    severities={"error": "by a transaction in a living group", "warning": "else", "info": "for resets"},
+    absorbed_by=(By(("zombie-offset-commit", "interleaved-offset-producers"), of_the_same_commit),),
     prevented_by=(GROUP_METADATA,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:
@@ -255,7 +258,11 @@ def _regression_severity(c: Commit) -> str:
     return "error" if empty is False else "warning"
 
 
-@rule("offset-skips-aborted-input", family=FAMILY, severity="warning by a plain commit; info by another producer")
+@rule(
+    "offset-skips-aborted-input",
+    family=FAMILY,
+    severities={"warning": "by a plain commit", "info": "by another producer"},
+)
 def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     """A group's offset passes over input whose transaction was aborted
 
@@ -304,8 +311,8 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
         advice=Advice(
             Verdict.LOOK,
             "what the group has processed since would be processed again",
-            look=(Look(commands.reset_offset(c.place.group, c.topic, c.partition, start.value)),),
-            then="it shows where the group would go on; the group has to be stopped before it is run with --execute",
+            look=(_dry_run(c, start.value),),
+            then="the group has to be stopped before it is run with --execute",
         )
         if c.plain
         else Advice(
@@ -316,7 +323,15 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
     )
 
 
-@rule("committed-offset-out-of-range", family=FAMILY, severity="error above the log's end, warning below its start")
+@rule(
+    "committed-offset-out-of-range",
+    family=FAMILY,
+    severities={
+        "error": "above the log's end",
+        "warning": "below its start",
+        "info": "where the files may be of different times",
+    },
+)
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
 
@@ -371,7 +386,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
 @rule(
     "mixed-processing-guarantees",
     family=FAMILY,
-    severity="warning; info where an upgrade is over",
+    severities={"warning": "", "info": "where an upgrade is over"},
     prevented_by=(GROUP_METADATA,),
 )
 def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
@@ -447,11 +462,17 @@ def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
             Verdict.DO_NOT_ACT,
             f"{c.topic} has remote storage, where the records may still lie, and a group that is reset never reads "
             "them",
-            look=(Look(commands.describe_topic(c.topic)),),
+            look=(Look(commands.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
         )
     return Advice(
         Verdict.LOOK,
         "the group never reads the records in between",
-        look=(Look(commands.reset_offset(c.place.group, c.topic, c.partition, offset)),),
-        then="it shows where the group would go on: find out what is missing before it is run with --execute",
+        look=(_dry_run(c, offset),),
+        then="find out what is missing before it is run with --execute",
     )
+
+
+def _dry_run(c: Commit, offset: int) -> Look:
+    """Where a group would go on, shown and not run."""
+    command = commands.reset_offset(c.place.group, c.topic, c.partition, offset)
+    return Look(command, f"it shows NEW-OFFSET {offset}, where the group would go on")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,13 +16,15 @@ from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.group_offsets import watched
+from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import time_allowed
-from auditor.rules.registry import Blocks, Hold, rule
+from auditor.rules.registry import rule
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
+from auditor.rules.together import by_cause, count
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import COUNT_SETTINGS, LogView
 
-SHOWN = 5  # partitions named in a sentence
+SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
 ENDLESS = Advice(
     Verdict.WAIT,
     "a two-phase commit has no time-out",
@@ -33,7 +35,11 @@ ENDLESS = Advice(
 @rule(
     "stuck-prepare",
     family=FAMILY,
-    severity="critical; error while it is young or a partition has no leader; info where its log may be outdated",
+    severities={
+        "critical": "",
+        "error": "while it is young or a partition has no leader",
+        "info": "where its log may be outdated",
+    },
     time=True,
     blocks=Blocks.READERS,
     hold=Hold.PREPARED,
@@ -75,7 +81,8 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
 
 def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
     lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
-    absent = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
+    unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
+    not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
     which = "whether" if len(entry.partitions) == 1 else "which of"
     named = _some([*lacking]) if lacking else f"not known {which} {_some(sorted(entry.partitions))}"
     waits = f"nobody leads {_some(away)}" if away else named
@@ -94,7 +101,8 @@ def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: li
             "age_ms": age,
             "partitions": sorted(entry.partitions),
             "without_marker": lacking or None,
-            "not_in_input": absent or None,
+            "not_in_input": [name for name in unseen if name not in not_read] or None,
+            "not_read": not_read or None,
             "without_leader": away or None,
             "may_have_ended": doubt,
             "decided": iso(entry.time),
@@ -113,7 +121,7 @@ def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
     return Advice(
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
         "nothing is lost by waiting" if entry.state == "PrepareAbort" else safety.COMMITTED,
-        look=(Look(commands.unavailable()),),
+        look=(Look(commands.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"),),
         then=f"{first}. Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its "
         "markers are sent again. Do not abort it by hand",
     )
@@ -127,7 +135,11 @@ def _some(partitions: list[str]) -> str:
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="error; warning within 30 s; info where its log may be outdated, or the transaction may never have begun",
+    severities={
+        "error": "",
+        "warning": "within 30 s",
+        "info": "where its log may be outdated, or the transaction may never have begun",
+    },
     time=True,
     blocks=Blocks.READERS,
 )
@@ -190,10 +202,20 @@ def _beyond_timeout_finding(
     )
 
 
+def _one_setting(f: Finding) -> Hashable:
+    return f.evidence["timeout_ms"], f.evidence["commits_offsets"]
+
+
+def _all_of_one_setting(found: Sequence[Finding]) -> str:
+    offsets = " and commit offsets" if found[0].evidence["commits_offsets"] else ""
+    return f"{count(found)} transactional ids have {_timeout(found[0].evidence['timeout_ms'])}{offsets}"
+
+
 @rule(
     "transaction-timeout-too-large",
     family=FAMILY,
-    severity="info",
+    severities={"info": ""},
+    together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN),
 )
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
@@ -231,7 +253,7 @@ def _timeout(ms: int) -> str:
     return f"a transaction time-out of {duration(ms)}"
 
 
-@rule("key-in-wrong-partition", family=FAMILY, severity="error")
+@rule("key-in-wrong-partition", family=FAMILY, severities={"error": ""})
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     """A transactional id or group lies in a partition that does not own it
 
@@ -241,7 +263,7 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
     What to do: do not delete the topic, which loses every id or offset; Kafka cannot lower a partition count. Start the
     producers of these ids again, so that their new coordinator knows them; give each group the offsets that its old
-    partition has with kafka-consumer-groups.sh --reset-offsets, which only shows them without --execute.
+    partition has (a reset by kafka-consumer-groups.sh, first as a dry run).
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)
@@ -276,7 +298,7 @@ def _misplaced(
     )  # fmt: skip
 
 
-@rule("unreadable-transaction-record", family=FAMILY, severity="error")
+@rule("unreadable-transaction-record", family=FAMILY, severities={"error": ""})
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """A coordinator cannot read its own log
 

@@ -54,7 +54,8 @@ def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> dict[str, Any] | 
             f"{replica.segments[k]}: {s.undecided}"
             for k, s in enumerate(replica.scans)
             if s.undecided and _scanned(replica, k, first)
-        ],
+        ]
+        + _unread(replica, recovery_point),
     }
     return result | {"says": _says(result)}
 
@@ -148,6 +149,13 @@ def _first_scanned(replica: ReplicaFacts, recovery_point: int) -> int:
     return max(_first_local(replica), bisect_right(replica.segment_bases, recovery_point) - 1)
 
 
+def _unread(replica: ReplicaFacts, recovery_point: int) -> list[str]:
+    """That segments would be scanned which were not read."""
+    if replica.unread_from < 0 or recovery_point >= replica.log_start:
+        return []
+    return [f"{replica.topic}-{replica.partition}: the segments below offset {replica.log_start} were not read"]
+
+
 def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
     """Where the log ends, the cuts, and how many segments stay."""
     cuts, end = [], 0
@@ -218,8 +226,8 @@ def _last_stable_offset(replica: ReplicaFacts, end: int, *, everything: bool) ->
         return end
     is_open = (t["first_offset"] >= 0) & (t["first_offset"] < end)
     is_open &= (t["marker_offset"] < 0) | (t["marker_offset"] >= end)
-    if everything:
+    if everything and replica.unread_from < 0:
         known_from = replica.segment_bases[_first_scanned(replica, replica.log_start)]
         is_open &= (t["from_snapshot"] == 0) & (t["last_offset"] >= known_from)
     firsts = t["first_offset"][is_open]
-    return min(end, max(int(firsts.min()), replica.log_start)) if len(firsts) else end
+    return min(end, max(int(firsts.min()), replica.own_start)) if len(firsts) else end

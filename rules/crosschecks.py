@@ -9,10 +9,11 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.finding import Finding, iso
+from auditor.rules.kinds import Unverified
 from auditor.rules.markers import FAMILY, TOPIC
 from auditor.rules.named import SKEW_MS, arrived
-from auditor.rules.registry import Unverified, rule
-from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
+from auditor.rules.registry import rule
+from auditor.rules.relations import ABANDONED, ABANDONED_FOR_SURE, WRITTEN_LATE
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.together import by_cause, logs_of
 from auditor.rules.view import METADATA_TOPIC, LogView
@@ -23,10 +24,10 @@ from auditor.rules.written_times import around, at_the_latest
 @rule(
     "partition-not-in-transaction",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("late-write-after-marker", same_transaction_unless_info),
+        ABANDONED,
+        WRITTEN_LATE,
     ),
     prevented_by=LATE_WRITES,
     unverified=Unverified.NOT_ADDED,
@@ -113,8 +114,8 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
 @rule(
     "data-epoch-ahead-of-coordinator",
     family=FAMILY,
-    severity="critical; info while it may be in flight",
-    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
+    severities={"critical": "", "info": "while it may be in flight"},
+    absorbed_by=(ABANDONED_FOR_SURE,),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
 )
@@ -160,8 +161,8 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-id-not-allocated",
     family=FAMILY,
-    severity="error; info while it may be in flight",
-    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
+    severities={"error": "", "info": "while it may be in flight"},
+    absorbed_by=(ABANDONED_FOR_SURE,),
 )
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
@@ -169,7 +170,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     Checks: data of a producer id at or above the allocator's next one in __cluster_metadata.
     Why it matters: the data comes from another cluster, or the allocator was reset: ids will collide.
     Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
-    What to do: do not let old producers write; find out where the segments come from.
+    What to do: start the producers of these ids again, so that they get ids that were given out; look whether the
+    segments, or the metadata, were restored from another cluster or time, and compensate downstream.
     Source: KIP-730; semantics 3.14 X12
     """
     limit = log.cluster.next_producer_id
@@ -202,7 +204,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
 @rule(
     "expired-id-still-producing",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     time=True,
     prevented_by=(ID_EXPIRATION,),
 )

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.producer_numbers import LAST_EPOCH
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
+from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, of_the_marker_that_raised_its_epoch, same_transaction_unless_info
+from auditor.rules.relations import WRITTEN_LATE, By, of_the_marker_that_raised_its_epoch
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.state_records import raised
 from auditor.rules.view import LogView, runs
@@ -25,9 +27,9 @@ NEAR_EXHAUSTION = 30_000
 @rule(
     "epoch-regression",
     family=FAMILY,
-    severity="critical for data, error for markers and where the leader had changed",
+    severities={"critical": "for data", "error": "for markers and where the leader had changed"},
     absorbed_by=(
-        By("late-write-after-marker", same_transaction_unless_info),
+        WRITTEN_LATE,
         By("split-decision", of_the_marker_that_raised_its_epoch),
     ),
     prevented_by=(CLEAN_ELECTION,),
@@ -65,7 +67,7 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("coordinator-epoch-regression", family=FAMILY, severity="error")
+@rule("coordinator-epoch-regression", family=FAMILY, severities={"error": ""})
 def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A marker came from an older transaction coordinator than one before it
 
@@ -97,7 +99,7 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
 @rule(
     "epoch-near-exhaustion",
     family=FAMILY,
-    severity="warning from 30000 on, info in normal rotation; error for transactional data at 32767",
+    severities={"warning": "from 30000 on", "info": "in normal rotation", "error": "for transactional data at 32767"},
 )
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is about to run out
@@ -108,9 +110,8 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     transactions under transaction.version 2, which take an epoch each: there the climb is normal.
     Can be wrong: idempotent producers may reach 32767 by themselves; without __transaction_state an id that has moved
     on cannot be told from one that has not.
-    What to do: look how fast it climbs: a slow climb ends by itself, in a new producer id; of a fast one
-    epoch-bump-storm says what to do. Of data with the reserved epoch find the client by its producer id: no
-    coordinator gave it that.
+    What to do: nothing of a slow climb, which ends in a new producer id; of a fast one epoch-bump-storm says what to
+    do. Of data with the reserved epoch stop the client and upgrade it: no coordinator gave it that.
     Source: KIP-360
     """
     for run in runs(log.events(Kind.EPOCH_RESERVED), "producer_id"):
@@ -122,7 +123,18 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             e,
             last_offset=run[-1]["last_offset"],
             evidence={"expected": "at most 32766", "found": LAST_EPOCH},
-        )
+            advice=Advice(
+                Verdict.LOOK, "brokers take nothing more of it",
+                look=(
+                    Look(
+                        commands.describe_producers(log.topic, log.partition),
+                        f"it lists producer {e['producer_id']} with ProducerEpoch {LAST_EPOCH}",
+                    ),
+                ),
+                then=f"stop the client of producer {e['producer_id']}, and upgrade it: no coordinator gives that epoch "
+                "out; started again it gets another producer id",
+            ),
+        )  # fmt: skip
     producers = log.leader.producers
     if not len(producers):
         return
@@ -159,10 +171,16 @@ def _near(log: LogView, p: np.void) -> Finding:
             "next_producer_id": successor,
             "one_epoch_a_transaction": climbs or None,
         },
-    )
+        advice=Advice(
+            Verdict.WAIT,
+            "nothing is lost: at the end of its epochs it gets a new producer id",
+            then="" if climbs or successor is not None else "where epoch-bump-storm names it, too, two instances share "
+            "its transactional id, or its client loops over an error: give each an id of its own",
+        ),
+    )  # fmt: skip
 
 
-@rule("epoch-bump-storm", family=FAMILY, severity="warning")
+@rule("epoch-bump-storm", family=FAMILY, severities={"warning": ""})
 def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is raised again and again
 

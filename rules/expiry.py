@@ -40,7 +40,7 @@ def verdict(log: LogView, replica: ReplicaFacts, link: SnapshotLink, d: Differen
         return EXPLAINED if log.policy(replica).evicts_below_log_start else UNDECIDABLE
     if d.name != "missing":
         return PROVED
-    evicted = d.last_offset < replica.log_start  # also -1, of a producer known by its marker alone
+    evicted = d.last_offset < replica.own_start  # also -1, of a producer known by its marker alone
     if evicted and log.policy(replica).evicts_below_log_start:
         return EXPLAINED
     if built_without(replica, link, d):
@@ -57,7 +57,8 @@ def built_without(replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> b
     Such a replica begins without producers: the snapshot that it fetches is deleted as it reloads its own (seen with
     4.3.1; TierStateMachine, ProducerStateManager.truncateFullyAndReloadSnapshots).
     """
-    if not replica.segment_bases or replica.local_start <= replica.segment_bases[0]:
+    first = replica.unread_from if replica.unread_from >= 0 else next(iter(replica.segment_bases), -1)
+    if first < 0 or replica.local_start <= first:
         return False
     if link.offset < replica.local_start:  # of the leader that copied it, which may have been built so
         return len(replica.leader_epochs) > 1

@@ -21,7 +21,7 @@ TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not have it w
 FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?"), ("timed", "?")])
 
 
-@rule("coordinator-append-failed", family=FAMILY, severity="info")
+@rule("coordinator-append-failed", family=FAMILY, severities={"info": ""})
 def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
     """A coordinator's record was written, but its append failed
 

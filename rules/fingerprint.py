@@ -25,7 +25,7 @@ def fingerprint(finding: Mapping[str, Any], cluster_id: str | None) -> str:
     for a kind that is not in the catalogue.
     """
     kind = finding.get("kind") or finding["rule"]
-    broker_id = finding["broker_id"] if registry.kinds()[kind].family_of(kind) in OF_ONE_REPLICA else None
+    broker_id = finding["broker_id"] if registry.kinds()[kind].family in OF_ONE_REPLICA else None
     about = [kind, cluster_id, *(finding[name] for name in PARTS), broker_id]
     text = json.dumps(about, ensure_ascii=True, separators=(",", ":"))  # ASCII: lone surrogates must not fail
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,
@@ -17,7 +17,7 @@ from auditor.facts.events import (
 )
 from auditor.rules.cleaning import Missing, between, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
-from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, dump_at, log_age
+from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, log_age, look_at
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, within_its_offsets
 from auditor.rules.safeguards import CLEAN_ELECTION, PRODUCER_EXPIRATION
@@ -30,7 +30,7 @@ INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 @rule(
     "unknown-producer-first-sequence",
     family=FAMILY,
-    severity="warning; info where retention explains it",
+    severities={"warning": "", "info": "where retention explains it"},
     absorbed_by=(*OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets)),
     prevented_by=(PRODUCER_EXPIRATION,),
     before_start=True,
@@ -75,6 +75,8 @@ def _inherited(log: LogView, e: Event) -> bool:
     below the batch decides, once all that follows it is in the files, and unless it is a follower's: one that joined
     late never knew whom its leader did."""
     flags, replica = e["context"], log.leader
+    if replica.unread_from >= 0:
+        return True
     if replica.log_start_known and replica.log_start <= 0:
         cleaned = whole_from(log) > 0  # what was before the batch may have been cleaned away
         return cleaned and not flags & SNAPSHOT_DENIES
@@ -110,6 +112,8 @@ def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
 def _what_is_not_here(log: LogView) -> str:
     """Where the batches are that came before the first one here."""
     replica = log.leader
+    if replica.unread_from >= 0:
+        return f"below offset {replica.log_start}, which were not read"
     if replica.own_start < replica.log_start:
         return f"from {replica.own_start} to {replica.log_start - 1}, which are in remote storage"
     return f"below the log start {replica.log_start}" if replica.log_start else "that the cleaner took"
@@ -151,7 +155,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
 @rule(
     "first-batch-after-bump-nonzero",
     family=FAMILY,
-    severity="error; warning where the leader had changed",
+    severities={"error": "", "warning": "where the leader had changed"},
     absorbed_by=OF_A_HANGING_BATCH,
     prevented_by=(CLEAN_ELECTION,),
 )
@@ -185,7 +189,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.LOOK,
-                look=(Look(dump_at(log, e)),),
+                look=(look_at(log, e),),
                 then="look at what lies around it, compare the replicas, and report the client library if it repeats",
             ),
         )

@@ -1,6 +1,6 @@
 """A flood of findings is summed: what leaves a task, and what the driver keeps, has a bound that no file can raise.
 
-Of each rule a log keeps the most severe findings with the lowest offsets, so that findings that explain one another
+Of each kind a log keeps the most severe findings with the lowest offsets, so that findings that explain one another
 stay together; a run keeps the first in the contract's order. What is beyond is counted: :func:`is_summed`.
 """
 
@@ -18,7 +18,7 @@ from auditor.base.advice import Look
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
 from auditor.rules.finding import SEVERITIES, Finding, highest, in_order
-from auditor.rules.registry import Rule
+from auditor.rules.kinds import Kind
 
 if TYPE_CHECKING:
     from auditor.facts.replica_facts import ReplicaFacts
@@ -37,7 +37,7 @@ def is_summed(f: Finding) -> bool:
 
 @dataclass(slots=True)
 class Sum:
-    """Findings of one rule and severity in one log that are counted, not kept. Offsets inclusive, None for none."""
+    """Findings of one kind and severity in one log that are counted, not kept. Offsets inclusive, None for none."""
 
     log_dir: str | None
     broker_id: int | None
@@ -62,7 +62,7 @@ class Sum:
         known = [offset for offset in (*ends, self.first, self.last) if offset is not None]
         self.first, self.last = min(known, default=None), max(known, default=None)
 
-    def finding(self, each: Rule, severity: str, limit: int) -> Finding:
+    def finding(self, each: Kind, severity: str, limit: int) -> Finding:
         """What is said of them, and how to list them: the limit that ``--max-findings`` has to have for that."""
         name, topic = f"{self.topic}-{self.partition}", str(self.topic)
         command = (
@@ -75,10 +75,10 @@ class Sum:
         evidence = {key: value for key, value in self.shared.items() if value is not None}
         evidence |= {SUMMED: self.count, "first_offset": self.first, "last_offset": self.last, "listed_by": command}
         return Finding(
-            each.id, severity, self.broker_id, self.topic, self.partition,
+            each.rule, severity, self.broker_id, self.topic, self.partition, kind=each.id,
             message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
             evidence={"log_dir": self.log_dir, **evidence}, source=each.source, if_true=self.if_true,
-            advice=replace(each.advice, look=(Look(command), *each.advice.look)),
+            advice=replace(each.advice, look=(Look(command, f"it lists {self.count} more of them"), *each.advice.look)),
         )  # fmt: skip
 
 
@@ -105,19 +105,19 @@ class Gravest(Generic[T]):
         return [found for *_, found in sorted(self._kept, key=lambda place: -place[2])]
 
 
-def judge_bounded(log: LogView, chosen: Iterable[Rule], limit: int = OF_A_RULE) -> Iterator[Finding]:
-    """Findings of the chosen rules about one log, at most ``limit`` of each rule and a sum for each severity.
+def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) -> Iterator[Finding]:
+    """Findings of the chosen kinds about one log, at most ``limit`` of each and a sum for each severity.
 
     Memory: ``limit`` findings, whatever the log says.
     """
     log.most = limit
     for each in chosen:
-        for first in (found := iter(each.check(log))):  # most rules find nothing in most logs, and cost no more
+        for first in (found := iter(each.check(log))):  # most find nothing in most logs, and cost no more
             yield from _bounded(log, each, each.completed(itertools.chain((first,), found)), limit)
 
 
-def _bounded(log: LogView, each: Rule, found: Iterable[Finding], limit: int) -> Iterator[Finding]:
-    """The findings of one rule that are listed, and sums of the others."""
+def _bounded(log: LogView, each: Kind, found: Iterable[Finding], limit: int) -> Iterator[Finding]:
+    """The findings of one kind that are listed, and sums of the others."""
     kept: Gravest[Finding] = Gravest(limit)
     sums: dict[str, Sum] = {}
     for f in found:
@@ -150,16 +150,16 @@ class Unmade(NamedTuple):
         return "info" if self.doubt else self.severity
 
 
-def made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+def made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
     """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
 
     Cost: of one that is not listed, what it costs to say how severe it is.
     """
     for first in (found := iter(found)):  # nothing is begun where there is none
-        yield from _made(log, rule_id, itertools.chain((first,), found))
+        yield from _made(log, kind, itertools.chain((first,), found))
 
 
-def _made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
     kept: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
     for f in found:
@@ -170,11 +170,11 @@ def _made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Findi
         sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
     yield from (f.make() for f in kept.listed())
     for (severity, confidence, doubt), (count, first, last) in sums.items():
-        yield summed(log, rule_id, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
+        yield summed(log, kind, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
 
 
 def summed(
-    log: LogView, rule_id: str, severity: str, count: int, first: int, last: int, replica: ReplicaFacts | None = None,
+    log: LogView, kind: str, severity: str, count: int, first: int, last: int, replica: ReplicaFacts | None = None,
     shared: Mapping[str, Any] = MappingProxyType({}), doubt: bool = False,
 ) -> Finding:  # fmt: skip
     """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
@@ -183,7 +183,7 @@ def summed(
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
     return log.finding(
-        rule_id, severity, f"{plural(count, 'more finding')} of {rule_id}", replica=replica, doubt=doubt,
+        kind, severity, f"{plural(count, 'more finding')} of {kind}", replica=replica, doubt=doubt,
         evidence=evidence,
     )  # fmt: skip
 
@@ -202,11 +202,11 @@ def _shorten(f: Finding) -> None:
 class Kept:
     """The findings that a run keeps: ``IN_ALL`` times the limit of a rule in a log, and sums of the others.
 
-    Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each rule and
-    severity of a log. ``catalogue``: the rules by id.
+    Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each kind and
+    severity of a log. ``catalogue``: the kinds by id.
     """
 
-    def __init__(self, catalogue: Mapping[str, Rule], of_a_rule: int) -> None:
+    def __init__(self, catalogue: Mapping[str, Kind], of_a_rule: int) -> None:
         self.catalogue = catalogue
         self.of_a_rule = of_a_rule
         self.limit = of_a_rule * IN_ALL
@@ -240,5 +240,5 @@ class Kept:
         folder, _, number = (f.file or "").rpartition("/")[0].rpartition("-")
         if folder and number.isdecimal():  # of the log that says it, however many others that one names
             topic, partition = folder, int(number)
-        key = (f.rule, f.severity, log_dir, topic, partition)
+        key = (f.kind, f.severity, log_dir, topic, partition)
         self._sums.setdefault(key, Sum(log_dir, f.broker_id, topic, partition)).add(f)

@@ -11,9 +11,10 @@ from auditor.rules import blocking, safety
 from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
+from auditor.rules.kinds import Blocks, Hold
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
-from auditor.rules.registry import Blocks, Hold, rule
-from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
+from auditor.rules.registry import rule
+from auditor.rules.relations import ABANDONED, OPEN_AT_ITS_COORDINATOR, By, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
 from auditor.rules.skipped import defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.view import LogView
@@ -55,7 +56,7 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
 @rule(
     "hanging-transaction",
     family=FAMILY,
-    severity="critical; info while it may be in flight",
+    severities={"critical": "", "info": "while it may be in flight"},
     blocks=Blocks.READERS,
     hold=Hold.NOBODYS,
     prevented_by=LATE_WRITES,
@@ -116,12 +117,16 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
 @rule(
     "long-open-transaction",
     family=FAMILY,
-    severity="error beyond its time-out by 30 s; info when it is young, or nothing shows its age",
+    severities={
+        "error": "beyond its time-out by 30 s",
+        "critical": "beyond 1 h",
+        "warning": "in text that does not show markers",
+        "info": "when it is young, or nothing shows its age",
+    },
     time=True,
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("timeout-not-enforced", in_a_partition_of_its_transaction),
-        By("stuck-prepare", in_a_partition_of_its_transaction),
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
         By("transaction-pinned-at-log-start", same_transaction),
     ),
     blocks=Blocks.READERS,
@@ -176,14 +181,17 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
 @rule(
     "lso-stuck",
     family=FAMILY,
-    severity="error; critical beyond 1 h; warning beyond 1 h within its time-out; info where it may have ended",
+    severities={
+        "error": "",
+        "critical": "beyond 1 h",
+        "warning": "beyond 1 h within its time-out",
+        "info": "where it may have ended",
+    },
     time=True,
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("timeout-not-enforced", in_a_partition_of_its_transaction),
-        By("stuck-prepare", in_a_partition_of_its_transaction),
-        By("transaction-pinned-at-log-start", same_transaction),
-        By("long-open-transaction", same_transaction),
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
+        By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction),
     ),
     blocks=Blocks.READERS,
     hold=Hold.LONG,
@@ -212,7 +220,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 
 
 def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
-    lso = max(int(t.row["first_offset"]), log.leader.log_start)
+    lso = max(int(t.row["first_offset"]), log.leader.own_start)
     held = max(0, log.readable_end - lso)
     waits = blocking.judged(log, t).standing is Standing.WAITING
     ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
@@ -236,8 +244,13 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
 @rule(
     "transaction-pinned-at-log-start",
     family=FAMILY,
-    severity="error; info while its coordinator will end it, or nothing shows its age",
-    absorbed_by=(By("hanging-transaction", same_transaction),),
+    severities={
+        "error": "",
+        "critical": "beyond 1 h, or where nobody will end it",
+        "warning": "beyond 1 h within its time-out",
+        "info": "while its coordinator will end it, or nothing shows its age",
+    },
+    absorbed_by=(ABANDONED,),
     blocks=Blocks.READERS,
     hold=Hold.PINNED,
     prevented_by=LATE_WRITES,

@@ -73,7 +73,7 @@ def _of_known(
     headless = (first < replica.log_start) & (before < replica.log_start)  # retention took where it begins
     return np.select(
         [commit != 0, lone & own, lone, headless, (first != begins) & (np.maximum(first, begins) >= replica.log_start),
-         (stable != end) & (end >= replica.log_start)],
+         (stable != end) & (end >= replica.log_start) & ((stable >= replica.log_start) | (replica.log_start <= 0))],
         [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS, STABLE], NONE,
     )  # fmt: skip
 

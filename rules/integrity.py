@@ -17,9 +17,9 @@ from auditor.rules.damaged_fields import EPOCH, OFFSET, damaged_fields
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ANOTHER_BATCH_ELSEWHERE,
     By,
     at_the_log_end,
-    at_the_torn_end,
     end_that_another_has,
     hole_of_its_marker,
     index_entry_of_its_batch,
@@ -27,7 +27,6 @@ from auditor.rules.relations import (
     offsets_right_behind,
     offsets_that_another_has,
     same_offset_on_the_same_replica,
-    same_record,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.tails import tails
@@ -42,7 +41,7 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
 @rule(
     "batch-crc-mismatch",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": "", "info": "while it may be in flight"},
     voids=True,
     loses=True,
 )
@@ -79,13 +78,14 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
                 doubt=in_flight,
-                advice=_looked_at(repairs.refetch(log, replica), replica.file(int(e["segment"]))),
+                advice=_looked_at(repairs.refetch(log, replica), replica, e),
             )
 
 
-def _looked_at(advice: Advice, file: str | None) -> Advice:
+def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
     """The same, with a look at the batches before."""
-    return replace(advice, look=(Look(commands.dump(file, "--deep-iteration")), *advice.look))
+    dump = commands.dump(replica.file(int(e["segment"])), "--deep-iteration")
+    return replace(advice, look=(Look(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look))
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
@@ -96,7 +96,12 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
 @rule(
     "torn-tail",
     family=FAMILY,
-    severity="warning; error before the newest segment; critical below the high watermark; info in a live directory",
+    severities={
+        "warning": "",
+        "error": "before the newest segment",
+        "critical": "below the high watermark",
+        "info": "in a live directory",
+    },
     absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
     loses=True,
@@ -171,10 +176,9 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
 @rule(
     "offset-hole",
     family=FAMILY,
-    severity="error; info where its leader may have cleaned",
+    severities={"error": "", "info": "where its leader may have cleaned"},
     absorbed_by=(
-        By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
-        By("offsets-not-increasing", missing_right_behind),
+        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), missing_right_behind),
         By("replica-missing-range", offsets_that_another_has),
         By("missing-marker", hole_of_its_marker),
     ),
@@ -244,11 +248,10 @@ def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
 @rule(
     "offsets-not-increasing",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": ""},
     absorbed_by=(
-        By("record-structure-invalid", offsets_right_behind, when="span_in_doubt"),
-        By("offsets-not-increasing", offsets_right_behind),
-        By("replica-divergence", same_record),
+        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), offsets_right_behind),
+        ANOTHER_BATCH_ELSEWHERE,
     ),
 )
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
@@ -293,10 +296,9 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
 @rule(
     "index-mismatch",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": "", "info": "for what a crash left in a file that is longer than its entries"},
     absorbed_by=(
-        By("record-structure-invalid", index_entry_of_its_batch, when="span_in_doubt"),
-        By("offsets-not-increasing", index_entry_of_its_batch),
+        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), index_entry_of_its_batch),
     ),
 )
 def index_mismatch(log: LogView) -> Iterator[Finding]:
@@ -363,8 +365,8 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
 @rule(
     "leader-epoch-mismatch",
     family=FAMILY,
-    severity="error",
-    absorbed_by=(By("replica-divergence", same_record),),
+    severities={"error": ""},
+    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
 )
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """Leader epochs in the log go down, or disagree with the checkpoint
@@ -416,12 +418,9 @@ def _all_beyond(found: Sequence[Finding]) -> str:
 @rule(
     "checkpoint-beyond-log-end",
     family=FAMILY,
-    severity="error; critical for the high watermark",
+    severities={"error": "", "critical": "for the high watermark", "info": "in a live directory"},
     absorbed_by=(
-        By("batch-crc-mismatch", at_the_log_end),
-        By("torn-tail", at_the_torn_end),
-        By("record-structure-invalid", at_the_log_end),
-        By("offsets-not-increasing", at_the_log_end),
+        By(("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"), at_the_log_end),
         By("replica-missing-range", end_that_another_has),
     ),
     prevented_by=(CLEAN_ELECTION,),
@@ -446,7 +445,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
             ("high watermark", hw, replica.log_end, "critical"),
             ("recovery point", replica.recovery_point, replica.log_end, "error"),
             ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
-            ("log start", replica.log_start if hw is not None else None, hw, "error"),
+            ("log start", replica.own_start if hw is not None else None, hw, "error"),
         ]
         beyond = [
             (name, value, limit, sev)

@@ -10,7 +10,7 @@ from auditor.rules.registry import rule
 from auditor.rules.view import TRANSACTION_STATE, LogView
 
 
-@rule("coordinator-log-starts-late", family="coordinator", severity="warning")
+@rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""})
 def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
     """The coordinators' log begins after the data
 
@@ -20,8 +20,8 @@ def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
     cannot end it, and ids begin anew. What is older is not judged by the silence of that log: this audit cannot tell a
     marker that nobody decided from one whose decision is gone.
     Can be wrong: markers that another cluster's coordinator wrote, as in files that were mirrored.
-    What to do: find out who removed or restored __transaction_state, and when; look for transactions that are open
-    since before (kafka-transactions.sh find-hanging).
+    What to do: look for transactions that are open since before (kafka-transactions.sh find-hanging), whose coordinator
+    does not know them any more: they hang, and each client has to be known to be gone before it is aborted.
     Source: KIP-98, TransactionStateManager
     """
     history = log.cluster.coordinator

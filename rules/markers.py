@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ABANDONED,
+    OPEN_AT_ITS_COORDINATOR,
     By,
-    in_a_partition_of_its_transaction,
     marker_instead_of_it,
     same_decision,
     same_record,
-    same_transaction,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.skipped import (
@@ -37,6 +38,7 @@ from auditor.rules.together import in_flight
 from auditor.rules.view import LogView
 from auditor.rules.windows import (
     SAME_CLOCK_MS,
+    begins_inside,
     contradicting_window,
     marker_window,
     matching,
@@ -91,15 +93,12 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
 @rule(
     "missing-marker",
     family=FAMILY,
-    severity="critical; info while it may be in flight, or where a later marker ended its data as decided",
+    severities={"critical": "", "info": "while it may be in flight, or where a later marker ended its data as decided"},
     absorbed_by=(
-        By("hanging-transaction", same_transaction),
-        By("timeout-not-enforced", in_a_partition_of_its_transaction),
-        By("stuck-prepare", in_a_partition_of_its_transaction),
-        By("split-decision", same_decision),
-        By("marker-contradicts-decision", same_decision),
-        By("epoch-regression", marker_instead_of_it),
-        By("marker-without-decision", marker_instead_of_it),
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
+        By(("split-decision", "marker-contradicts-decision"), same_decision),
+        By(("epoch-regression", "marker-without-decision"), marker_instead_of_it),
     ),
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
@@ -217,7 +216,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
 @rule(
     "split-decision",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": ""},
     prevented_by=(CLEAN_ELECTION,),
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
@@ -360,7 +359,7 @@ def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
 @rule(
     "marker-contradicts-decision",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": ""},
     absorbed_by=(By("split-decision", same_record),),
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
@@ -405,12 +404,8 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
 @rule(
     "marker-without-decision",
     family=FAMILY,
-    severity="warning if it closed something, else info",
-    absorbed_by=(
-        By("split-decision", same_record),
-        By("marker-contradicts-decision", same_record),
-        By("epoch-regression", same_record),
-    ),
+    severities={"warning": "if it closed something", "info": "else"},
+    absorbed_by=(By(("split-decision", "marker-contradicts-decision", "epoch-regression"), same_record),),
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided
@@ -422,8 +417,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).
-    What to do: of an ABORT ask who ran kafka-transactions.sh abort then, which writes no COMMIT; else look whether
-    __transaction_state lost records (unclean-election, illegal-transition).
+    What to do: nothing of an abort by hand. Of another ABORT ask who ran kafka-transactions.sh abort then, which writes
+    no COMMIT; else look whether __transaction_state lost records (unclean-election, illegal-transition).
     Source: KIP-98, KIP-664, KIP-1228; semantics 3.14 X7
     """
     if log.topic == TOPIC:
@@ -439,7 +434,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
         own = own_window(log, t) if closed and t["marker_epoch"] == t["prev_marker_epoch"] else None
         late = own is not None and is_late(t, own)
-        yield _at_marker(
+        found = _at_marker(
             log,
             "marker-without-decision",
             "warning" if closed and not by_hand else "info",
@@ -453,6 +448,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
+        yield replace(found, advice=safety.undecided_marker(t, closed=closed, by_hand=by_hand))
 
 
 def _decided(log: LogView, t: np.void) -> bool:
@@ -460,10 +456,12 @@ def _decided(log: LogView, t: np.void) -> bool:
     history = log.cluster.coordinator
     if history is None or marker_window(log, t) is not None or t["repeated"] or as_decided_after_all(log, t):
         return True
+    if begins_inside(log) and matching(log, int(t["producer_id"])).is_first(int(t["marker_offset"])):
+        return True
     return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 
 
-@rule("unknown-coordinator-epoch", family=FAMILY, severity="error; info while it may be in flight")
+@rule("unknown-coordinator-epoch", family=FAMILY, severities={"error": "", "info": "while it may be in flight"})
 def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     """A marker has a coordinator epoch that never was
 
@@ -471,7 +469,8 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     owns its id.
     Why it matters: the marker comes from another cluster, or was forged.
     Can be wrong: __transaction_state was copied before the marker came (then the finding says so: in flight).
-    What to do: find out which cluster this segment was copied or restored from (cluster.id in meta.properties).
+    What to do: look whether this segment was copied or restored from another cluster (cluster.id in meta.properties):
+    what its markers decided holds there. List the records up to them, and compensate downstream.
     Source: KIP-98; semantics 3.14 X11
     """
     history = log.cluster.coordinator
@@ -485,16 +484,14 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in reported:
             continue
         reported.add(at)
-        stamp = int(t["marker_timestamp"])
         yield _at_marker(
             log,
             "unknown-coordinator-epoch",
             "error",
-            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch "
-            f"{t['coordinator_epoch']}; the "
-            f"last one of {TOPIC}-{p} is {latest}",
+            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}; "
+            f"the last one of {TOPIC}-{p} is {latest}",
             t,
             expected=latest,
             found=t["coordinator_epoch"],
-            doubt=log.cluster.lacks(TOPIC, p, stamp, other_clock=True),
+            doubt=log.cluster.lacks(TOPIC, p, int(t["marker_timestamp"]), other_clock=True),
         )

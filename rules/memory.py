@@ -21,7 +21,9 @@ LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteC
 
 
 @rule(
-    "broker-memory-differs", family=FAMILY, severity="warning; info where an append of the coordinator may have failed"
+    "broker-memory-differs",
+    family=FAMILY,
+    severities={"warning": "", "info": "where an append of the coordinator may have failed"},
 )
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     """A running broker's memory is not what its log says
@@ -129,7 +131,7 @@ def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any],
 def _what_to_do(log: LogView) -> Advice:
     return Advice(
         Verdict.LOOK,
-        look=(Look(commands.describe_producers(log.topic, log.partition)),),
+        look=(Look(commands.describe_producers(log.topic, log.partition), "it still differs from what the log gives"),),
         then="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before the "
         "difference does harm, and keep both outputs for a report to Kafka",
     )

@@ -13,7 +13,7 @@ from auditor.rules.closed_transactions import FAMILY, judged_transactions
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, of_the_transaction_it_ended, same_transaction
+from auditor.rules.relations import ENDED_OTHERWISE, By, same_transaction
 from auditor.rules.safeguards import LATE_WRITES
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
@@ -43,9 +43,13 @@ class Merged:
 @rule(
     "transactions-merged-under-one-marker",
     family=FAMILY,
-    severity="critical; where no broker's clock decides: warning if the producer never began like that, else info",
+    severities={
+        "critical": "",
+        "warning": "where no broker's clock decides, if the producer never began like that",
+        "info": "else",
+    },
     absorbed_by=(
-        By("split-decision", of_the_transaction_it_ended),
+        ENDED_OTHERWISE,
         By("late-write-after-marker", same_transaction),
     ),
     prevented_by=LATE_WRITES,

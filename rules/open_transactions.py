@@ -11,7 +11,7 @@ from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView
-from auditor.rules.windows import SAME_CLOCK_MS, naming, skew, unmarked_behind
+from auditor.rules.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
 from auditor.rules.written_times import at_the_latest, recorded
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
@@ -138,7 +138,8 @@ def _ends_early(log: LogView) -> bool:
 def _class(
     log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None, timeout: int
 ) -> tuple[str, str, bool, str | None]:
-    below = row["last_offset"] < log.leader.log_start or (row["from_snapshot"] and row["batches"] == 0)
+    below = row["last_offset"] < log.leader.own_start
+    below |= bool(row["from_snapshot"] and row["batches"] == 0 and row["first_offset"] < log.leader.own_start)
     contradiction = None if entry is None else _contradiction(log, row, entry)
     if below and (entry is None or contradiction is not None or _late(log, entry, timeout)):
         return _ghost(log, row, history, entry)
@@ -231,7 +232,7 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     lags = (bounds := log.cluster.bounds.get((log.topic, log.partition))) is not None and bounds.out_of_sync
     if row["prev_marker_offset"] >= 0 and row["last_epoch"] < row["prev_marker_epoch"] and not lags:
         return False  # by the order within one log: behind a marker of a higher epoch it is of nobody
-    if naming(log).left_out:  # what is not held here may be what ended it
+    if naming(log).left_out or matching(log, int(row["producer_id"])).unsure:  # what is not held here may have ended it
         return True
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends = lost_ends(log, row)

@@ -38,6 +38,12 @@ def paired(
     return numbers
 
 
+def fits_exactly(windows: np.ndarray, given: list[np.ndarray]) -> bool:
+    """Whether most markers lie between decision and completion of a window of theirs, by clocks as they are: only then
+    is it sure which goes with which, where either of both may begin later than the other."""
+    return 2 * _by_time(windows, given, 0)[1] >= len(given[0])
+
+
 def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: int = 0) -> tuple[np.ndarray, int]:
     """Numbers of windows by clocks of which the markers' is ``ahead`` ms ahead, and how many fit without any slack.
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import repairs
+from auditor.rules import repairs, stops
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
@@ -34,7 +34,11 @@ def _all_offline(found: Sequence[Finding]) -> str:
 @rule(
     "partition-offline",
     family=FAMILY,
-    severity="critical for internal topics, else error; info where a broker that has all of it was stopped cleanly",
+    severities={
+        "error": "",
+        "critical": "for internal topics",
+        "info": "where a broker that has all of it was stopped cleanly, or in doubt",
+    },
     together=by_cause(_of_one_stop, _all_offline),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
@@ -117,7 +121,7 @@ def _all_absent(found: Sequence[Finding]) -> str:
 @rule(
     "replica-absent",
     family=FAMILY,
-    severity="critical; info where files were copied one after another",
+    severities={"critical": "", "info": "where files were copied one after another"},
     together=by_cause(_of_one_copy, _all_absent),
     loses=True,
 )
@@ -150,7 +154,11 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
         yield finding
 
 
-@rule(OF_REMOVED, family=FAMILY, severity="info; warning where it is in sync and nothing shows that it was removed")
+@rule(
+    OF_REMOVED,
+    family=FAMILY,
+    severities={"info": "", "warning": "where it is in sync and nothing shows that it was removed"},
+)
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     """A broker has a folder of a topic that was removed
 
@@ -194,7 +202,11 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("partition-in-two-log-dirs", family=FAMILY, severity="error; info where the directories cannot be told apart")
+@rule(
+    "partition-in-two-log-dirs",
+    family=FAMILY,
+    severities={"error": "", "info": "where the directories cannot be told apart"},
+)
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     """One broker has a partition in two of its log directories
 
@@ -225,7 +237,7 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.DO_NOT_ACT,
-                repairs.VOTE,
+                stops.VOTE,
                 then="keep both, and move neither: a broker reads the one in metadata.log.dir",
             )
             if log.topic == METADATA_TOPIC

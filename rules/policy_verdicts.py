@@ -25,7 +25,7 @@ def _verdicts(log: LogView) -> list[dict[str, Any]]:
     return rows
 
 
-@rule("what-if-rejection", family=FAMILY, severity="info", what_if=True)
+@rule("what-if-rejection", family=FAMILY, severities={"info": ""}, what_if=True)
 def what_if_rejection(log: LogView) -> Iterator[Finding]:
     """Another policy would have refused what is in the log
 
@@ -63,7 +63,7 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("draft-false-duplicate", family=FAMILY, severity="warning", what_if=True)
+@rule("draft-false-duplicate", family=FAMILY, severities={"warning": ""}, what_if=True)
 def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     """The latest-batch draft would lose records by calling them duplicates
 

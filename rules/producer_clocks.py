@@ -11,7 +11,7 @@ from auditor.rules.expiry import EXPLAINED, built_without, verdict
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.producer_sequences import FAMILY
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, idle_by_stamps_alone, within_its_offsets
+from auditor.rules.relations import WRONG_TIMES, By, idle_by_stamps_alone
 from auditor.rules.safeguards import PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
@@ -19,11 +19,10 @@ from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 @rule(
     "producer-expired-while-active",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": "", "info": "where only producers' clocks show it"},
     time=True,
     absorbed_by=(
-        By("batch-timestamp-mismatch", within_its_offsets),
-        By("timestamp-out-of-range", within_its_offsets),
+        WRONG_TIMES,
         By("producer-timestamp-skew", idle_by_stamps_alone),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
@@ -79,7 +78,7 @@ def _forgotten(log: LogView) -> Iterator[Finding]:
             last = link.went_on.get(d.producer_id, -1)
             if d.name != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
                 continue
-            if built_without(replica, link, d) or d.last_offset < replica.log_start:
+            if built_without(replica, link, d) or d.last_offset < replica.own_start:
                 continue
             if verdict(log, replica, link, d) != EXPLAINED:
                 continue
@@ -107,8 +106,8 @@ def _forgotten(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-timestamp-skew",
     family=FAMILY,
-    severity="warning ahead of the broker, info behind it",
-    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets), By("timestamp-out-of-range", within_its_offsets)),
+    severities={"warning": "ahead of the broker", "info": "behind it"},
+    absorbed_by=(WRONG_TIMES,),
     prevented_by=(TIMESTAMP_LIMITS,),
 )
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:

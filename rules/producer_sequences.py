@@ -22,13 +22,13 @@ from auditor.rules.cleaning import LEADERS_LOG, Missing, between, both_intact
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    ABANDONED_FOR_SURE,
+    ANOTHER_BATCH_ELSEWHERE,
     By,
     behind_a_batch_with_another_number,
     beside_its_batch,
     in_or_right_behind_what_the_leader_lacks,
     over_missing_offsets,
-    same_record,
-    same_transaction_unless_info,
     within_its_offsets,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
@@ -39,19 +39,24 @@ GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
 # Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
 OF_A_WRONG_BATCH = (
-    By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
-    By("offsets-not-increasing", beside_its_batch),
-    By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
+    By(
+        (
+            "record-structure-invalid if span_in_doubt",
+            "offsets-not-increasing",
+            "producer-fields-inconsistent if error_code",
+        ),
+        beside_its_batch,
+    ),
     By("offset-hole", over_missing_offsets),
-    By("replica-divergence", same_record),
+    ANOTHER_BATCH_ELSEWHERE,
 )
-OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transaction_unless_info))
+OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
 
 
 @rule(
     "sequence-gap",
     family=FAMILY,
-    severity="error; critical before a committed transaction; info where its leader may have cleaned",
+    severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
@@ -110,7 +115,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.LOOK,
-                look=(Look(dump_at(log, e)),),
+                look=(look_at(log, e),),
                 then="look at what lies around it, compare the replicas, check unclean elections and acks, and send "
                 f"again from the source what was written {_between(e)}",
             ),
@@ -269,20 +274,21 @@ def _between(e: Event) -> str:
     return f"between {before} and {behind}"
 
 
-def dump_at(log: LogView, e: Event) -> str:
-    """The command that shows the batch."""
-    return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
+def look_at(log: LogView, e: Event) -> Look:
+    """The batch as Kafka's own tool shows it."""
+    shown = f"it shows baseOffset {e['base_offset']} of producerId {e['producer_id']} with baseSequence"
+    command = commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
+    return Look(command, f"{shown} {e['found_sequence']}")
 
 
 @rule(
     "duplicate-sequence-range",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
-        By("sequence-gap", behind_a_batch_with_another_number),
-        By("committed-transaction-hole", behind_a_batch_with_another_number),
+        By(("sequence-gap", "committed-transaction-hole"), behind_a_batch_with_another_number),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
 )
@@ -331,7 +337,11 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 @rule(
     "sequence-reset-same-epoch",
     family=FAMILY,
-    severity="warning; error where the next batch goes on as if it were none",
+    severities={
+        "warning": "",
+        "error": "where the next batch goes on as if it were none",
+        "info": "where the broker may have forgotten it, or batches between them",
+    },
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(PRODUCER_EXPIRATION,),
 )
@@ -349,7 +359,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     for e in log.events(Kind.SEQUENCE_RESET):
-        below = e["previous_last_offset"] < log.leader.log_start
+        below = e["previous_last_offset"] < log.leader.own_start
         evicted = below and log.policy().evicts_below_log_start
         if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
             continue
@@ -386,7 +396,11 @@ def log_age(log: LogView, e: Event) -> int | None:
     return max(0, e["time"] - began) if log.leader.own_start == 0 and began >= 0 else None
 
 
-@rule("plain-data-inside-transaction", family=FAMILY, severity="critical; warning where the leader had changed")
+@rule(
+    "plain-data-inside-transaction",
+    family=FAMILY,
+    severities={"critical": "", "warning": "where the leader had changed"},
+)
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     """A producer writes outside its own open transaction
 
@@ -414,7 +428,12 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.LOOK,
-                look=(Look(commands.describe_producers(log.topic, log.partition)),),
+                look=(
+                    Look(
+                        commands.describe_producers(log.topic, log.partition),
+                        f"it lists producer {e['producer_id']}",
+                    ),
+                ),
                 then="stop the client that mixes both, and watch the lag of ReplicaFetcherManager",
             ),
         )

@@ -1,4 +1,4 @@
-"""A rule is a page: its code, its documentation and its place among the others, listed in one catalogue."""
+"""The catalogue: every rule is a page, its code, its documentation and its place among the others."""
 
 from __future__ import annotations
 
@@ -7,136 +7,51 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from auditor import rules
-from auditor.base.advice import Advice, Verdict
-from auditor.rules.finding import Finding
-from auditor.rules.relations import By
+from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.kinds import SECTIONS, Blocks, Check, Hold, Kind, Rule, Together, Unverified, found_by
+from auditor.rules.relations import By, Relation
 from auditor.rules.safeguards import Safeguard
 
 if TYPE_CHECKING:
     from auditor.rules.view import LogView
 
-Check = Callable[["LogView"], Iterable[Finding]]
-# Of a rule's findings in a cluster those that stay where several have one cause, given the remedy of its page.
-Together = Callable[[Sequence[Finding], Advice], list[Finding]]
-
-SECTIONS = ("Checks", "Why it matters", "Can be wrong", "What to do", "Source")
 FAMILIES = (
     "producer state", "epochs", "transactions", "coordinator", "cross-checks", "consumer offsets", "record validation",
     "segment integrity", "replicas", "tiered storage", "capacity",
 )  # fmt: skip
 
 
-class Hold(Enum):
-    """Which rule speaks of an open transaction that holds readers back, by how it stands."""
-
-    NOBODYS = "nobodys"  # no coordinator will ever decide it
-    PINNED = "pinned"  # its data lies below the log start
-    PREPARED = "prepared"  # decided, and a partition has not taken its marker
-    OVERDUE = "overdue"  # open for longer than its time-out
-    LONG = "long"  # within its time-out, or without any
-
-
-class Blocks(Enum):
-    """Who waits behind what a rule finds, above info."""
-
-    READERS = "readers"  # the partition's read_committed consumers
-    GROUP = "group"  # they, and the group that the finding names, which cannot fetch its offsets
-
-
-class Unverified(Enum):
-    """Why a leader that verifies with the coordinator refuses the data that a rule finds (KIP-890)."""
-
-    ENDED = "its transaction has ended, and under transaction.version 2 so has its epoch"
-    NOT_ADDED = "the transaction does not have the partition"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """An audit rule: ``check`` yields findings for one log (all replicas of a partition), the rest says what they are.
-
-    ``severity`` says in words how severe its findings are; ``records`` whether it needs ``--records``; ``time`` whether
-    it depends on ``--as-of``; ``what_if`` whether it speaks in ``auditor what-if`` alone.
-
-    What its findings have to do with others: ``absorbed_by`` names the rules that explain them and how, the first that
-    does takes them; ``voids`` says that nothing else can be found in the same bytes.
-
-    What they mean: ``blocks`` who waits; ``hold`` which open transactions it speaks of; ``decided`` whether the
-    coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what
-    prevents such, where it holds of one (:mod:`auditor.rules.prevention`). ``moving``: they may only have been seen in
-    motion, so ``auditor live`` asks the leader again.
-    ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
-    ``unverified``: why verification refuses such data. ``together``: which of its findings have one cause, and are one
-    finding. ``loses``: critical ones say that acknowledged records are lost, or will be. ``former``: rules of the past
-    that it asks the questions of, each with its family: they are its findings' kinds, by which fingerprints are made
-    and which ``--rule``, ``--skip-rule`` and baselines take.
-    """
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A rule that asks several questions, as :func:`merged` declares it. ``module``: where."""
 
     id: str
     family: str
-    severity: str
     title: str
-    sections: dict[str, str]
-    check: Check
-    records: bool = False
-    time: bool = False
-    what_if: bool = False
-    absorbed_by: tuple[By, ...] = ()
-    voids: bool = False
-    blocks: Blocks | None = None
-    hold: Hold | None = None
-    decided: bool = False
-    prevented_by: tuple[Safeguard, ...] = ()
-    moving: bool = False
-    before_start: bool = False
-    unverified: Unverified | None = None
-    together: Together | None = None
-    loses: bool = False
-    former: Mapping[str, str] = field(default_factory=dict)
-
-    def family_of(self, kind: str) -> str:
-        """The family that the fingerprints of a kind of its findings are made with."""
-        return self.former.get(kind, self.family)
-
-    @property
-    def source(self) -> str:
-        """Where the rule comes from: the KIP or document."""
-        return self.sections["Source"]
-
-    @property
-    def advice(self) -> Advice:
-        """What to do, in general; a finding says it with its own names."""
-        return Advice(Verdict.LOOK, then=self.sections["What to do"])
-
-    def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
-        """Its findings, with source and advice of the rule where they say none of their own."""
-        for finding in found:
-            finding.source = finding.source or self.source
-            finding.advice = finding.advice or self.advice
-            yield finding
-
-    @property
-    def declared(self) -> dict[str, Any]:
-        """What pages need of it, as plain data: see :func:`described`."""
-        blocks = self.blocks.value if self.blocks else None
-        return {"blocks": blocks, "decided": self.decided, "loses": self.loses}
+    sections: Mapping[str, str]
+    kinds: tuple[str, ...]
+    absorbed_by: tuple[By, ...]
+    one_by: Relation | None
+    module: str
 
 
-CATALOGUE: dict[str, Rule] = {}
+CATALOGUE: dict[str, Kind] = {}  # as declared: no rule is complete before :func:`load`
+PAGES: dict[str, Page] = {}
 
 
 def rule(
     id: str,
     *,
     family: str,
-    severity: str,
+    severities: Mapping[str, str],
     records: bool = False,
     time: bool = False,
     what_if: bool = False,
@@ -151,28 +66,43 @@ def rule(
     unverified: Unverified | None = None,
     together: Together | None = None,
     loses: bool = False,
-    former: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
 
-    The arguments are the fields of :class:`Rule`.
+    One that :func:`merged` names is a kind of that rule, and may leave to it the sections that it has. The arguments
+    are the fields of :class:`Kind`.
     """
 
     def register(check: Check) -> Check:
         title, sections = _page(inspect.getdoc(check) or "")
-        missing = [name for name in SECTIONS if name not in sections]
-        if missing or family not in FAMILIES or id in CATALOGUE:
-            raise AssertionError(f"rule {id}: {missing=} {family=} already there: {id in CATALOGUE}")
-        CATALOGUE[id] = Rule(
-            id=id, family=family, severity=severity, title=title, sections=sections, check=check, records=records,
+        if family not in FAMILIES or id in CATALOGUE or not severities or set(severities) - set(SEVERITIES):
+            raise AssertionError(f"rule {id}: {family=} {severities=} already there: {id in CATALOGUE}")
+        CATALOGUE[id] = Kind(
+            id=id, family=family, severities=severities, title=title, sections=sections, check=check, records=records,
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
             decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start,
-            unverified=unverified, together=together,
-            loses=loses, former=former,
+            unverified=unverified, together=together, loses=loses,
         )  # fmt: skip
         return check
 
     return register
+
+
+def merged(
+    id: str, text: str, *, family: str, kinds: tuple[str, ...], absorbed_by: tuple[By, ...] = (),
+    one_by: Relation | None = None,
+) -> None:  # fmt: skip
+    """Declares a rule that asks several questions, ``kinds``: each is a check that :func:`rule` registers.
+
+    ``text``: a title line, and the sections that its kinds leave to it; ``absorbed_by``: what explains findings of any
+    of them, behind what each declares itself; ``one_by``: a finding for which this holds is explained by one of a kind
+    that stands before its own in ``kinds``.
+    """
+    title, sections = _page(inspect.cleandoc(text))
+    if family not in FAMILIES or id in PAGES:
+        raise AssertionError(f"rule {id}: {family=} already there: {id in PAGES}")
+    module = sys._getframe(1).f_globals["__name__"]
+    PAGES[id] = Page(id, family, title, sections, kinds, absorbed_by, one_by, module)
 
 
 def _page(text: str) -> tuple[str, dict[str, str]]:
@@ -189,53 +119,100 @@ def load() -> Mapping[str, Rule]:
     Rules stand in the order of the families; within one, the module that opens it goes before those that continue it
     and import its name, these by their names; within a module, in the order of its pages.
 
-    Errors: AssertionError where ``absorbed_by`` names a rule that is none, or rules that absorb each other.
+    Errors: AssertionError where a page lacks a section, where ``absorbed_by`` names what is no rule and no kind, or
+    where kinds absorb each other.
     """
     for found in pkgutil.iter_modules(rules.__path__):
         if not found.ispkg:
             importlib.import_module(f"{rules.__name__}.{found.name}")
+    owned = {kind: page for page in PAGES.values() for kind in page.kinds}
+    alone = [Page(kind.id, kind.family, kind.title, kind.sections, (kind.id,), (), None, kind.check.__module__)
+             for kind in CATALOGUE.values() if kind.id not in owned]  # fmt: skip
     opened_in: dict[str, str] = {}
-    for each in CATALOGUE.values():
-        opened_in.setdefault(each.family, each.check.__module__)
-    ordered = sorted(CATALOGUE.values(), key=lambda r: _place(r, opened_in))
-    _check_absorption(CATALOGUE)
-    return MappingProxyType({each.id: each for each in ordered})
+    for kind in CATALOGUE.values():
+        opened_in.setdefault(kind.family, kind.check.__module__)
+    pages = sorted([*alone, *PAGES.values()], key=lambda page: _place(page, opened_in))
+    names = {name: (name,) for name in CATALOGUE} | {page.id: page.kinds for page in pages}
+    made = [_made(page, names) for page in pages]
+    raised = _raised(made, _order(made))
+    whole = (replace(rule, kinds=tuple(replace(k, raised=raised[k.id]) for k in rule.kinds)) for rule in made)
+    return MappingProxyType({each.id: each for each in whole})
 
 
 @functools.cache
-def kinds() -> Mapping[str, Rule]:
-    """The rule of each kind of findings: of its own id, and of the ids of rules that it stands for."""
-    catalogue = load()
-    former = {kind: each for each in catalogue.values() for kind in each.former}
-    return MappingProxyType({**former, **catalogue})
+def kinds() -> Mapping[str, Kind]:
+    """Each kind of findings by its id."""
+    return MappingProxyType({kind.id: kind for kind in found_by(load().values())})
 
 
-def _place(each: Rule, opened_in: Mapping[str, str]) -> tuple[int, bool, str]:
-    module = each.check.__module__
-    return FAMILIES.index(each.family), module != opened_in[each.family], module
+def named(name: str) -> tuple[Kind, ...]:
+    """The kinds that a rule's id stands for, or a kind's; none for a name that is neither."""
+    return load()[name].kinds if name in load() else tuple(filter(None, [kinds().get(name)]))
 
 
-def _check_absorption(catalogue: Mapping[str, Rule]) -> None:
-    """What absorbs what must end somewhere. A rule may absorb its own findings: the first of them stays."""
-    causes = {each.id: {by.rule for by in each.absorbed_by} - {each.id} for each in catalogue.values()}
-    if unknown := {name for names in causes.values() for name in names} - catalogue.keys():
+def rule_of(name: str) -> Rule | None:
+    """The rule with this id, or with a kind of this id."""
+    return load()[each[0].rule] if (each := named(name)) else None
+
+
+def _made(page: Page, names: Mapping[str, tuple[str, ...]]) -> Rule:
+    if unknown := set(page.kinds) - CATALOGUE.keys():
+        raise AssertionError(f"rule {page.id}: no kinds are {sorted(unknown)}")
+    whole = []
+    for number, name in enumerate(page.kinds):
+        kind = CATALOGUE[name]
+        sections = {**page.sections, **kind.sections}
+        if missing := [section for section in SECTIONS if section not in sections]:
+            raise AssertionError(f"rule {name}: {missing=}")
+        before = (By(page.kinds[:number], page.one_by),) if page.one_by is not None and number else ()
+        absorbed_by = (*kind.absorbed_by, *page.absorbed_by, *before)
+        ties = tuple(tie for by in absorbed_by for tie in by.ties(names))
+        changed = {"rule": page.id, "sections": sections, "absorbed_by": absorbed_by, "explained_by": ties}
+        whole.append(replace(kind, **changed))  # type: ignore[arg-type]
+    return Rule(id=page.id, family=page.family, title=page.title, sections=page.sections, kinds=tuple(whole))
+
+
+def _place(page: Page, opened_in: Mapping[str, str]) -> tuple[int, bool, str]:
+    return FAMILIES.index(page.family), page.module != opened_in[page.family], page.module
+
+
+def _order(made: Iterable[Rule]) -> list[str]:
+    """The kinds, causes before what they explain. A kind may absorb its own findings: the first of them stays."""
+    causes = {kind.id: {tie.kind for tie in kind.explained_by} - {kind.id} for kind in found_by(made)}
+    if unknown := {name for names in causes.values() for name in names} - causes.keys():
         raise AssertionError(f"absorbed_by names no rule: {sorted(unknown)}")
     try:
-        TopologicalSorter(causes).prepare()
+        return list(TopologicalSorter(causes).static_order())
     except CycleError as error:
         raise AssertionError(f"rules absorb each other: {' < '.join(error.args[1])}") from None
 
 
-def judge(log: LogView, chosen: Iterable[Rule]) -> Iterator[Finding]:
-    """Findings of the chosen rules about one log."""
+def _raised(made: Iterable[Rule], order: list[str]) -> dict[str, tuple[str, ...]]:
+    """Of each kind the severities that it does not declare, and may have for what it explains."""
+    all_kinds = {kind.id: kind for kind in found_by(made)}
+    reached = {name: set(kind.severities) for name, kind in all_kinds.items()}
+    for name in reversed(order):
+        for tie in all_kinds[name].explained_by:
+            reached[tie.kind] |= reached[name]
+    out = {}
+    for name, kind in all_kinds.items():
+        least = max(SEVERITIES.index(severity) for severity in kind.severities)
+        further = [s for s in SEVERITIES[:least] if s in reached[name] and s not in kind.severities]
+        out[name] = tuple(further)
+    return out
+
+
+def judge(log: LogView, chosen: Iterable[Kind]) -> Iterator[Finding]:
+    """Findings of the chosen kinds about one log."""
     for each in chosen:
         yield from each.completed(each.check(log))
 
 
 def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Findings as rows, each with what its rule declares for pages under ``declared``; none for a rule of the past.
+    """Findings as rows, each with what is declared of its kind for pages under ``declared``; none for a rule of the
+    past.
 
     Pages know no rule by name: they go by this. It is no field of a finding and is never written.
     """
-    found = ((row, kinds().get(row["rule"])) for row in rows)
+    found = ((row, kinds().get(row.get("kind") or row["rule"])) for row in rows)
     return [{**row, "declared": None if each is None else each.declared} for row, each in found]

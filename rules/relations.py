@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -32,19 +32,43 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class By:
-    """Declares that findings of ``rule`` explain those of the rule where this stands, if ``relation`` holds.
+class Tie:
+    """That findings of one kind explain others if ``relation`` holds, and a fact of the cause's evidence, ``when``."""
 
-    ``when`` names a fact of the cause's evidence that has to be true for that.
-    """
-
-    rule: str
+    kind: str
     relation: Relation
-    when: str | None = None
+    when: str = ""
 
     def explains(self, cause: Finding, finding: Finding) -> bool:
-        """Whether this cause, a finding of :attr:`rule`, explains the other."""
-        return (self.when is None or bool(cause.evidence.get(self.when))) and self.relation.holds(cause, finding)
+        """Whether this cause, a finding of :attr:`kind`, explains the other."""
+        return (not self.when or bool(cause.evidence.get(self.when))) and self.relation.holds(cause, finding)
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """Declares that findings of ``causes`` explain those of the kind where this stands, if ``relation`` holds.
+
+    ``causes``: rules, or kinds of them; "NAME if FACT" where a fact of the cause's evidence has to be true for that.
+    """
+
+    causes: str | tuple[str, ...]
+    relation: Relation
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules and kinds that it names."""
+        return tuple(cause.partition(" if ")[0] for cause in self._all)
+
+    @property
+    def _all(self) -> tuple[str, ...]:
+        return (self.causes,) if isinstance(self.causes, str) else self.causes
+
+    def ties(self, kinds: Mapping[str, tuple[str, ...]]) -> Iterator[Tie]:
+        """A cause each. ``kinds``: of every rule; a name that is not there stands for itself."""
+        for cause in self._all:
+            name, _, fact = cause.partition(" if ")
+            for kind in kinds.get(name, (name,)):
+                yield Tie(kind, self.relation, fact)
 
 
 def relation(*in_common: str) -> Callable[[Test], Relation]:
@@ -127,17 +151,11 @@ def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def at_the_log_end(cause: Finding, other: Finding) -> bool:
-    """It is about the end of a log whose last bytes are what the cause is about, in the same replica."""
-    return _ends_the_log(cause, other, cause.last_offset)
+    """It is about the end of a log whose last bytes are what the cause is about, in the same replica.
 
-
-@relation("topic", "partition")
-def at_the_torn_end(cause: Finding, other: Finding) -> bool:
-    """As :data:`at_the_log_end`, where the cause has the offset at which the whole batches end."""
-    return _ends_the_log(cause, other, cause.offset)
-
-
-def _ends_the_log(cause: Finding, other: Finding, last: int | None) -> bool:
+    A cause without a last offset has the one at which the whole batches end.
+    """
+    last = cause.offset if cause.last_offset is None else cause.last_offset
     if not _same_replica(cause, other) or other.offset is None:
         return False
     return bool(cause.evidence.get("at_log_end")) or (last is not None and last + 1 >= other.offset)
@@ -339,3 +357,15 @@ def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
     """A transaction that ends at the offset where replicas differ, and no other one beside it."""
     alone = other.evidence.get("transactions", 1) == 1
     return alone and cause.offset is not None and cause.offset == other.last_offset
+
+
+# What explains findings of several kinds.
+ABANDONED = By("hanging-transaction", same_transaction)
+ABANDONED_FOR_SURE = By("hanging-transaction", same_transaction_unless_info)
+WRITTEN_LATE = By("late-write-after-marker", same_transaction_unless_info)
+OPEN_AT_ITS_COORDINATOR = By(("timeout-not-enforced", "stuck-prepare"), in_a_partition_of_its_transaction)
+ENDED_OTHERWISE = By("split-decision", of_the_transaction_it_ended)
+UNDER_A_WRONG_MARKER = By(("split-decision", "marker-contradicts-decision"), ends_at_its_marker)
+ANOTHER_BATCH_ELSEWHERE = By("replica-divergence", same_record)
+DIVERGED_BEFORE = By("replica-divergence", from_there_on)
+WRONG_TIMES = By(("batch-timestamp-mismatch", "timestamp-out-of-range"), within_its_offsets)

@@ -16,7 +16,11 @@ FAMILY = "tiered storage"
 SHOWN = 20  # segments that a finding lists
 
 
-@rule("remote-log-gap", family=FAMILY, severity="error; info while the metadata may have been copied before the log")
+@rule(
+    "remote-log-gap",
+    family=FAMILY,
+    severities={"error": "", "info": "while the metadata may have been copied before the log"},
+)
 def remote_log_gap(log: LogView) -> Iterator[Finding]:
     """Offsets of a tiered log are neither local nor in remote storage
 
@@ -76,7 +80,7 @@ def _described(s: RemoteSegment) -> dict[str, object]:
     }
 
 
-@rule("remote-segment-leftover", family=FAMILY, severity="info", time=True)
+@rule("remote-segment-leftover", family=FAMILY, severities={"info": ""}, time=True)
 def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     """Remote storage holds segments that the log does not use
 
@@ -132,7 +136,11 @@ def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return out
 
 
-@rule("remote-copy-behind", family=FAMILY, severity="warning; info where only the producers' clocks tell how long")
+@rule(
+    "remote-copy-behind",
+    family=FAMILY,
+    severities={"warning": "", "info": "where only the producers' clocks tell how long"},
+)
 def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     """Closed segments of a tiered log wait to be copied
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
-from auditor.base.advice import NOTHING_MOVES, Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
 from auditor.base.errors import DAMAGED_FIELD
 from auditor.facts.events import Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands
 from auditor.rules.pairs import Pair, pairs
+from auditor.rules.stops import BY_METADATA, NOT_BY_METADATA, gated, moved, of_quorum
 from auditor.rules.view import METADATA_TOPIC, Cluster, LogView
 
-VOTE = (
-    f"a folder of {METADATA_TOPIC} holds quorum-state, the vote of its node, and one that forgets how it voted may "
-    "elect a second leader"
-)
-BY_METADATA, NOT_BY_METADATA = METADATA_TOPIC, f"no {METADATA_TOPIC} in the input says it"
 DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
 
 
@@ -71,21 +66,6 @@ def isr_lists(name: str, brokers: Collection[int | None]) -> str:
     return f"the Isr of {name} lists broker {' or '.join(map(str, brokers))}"
 
 
-def stop(cluster: Cluster, broker: int | None) -> Condition:
-    """That a broker may be stopped: while it is down, nobody who lacks what it has can be elected. A partition without
-    other replicas waits for it, and loses nothing. The metadata shows it as of its copy."""
-    alone = cluster.alone_in_sync.get(-1 if broker is None else broker, [])
-    known = cluster.has_metadata and broker is not None
-    by = f"not of {_some(sorted(alone))}" if alone else BY_METADATA if known else NOT_BY_METADATA
-    what = f"where broker {broker} has a partition in sync, another replica of it is, too"
-    return Condition(what, not alone if known else None, by)
-
-
-def seen_all_in_sync() -> Look:
-    """That every replica is in sync now, so that a broker may be stopped."""
-    return Look(commands.under_replicated(), "it lists no partition")
-
-
 def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
     """Making an in-sync replica the leader."""
     return (
@@ -118,7 +98,8 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
     has_all = Condition(f"who has all of {some} is known", known or None, BY_METADATA if known else NOT_BY_METADATA)
     act = (Act(leader_back(cluster, names)),) if known else ()
     return Advice(
-        Verdict.ACT if known else Verdict.LOOK, cost, (has_all,), (Look(commands.unavailable()),), act,
+        Verdict.ACT if known else Verdict.LOOK, cost, (has_all,),
+        (Look(commands.unavailable(), f"it lists {some}"),), act,
         then="" if known else leader_back(cluster, names),
     )  # fmt: skip
 
@@ -135,39 +116,26 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     ``holder``: a replica in the input that is known to have what this one lacks. One with damage of its own is none.
     """
     if log.topic == METADATA_TOPIC:
-        return voter(replica)
+        return of_quorum(log, replica)
     synced = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
     damaged = {c.broker_id for c in log.replicas if is_damaged(log, c)}
     named = synced if holder is None else [b for b in [holder.broker_id] if b is not None]
     brokers = [b for b in named if b not in damaged]
     if not brokers:
         return keep(replica.folder, replica.broker_id, commands.describe_topic(log.topic))
-    conditions = (*(in_sync(log, b) for b in brokers), stop(log.cluster, replica.broker_id))
-    known = all(each.holds for each in conditions)
     again = Act(
         f"stop broker {replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched "
         "again"
     )
-    return Advice(
-        Verdict.ACT if known else Verdict.LOOK,
+    advice = Advice(
+        Verdict.ACT,
         f"a replica that is fetched again loses what only broker {replica.broker_id} has",
-        conditions,
-        (seen_in_sync(log, *brokers),),
-        (again,) if known else (),
-        moves=Moves(replica.broker_id, tuple(brokers)) if known else NOTHING_MOVES,
+        look=(seen_in_sync(log, *brokers),),
+        act=(again,),
+        moves=Moves(replica.broker_id, tuple(brokers)),
     )
-
-
-def voter(replica: ReplicaFacts) -> Advice:
-    """What may be done about a node's log of the metadata: nothing that takes its vote from it."""
-    return Advice(
-        Verdict.DO_NOT_ACT,
-        VOTE,
-        look=(Look(commands.quorum()),),
-        then=f"do not move or delete it: copy {replica.folder} of broker {replica.broker_id} to a safe place before "
-        "that broker starts; a voter whose log is wrong is replaced by one with another directory.id (KIP-853), never "
-        "by an empty folder under its old one",
-    )
+    synced_ones = (in_sync(log, b) for b in brokers)
+    return gated(log.cluster, replica.broker_id, advice, *synced_ones, *moved(log, replica.broker_id))
 
 
 def keep(folder: str, broker: object, look: str) -> Advice:
@@ -175,7 +143,7 @@ def keep(folder: str, broker: object, look: str) -> Advice:
     return Advice(
         Verdict.DO_NOT_ACT,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
-        look=(Look(look),),
+        look=(Look(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
         then=f"copy it to a safe place before broker {broker} is restarted; where the Isr lists nobody else, what can "
         "be saved are the records before and behind, read by consumers that seek there",
     )
@@ -192,15 +160,7 @@ def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
         f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
         "anew from the log"
     )
-    return restarted(log, replica, Advice(Verdict.ACT, "it loses no record", act=(act,)).unless(sound))
-
-
-def restarted(log: LogView, replica: ReplicaFacts, advice: Advice) -> Advice:
-    """An advice that has a replica's broker stopped, which loses nothing where that may be: where nobody knows, it says
-    so, and what would be done."""
-    acts = " ; ".join(act.command for act in advice.act)
-    asked = replace(advice, look=(*advice.look, seen_all_in_sync())).unless(stop(log.cluster, replica.broker_id))
-    return asked if asked.act or not acts else replace(asked, then=f"only once that is so: {acts}")
+    return gated(log.cluster, replica.broker_id, Advice(Verdict.ACT, "it loses no record", act=(act,)), sound)
 
 
 def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
@@ -210,7 +170,7 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
     Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
     """
     if log.topic == METADATA_TOPIC:
-        return voter(replica)
+        return of_quorum(log, replica)
     return Advice(
         Verdict.ACT,
         f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "

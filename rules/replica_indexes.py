@@ -12,7 +12,7 @@ from auditor.rules.finding import Finding
 from auditor.rules.pairs import Pair, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, from_there_on, same_transaction
+from auditor.rules.relations import DIVERGED_BEFORE, By, same_transaction
 from auditor.rules.replicas import FAMILY, TOP
 from auditor.rules.view import LogView
 
@@ -20,11 +20,10 @@ from auditor.rules.view import LogView
 @rule(
     "replica-abort-index-divergence",
     family=FAMILY,
-    severity="error",
+    severities={"error": "", "info": "while it may be in flight"},
     absorbed_by=(
-        By("replica-divergence", from_there_on),
-        By("aborted-transaction-not-indexed", same_transaction),
-        By("aborted-index-extra-entry", same_transaction),
+        DIVERGED_BEFORE,
+        By(("aborted-transaction-not-indexed", "aborted-index-extra-entry"), same_transaction),
     ),
 )
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:

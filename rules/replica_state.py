@@ -11,7 +11,7 @@ from auditor.rules.finding import Finding
 from auditor.rules.pairs import Pair, watermark
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, from_there_on
+from auditor.rules.relations import DIVERGED_BEFORE
 from auditor.rules.replicas import FAMILY, TOP
 from auditor.rules.view import LogView
 
@@ -19,8 +19,8 @@ from auditor.rules.view import LogView
 @rule(
     "replica-state-differs",
     family=FAMILY,
-    severity="info",
-    absorbed_by=(By("replica-divergence", from_there_on),),
+    severities={"info": ""},
+    absorbed_by=(DIVERGED_BEFORE,),
 )
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
     """Replicas know different producers, or start at different offsets
@@ -65,6 +65,7 @@ def _went_back(pair: Pair) -> bool:
     """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
     replica, leader = pair.replica, pair.leader
     known = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
+    known = known and replica.unread_from < 0  # else nobody looked whether it begins within a segment
     return bool(known) and leader.own_start < replica.own_start and replica.own_start not in replica.segment_bases
 
 
@@ -74,20 +75,20 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
     return log.finding(
         "replica-state-differs",
         "info",
-        f"The start of {log.name} went back from {replica.log_start} to {leader.log_start} when broker "
+        f"The start of {log.name} went back from {replica.own_start} to {leader.own_start} when broker "
         f"{leader.broker_id} became leader or restarted: records that were deleted can be read again, and producers "
         "are known again"
         + (" (it may only not have noted its start yet)" if doubt else ""),
         replica=leader,
-        offset=leader.log_start,
-        last_offset=replica.log_start - 1,
-        evidence={"log_start": leader.log_start, "log_start_before": replica.log_start,
+        offset=leader.own_start,
+        last_offset=replica.own_start - 1,
+        evidence={"log_start": leader.own_start, "log_start_before": replica.own_start,
                   "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch],
                   "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir}},
         doubt=doubt,
         advice=Advice(
             Verdict.LOOK,
-            then=f"if those below {replica.log_start} have to be gone, delete them once more "
+            then=f"if those below {replica.own_start} have to be gone, delete them once more "
             "(kafka-delete-records.sh), which cannot be undone",
         ),
     )  # fmt: skip

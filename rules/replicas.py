@@ -18,9 +18,9 @@ from auditor.rules.pairs import Gap, Pair, batches_of, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
+    DIVERGED_BEFORE,
     By,
     from_its_torn_end_on,
-    from_there_on,
     of_unread_bytes,
     same_batch_on_another_broker,
 )
@@ -52,7 +52,7 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
 @rule(
     "replica-divergence",
     family=FAMILY,
-    severity="critical; warning for the tail of a crashed leader that a clean election left behind",
+    severities={"critical": "", "warning": "for the tail of a crashed leader that a clean election left behind"},
     absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=True,
@@ -96,7 +96,11 @@ def _elected(found: Sequence[Finding]) -> str:
 @rule(
     "unclean-election",
     family=FAMILY,
-    severity="critical; warning where the replicas show that nothing was lost; info where nothing committed can be",
+    severities={
+        "critical": "",
+        "warning": "where the replicas show that nothing was lost",
+        "info": "where nothing committed can be",
+    },
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_one_start, _elected),
 )
@@ -329,9 +333,9 @@ def _all_behind(found: Sequence[Finding]) -> str:
 @rule(
     "replica-missing-range",
     family=FAMILY,
-    severity="critical below both high watermarks; warning where a follower is ahead; else info",
+    severities={"critical": "below both high watermarks", "warning": "where a follower is ahead", "info": "else"},
     absorbed_by=(
-        By("replica-divergence", from_there_on),
+        DIVERGED_BEFORE,
         By("record-structure-invalid", of_unread_bytes),
         By("torn-tail", from_its_torn_end_on),
     ),

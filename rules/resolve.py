@@ -14,15 +14,15 @@ from auditor.rules import registry
 from auditor.rules.crossed import settled
 from auditor.rules.finding import Finding, highest, in_order
 from auditor.rules.floods import is_summed
-from auditor.rules.registry import Rule
-from auditor.rules.relations import By
+from auditor.rules.kinds import Kind
+from auditor.rules.relations import Tie
 
-Causes = dict[By, dict[Any, list[int]]]
+Causes = dict[Tie, dict[Any, list[int]]]
 
 
 def resolve(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that stay, in the contract's order."""
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     found = _but_for_void(list(findings), catalogue)
     cause = _explained(found, catalogue)
     steps, head = _chains(cause)
@@ -47,33 +47,33 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
     return in_order(f for found in clusters.values() for f in resolve(found))
 
 
-def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
-    """Nothing may rest on the bytes of a batch that a rule declares void."""
+def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
+    """Nothing may rest on the bytes of a batch that is declared void."""
     voiding = {name for name, each in catalogue.items() if each.voids}
-    damaged = {_bytes(f) for f in findings if f.rule in voiding}
-    return [f for f in findings if f.rule in voiding or f.position is None or _bytes(f) not in damaged]
+    damaged = {_bytes(f) for f in findings if f.kind in voiding}
+    return [f for f in findings if f.kind in voiding or f.position is None or _bytes(f) not in damaged]
 
 
 def _bytes(f: Finding) -> tuple[Any, ...]:
     return f.evidence.get("log_dir"), f.file, f.position
 
 
-def _explained(findings: list[Finding], catalogue: Mapping[str, Rule]) -> dict[int, int]:
+def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[int, int]:
     """Of each finding that another explains, the number of that one."""
-    declared = {f.rule: catalogue[f.rule].absorbed_by if f.rule in catalogue else () for f in findings}
+    declared = {f.kind: catalogue[f.kind].explained_by if f.kind in catalogue else () for f in findings}
     wanted = defaultdict(list)
-    for by in {by for several in declared.values() for by in several}:
-        wanted[by.rule].append(by)
-    causes: Causes = {by: defaultdict(list) for several in wanted.values() for by in several}
+    for tie in {tie for several in declared.values() for tie in several}:
+        wanted[tie.kind].append(tie)
+    causes: Causes = {tie: defaultdict(list) for several in wanted.values() for tie in several}
     for number, f in enumerate(findings):
-        for by in () if is_summed(f) else wanted.get(f.rule, ()):
-            causes[by][by.relation.in_common(f)].append(number)
+        for tie in () if is_summed(f) else wanted.get(f.kind, ()):
+            causes[tie][tie.relation.in_common(f)].append(number)
     out = {}
     for number, f in enumerate(findings):
-        for by in () if is_summed(f) else declared[f.rule]:
-            near = causes[by].get(by.relation.in_common(f), ())
-            before = (n for n in near if by.rule != f.rule or n < number)  # of two alike the first stays
-            first = next((n for n in before if by.explains(findings[n], f)), None)
+        for tie in () if is_summed(f) else declared[f.kind]:
+            near = causes[tie].get(tie.relation.in_common(f), ())
+            before = (n for n in near if tie.kind != f.kind or n < number)  # of two alike the first stays
+            first = next((n for n in before if tie.explains(findings[n], f)), None)
             if first is not None:
                 out[number] = first
                 break
@@ -81,19 +81,19 @@ def _explained(findings: list[Finding], catalogue: Mapping[str, Rule]) -> dict[i
 
 
 def _explained_by_sums(
-    findings: list[Finding], catalogue: Mapping[str, Rule], explained: Mapping[int, int]
+    findings: list[Finding], catalogue: Mapping[str, Kind], explained: Mapping[int, int]
 ) -> dict[int, int]:
-    """Of what no listed finding explains, the sum that does: of a rule that would, over the same offsets of a log."""
+    """Of what no listed finding explains, the sum that does: of a kind that would, over the same offsets of a log."""
     sums = defaultdict(list)
     for number, f in enumerate(findings):
         if is_summed(f):
-            sums[f.rule, f.topic, f.partition, f.evidence.get("log_dir")].append(number)
+            sums[f.kind, f.topic, f.partition, f.evidence.get("log_dir")].append(number)
     out = {}
     for number, f in enumerate(findings) if sums else ():
-        for by in catalogue[f.rule].absorbed_by if number not in explained and f.rule in catalogue else ():
-            near = sums.get((by.rule, f.topic, f.partition, f.evidence.get("log_dir")), ())
-            first = next((n for n in near if by.rule != f.rule and _overlap(findings[n], f)), None)
-            if first is not None and by.when is None:
+        for tie in catalogue[f.kind].explained_by if number not in explained and f.kind in catalogue else ():
+            near = sums.get((tie.kind, f.topic, f.partition, f.evidence.get("log_dir")), ())
+            first = next((n for n in near if tie.kind != f.kind and _overlap(findings[n], f)), None)
+            if first is not None and not tie.when:
                 out[number] = first
                 break
     return out
@@ -130,21 +130,21 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
         cause.if_true = None if if_true == cause.severity else if_true
     also = {
-        "rule": f.rule, "severity": f.severity, "topic": f.topic, "partition": f.partition, "message": f.message,
+        "rule": f.kind, "severity": f.severity, "topic": f.topic, "partition": f.partition, "message": f.message,
     }  # fmt: skip
     head.evidence.setdefault("also", []).append(also)
 
 
-def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
-    """The findings of a rule that have one cause as one, where the rule declares it (:mod:`auditor.rules.together`)."""
+def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
+    """The findings of a kind that have one cause as one, where it declares that (:mod:`auditor.rules.together`)."""
     out, several = [], defaultdict(list)
     for f in findings:
-        if f.rule in catalogue and catalogue[f.rule].together is not None:
-            several[f.rule].append(f)
+        if f.kind in catalogue and catalogue[f.kind].together is not None:
+            several[f.kind].append(f)
         else:
             out.append(f)
-    for rule_id, found in several.items():
-        each = catalogue[rule_id]
+    for kind, found in several.items():
+        each = catalogue[kind]
         assert each.together is not None
         out += each.together(in_order(found), each.advice)
     return out

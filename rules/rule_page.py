@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 
 from auditor.base.glossary import words_in
-from auditor.rules.registry import SECTIONS, Rule
+from auditor.rules.kinds import SECTIONS, Rule
 
 WIDTH = 100
 
@@ -34,9 +34,11 @@ def _remarks(rule: Rule) -> str:
 def page(rule: Rule) -> str:
     """All about one rule."""
     lines = [rule.id, rule.title, f"Severity: {_remarks(rule)}", ""]
-    sections = {name: rule.sections[name] for name in SECTIONS}
+    sections = {name: rule.text(name) for name in SECTIONS}
     if rule.absorbed_by:
-        sections["Becomes evidence of"] = "; ".join(f"{by.rule} ({by.relation.name})" for by in rule.absorbed_by)
+        sections["Becomes evidence of"] = "; ".join(
+            f"{', '.join(by.rules)} ({by.relation.name})" for by in rule.absorbed_by
+        )
     if rule.prevented_by:
         sections["Prevented by"] = "; ".join(safeguard.setting for safeguard in rule.prevented_by)
     for name, text in sections.items():

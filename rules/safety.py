@@ -114,18 +114,17 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
-    decided = Condition("COMMIT was decided", True, "the coordinator's log, or the marker of another replica")
+    decided = Condition("COMMIT was decided", True, "the coordinator's log or another replica's marker")
     if sound is not None:
         return _led_by_the_one_that_has_it(log, sound, decided)
     no_marker = Condition("a replica that may lead has the marker", False, "; ".join(
         f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against
-    ) or "no replica in the input has it")  # fmt: skip
+    ) or "none in the input has it")  # fmt: skip
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     how = (
-        f"{_look_elsewhere(log)}Kafka has no tool that writes a COMMIT marker. What writes it is a WriteTxnMarkers "
+        f"{_look_elsewhere(log)}No tool of Kafka's writes a COMMIT marker. What does is a WriteTxnMarkers "
         f"request (API key 27, needs ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, "
-        f"producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true "
-        "(WriteTxnMarkersRequest of kafka-clients)"
+        f"producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true"
     )
     return Advice(Verdict.DO_NOT_ACT, COMMITTED, (decided, no_marker), loses=_records(t), then=how)
 
@@ -208,10 +207,14 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     if t.klass == "active":
         return Advice(
             Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest",
-            look=(Look(commands.describe_id(entry.transactional_id)),),
-            then="it shows since when it is open, and its time-out",
+            look=(_in_state(entry.transactional_id, "Ongoing"),),
         )  # fmt: skip
     return unended(entry.transactional_id, entry.partition, loses)
+
+
+def _in_state(transactional_id: str, state: str) -> Look:
+    """That a coordinator has an id in the state that it had by the copy."""
+    return Look(commands.describe_id(transactional_id), f"its TransactionState is {state}")
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
@@ -225,7 +228,7 @@ def _of_two_phases(entry: Entry, loses: str) -> Advice:
         "find its application: it has no time-out (two-phase commit), so that it waits until its application commits "
         "or aborts it, and only that knows which of both was decided",
         (_open_at_its_coordinator(entry.transactional_id),),
-        (Look(commands.describe_id(entry.transactional_id)),),
+        (_in_state(entry.transactional_id, entry.state or "Ongoing"),),
         loses=loses,
         then="let its application end it: started again with the same transactional.id and its own state, it commits "
         "or aborts what it had prepared. Do not abort it by hand: what other systems have committed with it would be "
@@ -238,9 +241,12 @@ def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
     of ``__transaction_state`` that has it; ``loses``: what is gone once it is aborted."""
     return Advice(
         Verdict.LOOK,
-        "find its client first: an abort cuts off one that may still be at work, while waiting costs its readers' time",
+        "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
         (_open_at_its_coordinator(transactional_id),),
-        (Look(commands.describe_id(transactional_id)), Look(commands.describe_topic(TOPIC))),
+        (
+            _in_state(transactional_id, "Ongoing"),
+            Look(commands.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+        ),
         loses=loses,
         then="end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be "
         f"sent again. If that does not end it, {other_coordinator(coordinator)}. Do not abort it by hand",
@@ -267,7 +273,10 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
         Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
         COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
         (decides,),
-        (Look(commands.unavailable()), Look(commands.describe_id(transactional_id))),
+        (
+            Look(commands.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"),
+            _in_state(transactional_id, state),
+        ),
         then=f"{back}; if it does not go on then, {other_coordinator(coordinator)}, so that its markers are sent "
         "again. Do not abort it by hand",
     )
@@ -339,3 +348,17 @@ def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
 
 def _records(t: OpenTransaction) -> str:
     return f"{plural(int(t.row['records']), 'record')} ({int(t.row['bytes']):,} bytes)"
+
+
+def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
+    """What to do about a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT, so nobody is asked
+    for one."""
+    if by_hand:
+        return Advice(Verdict.WAIT, "nothing is to be done about an abort that somebody meant: nothing of it is open")
+    asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "
+    how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
+    downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
+    return Advice(
+        Verdict.LOOK, then=f"{asked}look whether __transaction_state lost records (unclean-election, "
+        f"illegal-transition){downstream if closed else ''}",
+    )  # fmt: skip

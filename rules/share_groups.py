@@ -15,7 +15,11 @@ from auditor.rules.view import LogView
 @rule(
     "share-offset-out-of-range",
     family="consumer offsets",
-    severity="error above the log's end, warning below its start; info where the files may be of different times",
+    severities={
+        "error": "above the log's end",
+        "warning": "below its start",
+        "info": "where the files may be of different times",
+    },
 )
 def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """What a share group has settled or been given lies outside the log that it reads

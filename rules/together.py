@@ -14,7 +14,7 @@ from auditor.base.advice import Advice
 from auditor.base.words import few as some
 from auditor.rules.finding import MADE_OF, Finding
 from auditor.rules.floods import ENTRIES, SUMMED, is_summed
-from auditor.rules.registry import Together
+from auditor.rules.kinds import Together
 
 SHOWN = 20  # transactional ids of a finding that stands for several
 OF_A_PLACE = ("offset", "last_offset", "file", "position")

@@ -60,7 +60,7 @@ def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
 @rule(
     "illegal-transition",
     family=FAMILY,
-    severity="critical",
+    severities={"critical": ""},
     prevented_by=(CLEAN_ELECTION,),
 )
 def illegal_transition(log: LogView) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
 @rule(
     "transition-invariant-broken",
     family=FAMILY,
-    severity="error",
+    severities={"error": ""},
     absorbed_by=(By("illegal-transition", same_record),),
 )
 def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
@@ -141,8 +141,8 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
 @rule(
     "state-epoch-regression",
     family=FAMILY,
-    severity="critical",
-    absorbed_by=(By("illegal-transition", same_record), By("producer-id-reused", same_record)),
+    severities={"critical": ""},
+    absorbed_by=(By(("illegal-transition", "producer-id-reused"), same_record),),
     prevented_by=(CLEAN_ELECTION,),
 )
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:
@@ -169,7 +169,7 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("producer-id-reused", family=FAMILY, severity="critical")
+@rule("producer-id-reused", family=FAMILY, severities={"critical": ""})
 def producer_id_reused(log: LogView) -> Iterator[Finding]:
     """One producer id has two owners, or came back
 

@@ -19,7 +19,7 @@ from auditor.rules.culprits import Place, blamed
 from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_record, within_its_offsets
+from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record, within_its_offsets
 from auditor.rules.safeguards import TIMESTAMP_LIMITS
 from auditor.rules.tails import is_whole, tails
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
@@ -106,8 +106,8 @@ def _structural(
 @rule(
     "record-structure-invalid",
     family=FAMILY,
-    severity="error",
-    absorbed_by=(By("replica-divergence", same_record),),
+    severities={"error": ""},
+    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
 )
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
@@ -203,7 +203,12 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.DO_NOT_ACT,
                 f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
-                look=(Look(commands.describe_topic(log.topic)),),
+                look=(
+                    Look(
+                        commands.describe_topic(log.topic),
+                        f"the Isr of {log.name} lists no broker whose copy shows these bytes whole",
+                    ),
+                ),
                 then=f"audit the copy of another replica that is in sync: it may have {lost}",
             ),
         )  # fmt: skip
@@ -229,16 +234,32 @@ def _invalid(
         },
         advice=Advice(
             Verdict.LOOK,
-            look=(Look(commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration")),),
-            then="find the client by its producer id",
+            look=(
+                Look(
+                    commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
+                    f"it shows such a batch at offset {e['base_offset']}",
+                ),
+            ),
+            then=_who_writes(rule_id, e),
         ),
     )
+
+
+def _who_writes(rule_id: str, e: Event) -> str:
+    """Who has to be kept from writing such batches again."""
+    if rule_id == "malformed-control-batch":
+        return (
+            "no client can write control batches: stop what writes into the brokers' files, a restore or a mirror of "
+            "raw segments, and keep a copy of the folder before it starts again"
+        )
+    who = f"the client of producer {e['producer_id']}" if e["producer_id"] >= 0 else "the client that writes so"
+    return f"stop {who}, and upgrade it before it writes again: a leader that checks it refuses such batches"
 
 
 @rule(
     "null-key-in-compacted-topic",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     records=True,
     absorbed_by=(By("unreadable-transaction-record", same_record),),
 )
@@ -275,7 +296,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
 @rule(
     "timestamp-out-of-range",
     family=FAMILY,
-    severity="warning",
+    severities={"warning": ""},
     records=True,
     absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets),),
     prevented_by=(TIMESTAMP_LIMITS,),
@@ -346,7 +367,7 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, 
     )
 
 
-@rule("batch-timestamp-mismatch", family=FAMILY, severity="warning", records=True)
+@rule("batch-timestamp-mismatch", family=FAMILY, severities={"warning": ""}, records=True)
 def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 
@@ -378,7 +399,7 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("legacy-inner-record-invalid", family=FAMILY, severity="error", records=True)
+@rule("legacy-inner-record-invalid", family=FAMILY, severities={"error": ""}, records=True)
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """A wrapper of the old formats holds broken messages
 
@@ -411,7 +432,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("malformed-control-batch", family=FAMILY, severity="error")
+@rule("malformed-control-batch", family=FAMILY, severities={"error": ""})
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     """A control batch is not a marker
 
@@ -420,8 +441,8 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     Why it matters: clients cannot write control batches, so something else wrote into the log. An unknown type keeps a
     4.1 broker from starting once it has to replay it.
     Can be wrong: an empty control batch left by compaction is legal (allowed for).
-    What to do: find out what wrote it; keep a copy of the folder, and fetch this replica again only where another one
-    that is in sync is known to be sound.
+    What to do: keep a copy of the folder, and fetch this replica again only where another one that is in sync is known
+    to be sound; stop what writes into its files: a restore, or a mirror of raw segments.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):
@@ -431,8 +452,8 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
 @rule(
     "producer-fields-inconsistent",
     family=FAMILY,
-    severity="error; info for fields left by default clients",
-    absorbed_by=(By("replica-divergence", same_record),),
+    severities={"error": "", "info": "for fields left by default clients"},
+    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
 )
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other
@@ -443,7 +464,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     Why it matters: leaders refuse the former; replicas that replay one get a wrong producer state. The latter is how
     non-idempotent sarama, kafkajs and franz-go producers write (0 in place of -1): leaders look at neither field.
     Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
-    What to do: find out what wrote it; nothing where it is info.
+    What to do: stop the client that writes so, and upgrade it; nothing where it is info.
     Source: KIP-98, KIP-467; LogValidator
     """
     for e in log.events(Kind.LEFTOVER_FIELDS):

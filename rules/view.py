@@ -11,6 +11,7 @@ import numpy as np
 from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.facts.events import Event, Kind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, Ahead, ReplicaFacts
 from auditor.model import releases
@@ -31,6 +32,7 @@ from auditor.rules.named import SKEW_MS, arrived
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
+MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
 
 # The settings that brokers create their internal topics by, and what they are where nobody set them.
@@ -56,7 +58,9 @@ class Cluster:
     broker that has the log, epoch and time of the marker, and the time of the one before it.
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
-    were not started again; ``alone_in_sync``: by broker the partitions with other replicas, none of which is in sync;
+    were not started again, of which ``eligible`` are not in the in-sync set; ``alone_in_sync``: by broker the
+    partitions with other replicas, none of which is in sync or eligible; ``short_without``: the first partition, and
+    how many, that have too few in sync for acks=all once a broker is stopped; ``voters``: of the quorum, by its log;
     ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not
     the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
     leads by the metadata, or whose leader is fenced or shutting down while others are up; ``offline``: those of them
@@ -76,7 +80,7 @@ class Cluster:
     ``levels``: of features, and ``replicas`` how many each partition has, by the metadata; ``of_files``: by broker the
     names of the settings that its file sets, of those whose file is in the input; ``configs_by``: who says the others.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
-    brokers (``--whole``).
+    brokers (``--whole``). ``scope``: what was read; what it left out is not known, whatever it was.
     """
 
     as_of: int
@@ -110,7 +114,10 @@ class Cluster:
     absent: tuple[Absent, ...] = ()
     directory_ids: dict[str, str] = field(default_factory=dict)
     in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    eligible: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     alone_in_sync: dict[int, list[str]] = field(default_factory=dict)
+    short_without: dict[int, tuple[str, int]] = field(default_factory=dict)
+    voters: tuple[int, ...] = ()
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
@@ -119,6 +126,7 @@ class Cluster:
     passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     checkpointed: dict[str, int] = field(default_factory=dict)
     at_once: bool = False
+    scope: Scope = EVERYTHING
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True
     went_back: int = 0

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from auditor.rules.named import COMMIT, NONE, SKEW_MS, Named, Window
-from auditor.rules.pairing import SAME_CLOCK_MS, paired
+from auditor.rules.pairing import SAME_CLOCK_MS, fits_exactly, paired
 from auditor.rules.view import TRANSACTION_STATE, LogView
 
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
@@ -26,7 +26,10 @@ class Matching:
 
     ``windows``: rows of :data:`auditor.rules.named.WINDOW`, in the order of the log, of which the first is row
     ``first`` of ``named``. ``markers``: offsets, ascending; ``numbers``: which of the windows each is of, -1 for none.
-    ``unmarked``: numbers of the prepared windows that no marker was found for.
+    ``unmarked``: numbers of the prepared windows that no marker was found for. Where the log was not read from its
+    start (:func:`begins_inside`), windows that were over before that are left out, ``unmarked`` are those alone whose
+    marker comes behind one that was read, and ``unsure`` says that nobody knows which marker is of which window: then
+    there are none.
     """
 
     named: Named
@@ -35,12 +38,17 @@ class Matching:
     markers: np.ndarray
     numbers: np.ndarray
     unmarked: np.ndarray
+    unsure: bool = False
 
     def number(self, marker_offset: int) -> int | None:
         """The number of the window that a marker is of."""
         at = int(np.searchsorted(self.markers, marker_offset))
         there = at < len(self.markers) and self.markers[at] == marker_offset
         return int(self.numbers[at]) if there and self.numbers[at] >= 0 else None
+
+    def is_first(self, marker_offset: int) -> bool:
+        """Whether no marker before this one is of any window."""
+        return not (self.numbers[self.markers < marker_offset] >= 0).any()
 
     def of_markers(self) -> dict[int, int]:
         """The same of all of its markers that are of some window."""
@@ -108,9 +116,10 @@ def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
-    """Whether the whole history of the id that has this producer id, or of all ids if none has it, is in the input."""
+    """Whether the whole history of the id that has this producer id, or of all ids if none has it, is in the input, and
+    it is known what of it is this log's."""
     history = log.cluster.coordinator
-    if history is None or naming(log).left_out:
+    if history is None or naming(log).left_out or (begins_inside(log) and matching(log, int(producer_id)).unsure):
         return False
     owner = history.owner(int(producer_id))
     return history.complete_for_all() if owner is None else history.complete(owner)
@@ -159,10 +168,14 @@ def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None
 def _match(log: LogView, producer_id: int) -> Matching:
     named, markers = naming(log), _markers(log)
     mine = named.of(producer_id)
+    if begins_inside(log):
+        mine = slice(mine.start + _over_before(log, named.rows[mine]), mine.stop)
     windows = named.rows[mine]
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     _, offset, *given = (markers[name][span] for name in MARKER)
     numbers = np.full(len(offset), -1)
+    if begins_inside(log) and len(windows) and len(offset) and not fits_exactly(windows, given):
+        return Matching(named, mine.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
     if len(windows) and len(offset):
         known = windows[windows["decision"] != NONE]
         slack = base_skew(log, int(known["partition"][0]) if len(known) else None)
@@ -171,7 +184,42 @@ def _match(log: LogView, producer_id: int) -> Matching:
         numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=several)
     taken = np.zeros(len(windows), np.bool_)
     taken[numbers[numbers >= 0]] = True
-    return Matching(named, mine.start, windows, offset, numbers, np.flatnonzero(windows["has_prepare"] & ~taken))
+    unmarked = np.flatnonzero(windows["has_prepare"] & ~taken)
+    if begins_inside(log) and len(unmarked):
+        behind_one = unmarked > (np.flatnonzero(taken)[0] if taken.any() else len(windows))
+        later = windows["prepared"][unmarked] > _first_marker_time(log) + _base_skews(log, windows[unmarked])
+        unmarked = unmarked[behind_one | later]
+    return Matching(named, mine.start, windows, offset, numbers, unmarked)
+
+
+def begins_inside(log: LogView) -> bool:
+    """Whether the leader replica was not read from its log's start: markers may be where nobody looked."""
+    return log.leader.unread_from >= 0
+
+
+def _first_marker_time(log: LogView) -> int:
+    """When (ms) the first marker that was read was written, beyond all times where there is none."""
+    if "first_marker_time" not in log.cache:
+        rows = log.leader.transactions
+        rows = rows[rows["marker_offset"] >= log.leader.log_start]
+        first = rows["marker_timestamp"][np.argsort(rows["marker_offset"])[:1]]
+        log.cache["first_marker_time"] = int(first[0]) if len(first) else 1 << 62
+    return int(log.cache["first_marker_time"])
+
+
+def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
+    """:func:`base_skew` of the coordinator partition of each window; within one broker by how much its clock was set
+    back: a marker is written behind the decision, and before the completion."""
+    partitions, which = np.unique(windows["partition"], return_inverse=True)
+    skews = (base_skew(log, p if p >= 0 else None) for p in partitions.tolist())
+    slacks = [0 if apart == SAME_CLOCK_MS else apart for apart in skews]
+    return np.array(slacks, np.int64)[which] + log.cluster.went_back
+
+
+def _over_before(log: LogView, windows: np.ndarray) -> int:
+    """How many windows were complete before the first marker that was read, as far as clocks may be apart."""
+    going_on = ~windows["has_complete"] | (windows["ended"] >= _first_marker_time(log) - _base_skews(log, windows))
+    return int(np.flatnonzero(going_on)[0]) if going_on.any() else len(windows)
 
 
 def _has_other_brokers(log: LogView) -> bool:
@@ -182,7 +230,8 @@ def _has_other_brokers(log: LogView) -> bool:
 
 def _is_whole(log: LogView, producer_id: int) -> bool:
     """Whether all transactions and all markers of a producer are there, as far as files were copied at one time."""
-    return owner_complete(log, producer_id) and log.leader.own_start == 0 and log.intact_from() <= 0
+    whole = log.leader.own_start == 0 and not begins_inside(log)
+    return whole and owner_complete(log, producer_id) and log.intact_from() <= 0
 
 
 def _is_there(log: LogView, windows: np.ndarray) -> bool:
@@ -243,6 +292,8 @@ def own_window(log: LogView, t: np.void) -> Window | None:
     if not len(found.windows):  # as where the coordinator's log was cleaned: of nearly all markers
         return None
     carried_out = found.numbers[(found.markers < t["marker_offset"]) & (found.numbers >= 0)]
+    if begins_inside(log) and not len(carried_out):
+        return None
     windows = found.windows
     behind = np.arange(len(windows)) > carried_out.max(initial=-1)
     data_time, epoch = log.time(t["first_time"]), int(t["producer_epoch"])

@@ -88,13 +88,17 @@ def _known_from(log: LogView, producer_id: int) -> int:
 
 def began(log: LogView) -> int:
     """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
-    show to be slow by as much as none of them came sooner. -1: nothing shows when, as where what is left of a log has
-    no such marker: its clients' clocks may be any."""
+    show to be slow by as much as none of them came sooner. What is left of a log, or was read of it, began no later
+    than its first marker was written: its clients' stamps may be any. -1: nothing shows when."""
     if "began" not in log.cache:
-        ended = closed(log)
+        ended, markers = closed(log), log.leader.transactions
+        markers = markers[markers["marker_offset"] >= log.leader.log_start]
         slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
-        known = log.leader.first_time >= 0 and (len(ended) or log.leader.log_start == 0)
-        log.cache["began"] = log.leader.first_time + slow if known else -1
+        if log.leader.log_start == 0:
+            log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+        else:
+            first = markers["marker_timestamp"][np.argsort(markers["marker_offset"])[:1]]
+            log.cache["began"] = int(first[0]) if len(first) else -1
     found: int = log.cache["began"]
     return found
 

@@ -22,7 +22,7 @@ from auditor.rules.windows import naming, skew
 @rule(
     "zombie-offset-commit",
     family=FAMILY,
-    severity="error; info where the producers may be a pool",
+    severities={"error": "", "warning": "before what the log has whole", "info": "where the producers may be a pool"},
     prevented_by=(GROUP_METADATA,),
 )
 def zombie_offset_commit(log: LogView) -> Iterator[Finding]:

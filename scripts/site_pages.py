@@ -18,7 +18,8 @@ from auditor.base.glossary import GLOSSARY  # noqa: E402
 from auditor.cli import GROUPS, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules import registry  # noqa: E402
-from auditor.rules.registry import FAMILIES, SECTIONS, Rule  # noqa: E402
+from auditor.rules.kinds import SECTIONS, Kind, Rule  # noqa: E402
+from auditor.rules.registry import FAMILIES  # noqa: E402
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -87,8 +88,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Puts what a rule says of itself where a page has ``<!-- rule: ID -->``, so that the two cannot differ."""
-    known = registry.load()
-    return re.sub(r"<!-- rule: ([\w-]+) -->", lambda found: excerpt(known[found[1]]), markdown)
+    return re.sub(r"<!-- rule: ([\w-]+) -->", lambda found: excerpt(registry.kinds()[found[1]]), markdown)
 
 
 def on_post_page(output: str, **_: Any) -> str:
@@ -168,20 +168,29 @@ def rule_page(rule: Rule) -> str:
                                      (rule.what_if, "It speaks in `auditor what-if` alone.")) if flag]  # fmt: skip
     lines = [f"# {rule.id}", "", f"**{rule.title}.** Severity: {rule.severity}. {' '.join(needs)}".rstrip()]
     for name in SECTIONS:
-        lines += ["", f"## {name}", "", _sentence(rule.sections[name])]
-    if rule.absorbed_by:
+        lines += ["", f"## {name}"]
+        for kind, text in rule.said(name):
+            lines += ["", f"`{kind}`: {text}" if kind else _sentence(text)]
+    if causes := dict.fromkeys(name for by in rule.absorbed_by for name in by.rules):
         lines += ["", "## Becomes evidence of", ""]
-        lines += [f"- [`{by.rule}`]({by.rule}.md)" for by in rule.absorbed_by]
+        lines += [f"- [`{name}`]({_page_of(name)}.md)" for name in causes]
     if rule.prevented_by:
         lines += ["", "## Prevented by", "", *(f"- {safeguard.setting}" for safeguard in rule.prevented_by)]
     return "\n".join(lines) + "\n"
 
 
-def excerpt(rule: Rule) -> str:
-    """A rule as runbooks quote it."""
-    lines = [f'!!! quote "[{rule.id}](rules/{rule.id}.md): {rule.title} ({rule.severity})"', ""]
+def _page_of(name: str) -> str:
+    """The rule with this id, or with a kind of this id."""
+    rule = registry.rule_of(name)
+    assert rule is not None
+    return rule.id
+
+
+def excerpt(kind: Kind) -> str:
+    """A kind of findings as runbooks quote it."""
+    lines = [f'!!! quote "[{kind.id}](rules/{kind.rule}.md): {kind.title} ({kind.severity})"', ""]
     for name in ("What to do", "Can be wrong"):
-        lines += [f"    **{name}:** {_sentence(rule.sections[name])}", ""]
+        lines += [f"    **{name}:** {_sentence(kind.sections[name])}", ""]
     return "\n".join(lines)
 
 

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.rules import registry
 from auditor.rules.finding import SEVERITIES, Finding
 from tests.facts import here, opened
+
+LOOKS: list[Callable[[Audit], None]] = []
 
 
 def audit_folder(path: Path, as_of: int | None, *, records: bool = True) -> list[Finding]:
     """All findings about the log directories below ``path``, in the contract's order. ``as_of``: ms, the clock.
 
-    Whatever the incident, none is graver than the finding that explains it.
+    Whatever the incident, none is graver than the finding that explains it; who else looks at each is in :data:`LOOKS`.
     """
-    found = opened(path, records=records, as_of=as_of).findings
+    audit = opened(path, records=records, as_of=as_of)
+    found = audit.findings
     assert not list(graver_inside(found))
+    assert not undeclared(found)
+    for look in LOOKS:
+        look(audit)
     return found
+
+
+def undeclared(found: list[Finding]) -> set[tuple[str, str]]:
+    """Kinds and severities of findings, raised by what they explain too, that no rule's page says."""
+    kinds = registry.kinds()
+    return {(f.kind, f.severity) for f in found if f.severity not in {*kinds[f.kind].severities, *kinds[f.kind].raised}}
 
 
 def graver_inside(found: list[Finding]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -28,7 +41,7 @@ def graver_inside(found: list[Finding]) -> Iterator[tuple[str, str, dict[str, An
     for f in found:
         for also in f.evidence.get("also", ()):
             if SEVERITIES.index(also["severity"]) < SEVERITIES.index(f.severity):
-                yield f.rule, f.severity, also
+                yield f.kind, f.severity, also
 
 
 def above_info(found: list[Finding]) -> list[Finding]:

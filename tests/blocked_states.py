@@ -19,6 +19,7 @@ from auditor.pipeline.whole_audit import Audit
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Lab
+from tests.terminal_text import expanded
 
 Replicas = Callable[[Lab, int, bool], None]  # of the broker, from a time on (ms); whether COMMIT was decided
 # The real 3.6 broker's own transaction, from its coordinator's last record: see the corpus' manifest.
@@ -29,7 +30,7 @@ ABORT, MINUTE = "kafka-transactions.sh --bootstrap-server B abort", 60_000
 WAIT, ASK, KEEP, LET, SAFE, FIND = (
     ("wait", "nothing is lost: it ends by itself"), ("look", "it may be alive"), ("do_not_act", "COMMIT was decided"),
     ("wait", "nothing is lost by it, and consumers wait"), ("act", "aborting "),
-    ("look", "find its client first"),
+    ("look", "find its client:"),
 )  # fmt: skip
 CONFIRM = "find-hanging --topic bank.audit"
 MARKER, NOBODY = "WriteTxnMarkers request", ("nobody will end it", "nobody knows", "No transactional id owns")
@@ -124,19 +125,19 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     decided = verdict.of_run(report_shapes.whole(rows, report_shapes.FINDING), full)
     metrics.write_metrics(folder / "metrics.prom", rows, summary)
     texts = {
-        "terminal": out.getvalue(),
+        "terminal": expanded(out.getvalue()),
         "page": report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"]),
         "markdown": "".join(output_formats.rendered("markdown", rows, decided, full, {}, "error")),
     }
     for name in ("csv", "sarif", "junit"):
         texts[name] = html.unescape("".join(output_formats.rendered(name, rows, decided, full, {}, "error")))
     for row in rows:
-        texts[f"explain {row['rule']}"] = explaining.text(row, 80, summary.get("cluster_events"))
+        texts[f"explain {row['kind']}"] = explaining.text(row, 80, summary.get("cluster_events"))
     news = alerts.News([row | {"cluster_id": None} for row in rows], (), (), None)
     texts["slack"] = json.dumps(alerts.slack(news))
     texts["pagerduty"] = json.dumps(alerts.pagerduty(news, "key"))
     texts["page"] = html.unescape(TAGS.sub("", texts["page"]))
     for row in rows:
         pasted = [text for kind, text in pieces(row["remedy"] or "") if kind == "command"]
-        assert not [text for text in pasted if SWALLOWED.search(text)], row["rule"]
+        assert not [text for text in pasted if SWALLOWED.search(text)], row["kind"]
     return {name: " ".join(text.split()) for name, text in texts.items()}

@@ -2,7 +2,8 @@
 
 One clock a broker: what it wrote is shifted in every replica's copy, in batches and within the records of coordinators,
 and in what brokers derive of them (time indexes, producer snapshots). Checksums fit. Segments in remote storage and the
-records about them stay as they are, and so do messages of magic 0 and 1.
+records about them stay as they are, as if the clock had been right until they were moved, and so do messages of magic 0
+and 1.
 """
 
 from __future__ import annotations

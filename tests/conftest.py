@@ -7,7 +7,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from auditor.spark import jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from auditor.rules.finding import Finding
+
 ROOT = Path(__file__).parents[1]
 
 # For sessions that a test starts as others do, without what the auditor asks of the JVM: compile fast, not well.
@@ -29,6 +31,23 @@ NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # many more cases, 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=10_000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def severities_are_declared() -> Iterator[None]:
+    """Whatever a check finds in any test, its severity is one that the rule's page says."""
+    from auditor.rules.kinds import Kind
+
+    completed = Kind.completed
+
+    def checked(kind: Kind, found: Iterable[Finding]) -> Iterator[Finding]:
+        for finding in completed(kind, found):
+            assert finding.severity in kind.severities, (kind.id, finding.severity, finding.message)
+            yield finding
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kind, "completed", checked)
+        yield
 
 
 @functools.cache

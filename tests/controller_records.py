@@ -10,9 +10,10 @@ from pathlib import Path
 from tests import segments
 from tests.forge import CONTROL, Batch, Forged
 
-REGISTER, PARTITION_CHANGE, FEATURE_LEVEL, BROKER_CHANGE = 0, 5, 12, 17  # keys of the messages
-SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION = 3, 4, 5  # types of control records
-ISR, LEADER, REPLICAS, FENCED = 0, 1, 2, 0  # their tags
+REGISTER, CONFIG, PARTITION_CHANGE, FEATURE_LEVEL, BROKER_CHANGE = 0, 4, 5, 12, 17  # keys of the messages
+LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION = 2, 3, 4, 5  # types of control records
+ISR, LEADER, REPLICAS, ELIGIBLE, FENCED = 0, 1, 2, 6, 0  # their tags
+OF_TOPIC = 2  # ConfigResource.Type
 
 
 class Controller:
@@ -46,16 +47,28 @@ class Controller:
         self._append(BROKER_CHANGE, struct.pack(">iq", broker, epoch) + bytes([1, FENCED, 1, 1]))
 
     def partition(
-        self, name: str, *, isr: tuple[int, ...], replicas: tuple[int, ...], leader: int | None = None
-    ) -> None:
-        """Other replicas of a partition; ``leader``: None lets the one before go on."""
+        self, name: str, *, isr: tuple[int, ...], replicas: tuple[int, ...], leader: int | None = None,
+        eligible: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        """Other replicas of a partition; ``leader``: None lets the one before go on; ``eligible``: to lead (ELR)."""
         text = (self.broker / name / "partition.metadata").read_text()
         topic_id = base64.urlsafe_b64decode(text.rpartition("topic_id: ")[2].strip() + "==")
         tags = {ISR: _array(isr), LEADER: None if leader is None else struct.pack(">i", leader),
-                REPLICAS: _array(replicas)}  # fmt: skip
+                REPLICAS: _array(replicas), ELIGIBLE: _array(eligible) if eligible else None}  # fmt: skip
         given = [bytes([tag, len(value)]) + value for tag, value in tags.items() if value is not None]
         body = struct.pack(">i16s", int(name.rpartition("-")[2]), topic_id) + bytes([len(given)]) + b"".join(given)
-        self._append(PARTITION_CHANGE, body)
+        self._append(PARTITION_CHANGE, body, 2 if eligible else 0)
+
+    def topic_setting(self, topic: str, name: str, value: str) -> None:
+        """A topic's own setting (ConfigRecord, version 0)."""
+        texts = b"".join(bytes([len(text) + 1]) + text.encode() for text in (topic, name, value))
+        self._append(CONFIG, bytes([OF_TOPIC]) + texts + b"\0")
+
+    def voters(self, *numbers: int) -> None:
+        """The voters, as the first of them names them when it leads (LeaderChangeMessage, version 0)."""
+        listed = bytes([len(numbers) + 1]) + b"".join(struct.pack(">ib", number, 0) for number in numbers)
+        value = struct.pack(">hi", 0, numbers[0]) + listed + listed + b"\0"
+        self._add(segments.record(0, struct.pack(">hh", 0, LEADER_CHANGE), value), CONTROL)
 
     def feature(self, name: str, level: int) -> None:
         """Another level of a feature (FeatureLevelRecord, version 0)."""

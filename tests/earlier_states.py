@@ -15,6 +15,7 @@ from tests.whole.test_copied_one_by_one import cleaned_until, write_entries, wri
 NEVER = 1 << 62
 LATE_MS = 1_000  # a client's stamp is older than the write of its data, but by less
 MARK = ".kafka_cleanshutdown"
+REMOTE = "__remote_log_metadata-"
 
 
 def moments(directory: Path, count: int) -> list[int]:
@@ -22,6 +23,9 @@ def moments(directory: Path, count: int) -> list[int]:
     writers = Writers(directory.parent)
     logs = {path: list(written(path, writers)) for path in partitions(directory)}
     floor = max((_floor(path, log) for path, log in logs.items()), default=0)
+    if any(log and log[0][0]["base_offset"] for path, log in logs.items() if not path.name.startswith(REMOTE)):
+        moved = (at for path, log in logs.items() if path.name.startswith(REMOTE) for _, at in log if at < NEVER)
+        floor = max([floor, *moved])  # what lies in remote storage alone was there before it went here
     times = sorted({at for log in logs.values() for _, at in log if floor <= at < NEVER})
     pauses = [(later - time, time) for time, later in itertools.pairwise(times)]
     part = len(pauses) // count

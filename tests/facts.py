@@ -64,7 +64,7 @@ def corpus_logs(name: str, *, records: bool = False, as_of: int | None = None) -
 
 def judge(logs: Iterable[LogView], *rule_ids: str) -> list[Finding]:
     """What these rules say about the logs, after one cause was made one finding."""
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     chosen = [catalogue[name] for name in rule_ids]
     return resolve(finding for log in logs for finding in registry.judge(log, chosen))
 

@@ -380,4 +380,4 @@ def reported(found: list[Finding]) -> Iterator[tuple[str, str, int | None, int |
     """Rule, severity and offsets of what is above info."""
     for f in found:
         if f.severity != "info":
-            yield f.rule, f.severity, f.offset, f.last_offset
+            yield f.kind, f.severity, f.offset, f.last_offset

@@ -61,6 +61,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
                 "auditor.base.kept_code",
                 "auditor.base.words",
                 "auditor.base.glossary",
+                "auditor.base.scope",
                 "auditor.dashboards",
             }
         ),
@@ -68,6 +69,10 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/outputs": (
         frozenset({"pyspark", "auditor"}),
         frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.dashboards", "auditor.outputs"}),
+    ),
+    "auditor/copying": (
+        frozenset({"pyspark", "auditor"}),
+        frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.copying"}),
     ),
     "auditor/inline": (
         frozenset({"pyspark", "py4j", "auditor"}),

@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import fnmatch
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,6 +23,7 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.scope import Since, since_of
 from auditor.connectors import client_properties
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
@@ -48,7 +49,8 @@ def open(
     *paths: str | os.PathLike[str], spark: SparkSession | None = None, master: str | None = None,
     bootstrap_server: str | None = None, client_config: Mapping[str, Any] | None = None,
     command_config: str | os.PathLike[str] | None = None, as_of: Time | None = None,
-    topic: Several = (), rule: Several = (), skip_rule: Several = (), remote: Several = (), **options: Any,
+    topic: Several = (), only_partition: Several | int = (), only_broker: int | Sequence[int] = (),
+    since: Time | None = None, rule: Several = (), skip_rule: Several = (), remote: Several = (), **options: Any,
 ) -> OpenedAudit:  # fmt: skip
     """Opens an audit of log directories, or of a running cluster. Nothing is read yet.
 
@@ -63,7 +65,11 @@ def open(
         command_config: Instead, a file of Java client properties, as every Kafka tool takes them.
         as_of: The clock that time-outs are judged by: a ``datetime``, ISO-8601, epoch milliseconds or ``"now"``.
             Default: the newest broker-written time in the input.
-        topic: Only the topics that match this glob, or one of several.
+        topic: Read only the topics that match this glob, or one of several. Internal topics are always read.
+        only_partition: Read only the partitions ``TOPIC-N`` that match, or those of this number; one or several.
+        only_broker: Read only the copies of this broker, or of these.
+        since: Read logs from here on: an offset (a number), a ``datetime``, or ISO-8601. What a producer snapshot has
+            open there is named all the same.
         rule: Only this rule, or these.
         skip_rule: All but this rule, or these.
         remote: A folder with the remote part of tiered topics, or several, where it is not below the paths.
@@ -96,7 +102,8 @@ def open(
         client_config = {**client_properties.connection(Path(command_config)), **(client_config or {})}
     chosen = AuditOptions(
         tuple(os.fspath(path) for path in paths), Path(), as_of=_time("now" if live and as_of is None else as_of),
-        master=master or "inline", topics=_several(topic), rules=_several(rule), skip_rules=_several(skip_rule),
+        master=master or "inline", topics=_several(topic), only_partitions=_several(_text(only_partition)),
+        only_brokers=_numbers(only_broker), since=_since(since), rules=_several(rule), skip_rules=_several(skip_rule),
         remote=_several(remote), bootstrap=bootstrap_server, **_checked(options),
     )  # fmt: skip
     return OpenedAudit(chosen, running.runner_for(chosen.master, spark), client_config if live else None, live=live)
@@ -309,6 +316,24 @@ def _time(given: Time | None) -> int | None:
 
 def _several(given: Several) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _text(given: Several | int) -> Several:
+    return str(given) if isinstance(given, int) else given
+
+
+def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:
+    """Broker ids. Errors: :class:`AuditInputError` for what is none."""
+    numbers = (given,) if isinstance(given, int) else tuple(given)
+    if not all(isinstance(number, int) for number in numbers):
+        raise AuditInputError(f"only_broker is a broker's id, or several, not {given!r}; give whole numbers")
+    return numbers
+
+
+def _since(given: Time | None) -> Since | None:
+    if given is None:
+        return None
+    return since_of(given.isoformat() if isinstance(given, datetime.datetime) else str(given))
 
 
 def _matches(topic: str, globs: tuple[str, ...]) -> bool:

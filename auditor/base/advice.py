@@ -38,10 +38,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A command that changes nothing, and what it must show for what follows to be right."""
+    """A command that changes nothing, and what it must show for what is said to be right."""
 
     command: str
-    expect: str = ""
+    expect: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +190,11 @@ def _conditions(advice: Mapping[str, Any]) -> Iterator[Piece]:
 
 
 def _commands(advice: Mapping[str, Any]) -> Iterator[Piece]:
+    before = "Go on only if" if advice["verdict"] in (Verdict.LOOK, Verdict.ACT) else "This holds while"
     for each in advice["look"]:
         yield "command" if is_command(each["command"]) else "text", each["command"]
         if each["expect"]:
-            yield "text", _sentence(f"Go on only if {each['expect']}")
+            yield "text", _sentence(f"{before} {each['expect']}")
     for each in advice["act"]:
         words = each["command"]
         yield ("command", words) if is_command(words) else ("text", _sentence(words))
@@ -205,5 +206,5 @@ def _afterwards(advice: Mapping[str, Any]) -> Iterator[Piece]:
 
 
 def _sentence(words: str) -> str:
-    begun = words[:1].upper() + words[1:] if words.split(" ")[0].isalpha() else words
+    begun = words[:1].upper() + words[1:] if words.split(" ")[0].rstrip(":,").isalpha() else words
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, IN_ALL, OF_A_RULE
+from auditor.base.scope import since_of
 from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
@@ -32,6 +34,34 @@ def add_remote(p: argparse.ArgumentParser) -> None:
         help="remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
         "below a PATH too",
     )  # fmt: skip
+
+
+def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> None:
+    """The options that say what is read."""
+    g.add_argument("--topic", action="append", default=[], metavar="GLOB", help="read only these topics (repeatable)")
+    g.add_argument(
+        "--only-partition", action="append", default=[], metavar="GLOB",
+        help="read only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics always are read",
+    )  # fmt: skip
+    g.add_argument(
+        "--only-broker", action="append", default=[], type=int, metavar="ID",
+        help="read only the copies of this broker (repeatable)",
+    )  # fmt: skip
+    g.add_argument(
+        "--since", metavar="OFFSET|TIME",
+        help="read from the newest segment with a producer snapshot at or below this offset, or from the segment that "
+        f"has this time (ISO-8601, by {clock}); what is held from before is named all the same",
+    )  # fmt: skip
+
+
+def scope_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What :func:`add_scope` says, as :class:`AuditOptions` has it. Errors: :class:`AuditInputError`."""
+    return {
+        "topics": tuple(args.topic),
+        "only_partitions": tuple(args.only_partition),
+        "only_brokers": tuple(args.only_broker),
+        "since": None if args.since is None else since_of(args.since),
+    }
 
 
 def add_audit_options(
@@ -72,7 +102,7 @@ class _WithoutResults(argparse.Action):
 
 
 def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
-    g.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
+    add_scope(g)
     g.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
     g.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
     g.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
@@ -196,8 +226,10 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
     limits = DEFAULT_LIMITS._replace(max_batch_bytes=args.max_batch_bytes, max_batch_ratio=args.max_batch_ratio)
     return AuditOptions(
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
-        tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
-        limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
-        args.max_findings, getattr(args, "bootstrap_server", None), args.baseline, tuple(getattr(args, "remote", ())),
-        args.at_once, args.fail_on_unsure, args.whole,
+        as_of=parse_time(args.as_of) if args.as_of is not None else None, master=args.master,
+        split_size=args.split_size, limits=limits, tables=args.tables, expectations=args.expectations,
+        include_payload=args.include_payload, history=args.history, run_id=run_id, max_findings=args.max_findings,
+        bootstrap=getattr(args, "bootstrap_server", None), baseline=args.baseline,
+        remote=tuple(getattr(args, "remote", ())), at_once=args.at_once, fail_on_unsure=args.fail_on_unsure,
+        whole=args.whole, **scope_options(args),
     )  # fmt: skip

@@ -51,7 +51,8 @@ def _plan(args: argparse.Namespace) -> int:
     from auditor.dashboards.plan_lines import plan_lines
     from auditor.pipeline.forecast import forecast
 
-    found = forecast(discover(list(options.inputs), options.limits), options, running.slots_of(options.master))
+    inventory = discover(list(options.inputs), options.limits, options.scope)
+    found = forecast(inventory, options, running.slots_of(options.master))
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.format == "json":

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         raise AuditInputError("completion needs the package shtab; install it (pip install shtab)") from None
     from auditor.rules import registry
 
-    rules = list(registry.load())
+    rules = sorted({*registry.load(), *registry.kinds()})
     for parser in dict(args.commands).values():
         for action in parser._actions:  # argparse has no public list of them
             if action.metavar in _FOLDERS:

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
+from auditor.dashboards.wording import short_fingerprint
 from auditor.outputs import explaining, runs
 from auditor.pipeline import results
 from auditor.pipeline.options import folder_of
@@ -42,11 +44,15 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         row = explaining.one(findings_of(args.out), str(args.fingerprint))
         summary = json.loads((args.out / "summary.json").read_text(encoding="utf-8"))
+        page = (args.out / "report.html").resolve().as_uri()
     else:
         row = explaining.one(_of_history(args.history), str(args.fingerprint))
         summary = _summary(args.history, row["run_id"])
+        page = f"/report/{quote(row['run_id'], safe='')}"
     width = shutil.get_terminal_size((120, 24)).columns
     sys.stdout.write(explaining.text(row, width, summary.get("cluster_events")))
+    served = "" if args.out is not None else ", which 'auditor dashboard' serves"
+    sys.stdout.write(f"\nIn the report{served}:\n  {page}#{short_fingerprint(row)}\n")
     return 0
 
 

@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
         options = dataclasses.replace(options, as_of=int(time.time() * 1000))
     if args.begin not in ("lso", "start") and setting_number(args.begin) is None:
         raise AuditInputError(f"--from {args.begin!r} is no place in a log; give lso, start, or an offset")
+    if args.since is not None and args.begin != "lso":
+        raise AuditInputError("--since and --from both say where reading begins; give one of them")
     with opened(args, options, args.begin) as reading, running.runner(options) as runner:
         from auditor.pipeline.live_audit import LiveAudit
 

@@ -94,9 +94,10 @@ def _options(args: argparse.Namespace, questions: Sequence[Question]) -> AuditOp
     if as_of is None and args.bootstrap_server is not None:
         as_of = int(time.time() * 1000)
 
+    only = tuple(dict.fromkeys(f"{each.topic}-{each.partition}" for each in questions))
     return AuditOptions(
         tuple(args.paths), args.out, master="inline", as_of=as_of, at_once=args.at_once, remote=tuple(args.remote),
-        bootstrap=args.bootstrap_server,
+        only_partitions=only, may_lack=True, bootstrap=args.bootstrap_server,
     )  # fmt: skip
 
 

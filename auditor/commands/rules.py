@@ -17,7 +17,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="the catalogue of rules; with an id, all about one",
         epilog=examples("auditor rules", "auditor rules hanging-transaction", "auditor rules --format csv"),
     )
-    p.add_argument("id", nargs="?", metavar="ID", help="a rule's id; none: a list of all")
+    p.add_argument(
+        "id", nargs="?", metavar="ID", help="a rule's id, or that of a kind of its findings; none: a list of all"
+    )
     p.add_argument(
         "--format", default="table", choices=OF_LISTS, metavar="FORMAT", help=f"of the list: {', '.join(OF_LISTS)}"
     )
@@ -37,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
         rows = [{"id": r.id, "family": r.family, "severity": r.severity, "title": r.title} for r in known.values()]
         sys.stdout.writelines(list_lines(args.format, rows))
         return 0
-    if args.id not in known:
+    rule = registry.rule_of(args.id)
+    if rule is None:
         raise AuditInputError(f"no rule named {args.id!r}; 'auditor rules' lists them")
-    sys.stdout.write(page(known[args.id]))
+    sys.stdout.write(page(rule))
     return 0

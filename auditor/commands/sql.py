@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_master, add_remote
+from auditor.commands.arguments import add_master, add_remote, add_scope, scope_options
 from auditor.commands.parser import examples
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
 
@@ -39,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--engine", choices=("spark", "duckdb"), help="who answers; duckdb: as --master inline, without Java"
     )
     p.add_argument("--format", default="table", choices=("table", "json"), help="a table for people, or JSON lines")
-    p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
+    add_scope(p)
     p.add_argument("--records", action="store_true", help="findings and decode_errors: look into every record too")
     p.add_argument("--include-payload", action="store_true", help="keys and values in the table records")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
@@ -58,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
 
     text, paths = split(args.words)
     options = AuditOptions(
-        paths, Path(), records=args.records, topics=tuple(args.topic), master=master(args.engine, args.master),
+        paths, Path(), records=args.records, master=master(args.engine, args.master),
         as_of=parse_time(args.as_of) if args.as_of is not None else None, split_size=args.split_size,
         include_payload=args.include_payload, remote=tuple(args.remote),
+        **scope_options(args),
     )  # fmt: skip
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     with running.failures(), running.runner(options) as runner:

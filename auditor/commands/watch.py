@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
     with running.failures() as trace_in, running.runner(options) as runner:
         first = Audit(options, runner)
-        _ = first.rule_ids, first.baseline
+        _ = first.kinds, first.baseline
         with claimed(out, first.spared()):
             trace_in.append(out)
             watch = Watch(options, runner, Journal(out))

@@ -11,7 +11,7 @@ import sys
 from typing import Any, TextIO
 
 from auditor import running
-from auditor.commands.arguments import add_master, add_remote
+from auditor.commands.arguments import add_master, add_remote, add_scope, scope_options
 from auditor.commands.parser import examples
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
 from auditor.outputs.claim import WHAT_IF
@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
         help="sequence numbers behind the newest that the draft takes for duplicates: its "
         f"max.in.flight.sequence.number.per.connection (default: {DRAFT_WINDOW})",
     )  # fmt: skip
-    p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
+    add_scope(p)
     p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
     add_remote(p)
     add_master(p)
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     check_window(args.duplicate_window)
     as_of = parse_time(args.as_of) if args.as_of is not None else None
     options = AuditOptions(
-        tuple(args.paths), args.out, fail_on="never", topics=tuple(args.topic), as_of=as_of, master=args.master,
-        remote=tuple(args.remote),
+        tuple(args.paths), args.out, fail_on="never", as_of=as_of, master=args.master, remote=tuple(args.remote),
+        **scope_options(args),
     )  # fmt: skip
     with running.runner(options) as runner:
         from auditor.outputs.publish import publish_what_if  # only now: see running.runner

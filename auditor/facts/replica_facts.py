@@ -52,7 +52,8 @@ class ReplicaFacts:
     each. ``sums`` are the offset accounting and volumes, see :data:`SUMS`.
 
     ``log_start`` is where what is here begins to count; a tiered log whose remote part is not here begins before it, at
-    ``remote_from``, else -1. ``local_start``: where its first segment on the broker's own disk begins, -1 without any.
+    ``remote_from``, else -1; one whose first segments a scope left out, at ``unread_from``, else -1. ``local_start``:
+    where its first segment on the broker's own disk begins, -1 without any.
 
     What was never cleaned begins at ``intact_from``. ``first_time`` is time(b) of the first judged batch.
     ``unreadable`` says whether bytes could not be read, ``unreadable_at`` the offset at which the last of them lie,
@@ -89,6 +90,7 @@ class ReplicaFacts:
     scans: list[SegmentScan] = field(default_factory=list)
     log_start: int = 0
     remote_from: int = -1
+    unread_from: int = -1
     local_start: int = -1
     log_end: int = 0
     log_start_known: bool = True
@@ -174,7 +176,14 @@ class ReplicaFacts:
     @property
     def own_start(self) -> int:
         """The log start offset that consumers see: that of a tiered log lies in remote storage."""
-        return self.remote_from if self.remote_from >= 0 else self.log_start
+        return next((start for start in (self.remote_from, self.unread_from) if start >= 0), self.log_start)
+
+    @property
+    def open_unknown(self) -> bool:
+        """Whether transactions may be open that nothing here shows: they began in segments that were left out, and no
+        snapshot says which were open behind those."""
+        known = (s.readable and self.log_start <= s.offset <= self.log_end for s in self.snapshots)
+        return self.unread_from >= 0 and not any(known)
 
     @property
     def absent(self) -> list[tuple[int, int]]:

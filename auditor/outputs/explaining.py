@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards.first_lines import explained
+from auditor.dashboards.one_finding import explained
 from auditor.rules import registry
 
 
@@ -27,6 +27,6 @@ def one(rows: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
 def text(row: Mapping[str, Any], width: int, events: Sequence[Mapping[str, Any]] | None) -> str:
     """A finding explained; ``width`` in columns; ``events``: what the cluster did beside it, null where a run of the
     past does not say."""
-    rule = registry.kinds().get(row["rule"])
-    page = {} if rule is None else {"Title": rule.title, **rule.sections}
+    kind = registry.kinds().get(row.get("kind") or row["rule"])
+    page = {} if kind is None else {"Title": kind.title, **kind.sections}
     return "\n".join(explained(row, page, width, events)) + "\n"

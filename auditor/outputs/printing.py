@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from auditor.base.errors import AuditInputError
@@ -17,6 +17,7 @@ from auditor.outputs import delivery
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
+from auditor.rules.kinds import SECTIONS
 
 
 def check(audit: Audit, selection: Selection) -> None:
@@ -75,7 +76,7 @@ def show(done: Audit, printing: Printing) -> None:
         whole, full = report_shapes.whole(rows, report_shapes.FINDING), report_shapes.summary(summary)
         decided = verdict.of_run(whole, full)
         hidden = Counter(row["rule"] for row in rows) - Counter(row["rule"] for row in picked)
-        rules = {name: _rule(name) | {"hidden": hidden[name]} for name in done.rule_ids}
+        rules = {name: row | {"hidden": hidden[name]} for name, row in _rules(done.kinds).items()}
         sys.stdout.writelines(
             output_formats.rendered(printing.format, picked, decided, full, rules, done.options.fail_on)
         )
@@ -83,6 +84,14 @@ def show(done: Audit, printing: Printing) -> None:
     terminal.print_verdict(rows, summary, sys.stderr, width, report, now, shown)
 
 
-def _rule(name: str) -> dict[str, Any]:
-    rule = registry.load()[name]
-    return {"title": rule.title, "family": rule.family, "sections": rule.sections}
+def _rules(kinds: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The rules of these kinds by id, as lists of findings need them."""
+    ran = dict.fromkeys(registry.kinds()[name].rule for name in kinds)
+    rules = (registry.load()[name] for name in ran)
+    return {
+        rule.id: {
+            "title": rule.title, "family": rule.family, "kinds": [kind.id for kind in rule.kinds],
+            "sections": {name: rule.text(name) for name in SECTIONS},
+        }
+        for rule in rules
+    }  # fmt: skip

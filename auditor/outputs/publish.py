@@ -133,7 +133,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,
         "records": totals.records,
-        "records_decoded": audit.options.records,
+        "records_decoded": audit.reads_records,
         "validation_failures": _validation_failures(audit, totals),
         "skipped": _skipped(audit, totals),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
@@ -159,14 +159,19 @@ def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scope(audit: Audit) -> dict[str, Any]:
-    """What was asked for, where that is not all: by ``--rule``, ``--skip-rule`` and ``--topic``; and how many
-    replicas of the brokers in the input have no folder there."""
-    options, catalogue = audit.options, registry.load()
-    possible = [r for r in catalogue.values() if not r.what_if and (options.records or not r.records)]
+    """What was asked for, where that is not all: which rules, and what was read; what of the input was left out for
+    that; and how many replicas of the brokers in the input have no folder there."""
+    options = audit.options
+    possible = (k for k in registry.kinds().values() if not k.what_if and (options.records or not k.records))
+    left_out = {kind.rule for kind in possible if kind.id not in audit.kinds}  # those of which a part was, too
     return {
-        "rules": len(audit.rule_ids),
-        "rules_left_out": len(possible) - len(audit.rule_ids),
+        "rules": len({registry.kinds()[kind].rule for kind in audit.kinds} - left_out),
+        "rules_left_out": len(left_out),
         "topics": list(options.topics),
+        "partitions": list(options.only_partitions),
+        "brokers": list(options.only_brokers),
+        "since": None if options.since is None else options.since.said,
+        "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
     }
 
@@ -181,16 +186,21 @@ def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | Non
     None where only ``--records`` would show any.
     """
     return {
-        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else totals.refused[name]
+        metric: None if name in COUNTED_BY_RECORDS and not audit.reads_records else totals.refused[name]
         for name, metric in METRICS.items()
     }
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
-    """How many findings there are of each severity, zeros too, and of each rule."""
+    """How many findings there are of each severity, zeros too, of each rule, and of each kind."""
     listed = list(findings)
     severities, rules = Counter(f.severity for f in listed), Counter(f.rule for f in listed)
-    return {"by_severity": {s: severities[s] for s in SEVERITIES}, "by_rule": dict(sorted(rules.items()))}
+    kinds = Counter(f.kind for f in listed)
+    return {
+        "by_severity": {s: severities[s] for s in SEVERITIES},
+        "by_rule": dict(sorted(rules.items())),
+        "by_kind": dict(sorted(kinds.items())),
+    }
 
 
 def _baseline(audit: Audit) -> dict[str, Any] | None:
@@ -211,10 +221,10 @@ def _baseline(audit: Audit) -> dict[str, Any] | None:
 
 def _prevention(audit: Audit) -> list[dict[str, Any]]:
     """What would have prevented the findings above info that the baseline does not accept, by setting."""
-    of_dir, rules = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.load()
+    of_dir, kinds = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.kinds()
     clusters, bootstrap = audit.clusters, audit.options.bootstrap
     found = (
-        (f, prevention.prevented_by(f, rules[f.rule].prevented_by, clusters[key]))
+        (f, prevention.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
         for f in audit.open_findings
         if f.severity != "info" and (key := of_dir.get(f.evidence.get("log_dir", ""))) in clusters
     )

@@ -59,7 +59,7 @@ def _brokers(inventory: Inventory, join_key: str) -> dict[int, list[LogDir]]:
 
 def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> list[PartitionState]:
     partitions = settings.metadata.partitions.values() if settings.metadata is not None and settings.whole else ()
-    return [p for p in partitions if broker in p.replicas and options.wants_topic(p.topic)]
+    return [p for p in partitions if broker in p.replicas and options.scope.wants(p.topic, p.partition, broker)]
 
 
 def _without_folder(

@@ -17,9 +17,10 @@ from auditor.connectors.codec.cluster_metadata import (
     ClusterMetadata,
     PartitionState,
 )
-from auditor.connectors.files import Replica
+from auditor.connectors.files import LogDir, Replica
 from auditor.connectors.metadata_history import beginning
 from auditor.connectors.metadata_log import MetadataLog
+from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.storage import Place
 from auditor.rules.elections import RECOVERING
 from auditor.rules.finding import iso
@@ -35,6 +36,17 @@ class EventsTask(NamedTuple):
     replica: Replica
     wanted: tuple[tuple[str, int], ...]
     limits: Limits
+
+
+def tasks_of(source: LogDir | None, named: list[tuple[str, int]], limits: Limits) -> list[EventsTask]:
+    """What there is to read for the first :data:`MAX_PARTITIONS` of the partitions that are named; ``source``: the log
+    directory whose metadata counts."""
+    wanted = tuple(named[:MAX_PARTITIONS])
+    replicas = source.replicas if source is not None and wanted else ()
+    return [
+        EventsTask(source.place, replica, wanted, limits) for replica in replicas
+        if source is not None and replica.topic == METADATA_TOPIC
+    ]  # fmt: skip
 
 
 def read_events(task: EventsTask) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from auditor.pipeline import quorum
 from auditor.pipeline.isolation import Pool
 from auditor.rules.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
-METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
 Stopped = dict[tuple[str, int], tuple[int, ...]]  # by topic id and partition
 LeftSync = dict[tuple[str, int], dict[int, int | None]]
@@ -62,9 +62,10 @@ class ClusterSettings:
     broker's own metadata log ends, of those that could be read whole, as far as it is one with that. ``committed``: by
     log directory below which offset its metadata log is known to be committed. ``not_committed_from``: where a majority
     of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
-    ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker the partitions, with their
-    topic ids, that its own metadata gives it, and when that says they were made. ``removed``: ids of topics that are
-    gone. ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
+    ``voters``: of the quorum. ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker
+    the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
+    ``removed``: ids of topics that are gone. ``went_on``: brokers that ran on, or again, behind the moment that their
+    directories are of.
     """
 
     metadata: ClusterMetadata | None = None
@@ -81,6 +82,7 @@ class ClusterSettings:
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
     directory_ids: dict[str, str] = field(default_factory=dict)
+    voters: tuple[int, ...] = ()
     committed: dict[str, int] = field(default_factory=dict)
     not_committed_from: int | None = None
     assigned: dict[int, Made] = field(default_factory=dict)
@@ -92,7 +94,9 @@ class ClusterSettings:
     @property
     def levels(self) -> dict[str, int]:
         """The levels of features in the metadata."""
-        return {name: f.level for name, f in self.metadata.features.items()} if self.metadata is not None else {}
+        if self.metadata is None:
+            return {}
+        return {name: f.level for name, f in self.metadata.features.items()} | {KRAFT: self.metadata.kraft_version}
 
     def is_tiered(self, topic: str) -> bool:
         """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
@@ -234,6 +238,7 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
             if copy.end < furthest.end and _went_on(own.broker_id, said.metadata, read.metadata, copy.end):
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+    cluster.voters = read.voters
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     topics = read.metadata.topics  # one that was recreated under its name has another past
     of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}

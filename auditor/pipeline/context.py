@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.numbers import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.facts.at_rest import without_defaults
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
@@ -23,7 +24,7 @@ from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.log_bounds import Bounds, OpenHere
 from auditor.rules.named import SKEW_MS
-from auditor.rules.view import Cluster
+from auditor.rules.view import MIN_IN_SYNC, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
@@ -75,7 +76,7 @@ def brief(facts: ReplicaFacts) -> Brief:
     bounds = Bounds(
         facts.own_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown and not facts.cut_short,
         facts.topic_id, facts.broker_id, facts.starts_late,
-        facts.lost_at < 0 and not facts.ends_early and len(opened) < MOST_OPEN,
+        facts.lost_at < 0 and not facts.ends_early and len(opened) < MOST_OPEN and not facts.open_unknown,
     )  # fmt: skip
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
@@ -211,6 +212,7 @@ def _cluster(
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
+    cluster.voters = settings.voters
     metadata = settings.metadata
     copies = [Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
     current = {} if metadata is None else metadata.topics
@@ -268,8 +270,9 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
         stopped = settings.stopped.get((state.topic_id, state.partition), ())
         in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
         cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
-        if len(state.isr) == 1 and len(state.replicas) > 1:
-            cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
+        if not_in_it := in_sync.keys() - set(state.isr):
+            cluster.eligible[(state.topic, state.partition)] = tuple(not_in_it)
+        _note_stops(cluster, settings, metadata, state)
     cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
     cluster.not_committed_from = settings.not_committed_from
     cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
@@ -280,6 +283,19 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
         cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
     cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+
+
+def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState) -> None:
+    """What a stop of a broker in sync would do to a partition: nobody else may lead it, or too few are in sync."""
+    if len(state.replicas) < 2:
+        return
+    if len(state.isr) == 1 and not any(_stands(metadata, b) == UP for b in state.elr if b not in state.isr):
+        cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
+    least = setting_number(settings.topic_setting(state.topic, MIN_IN_SYNC, state.leader))
+    if least is not None and len(state.isr) == least > 1:
+        for broker in state.isr:
+            first, count = cluster.short_without.get(broker, (f"{state.topic}-{state.partition}", 0))
+            cluster.short_without[broker] = first, count + 1
 
 
 def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:

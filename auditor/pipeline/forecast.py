@@ -6,13 +6,13 @@ given from large batches (64 KiB) to small ones (400 bytes).
 
 from __future__ import annotations
 
-import fnmatch
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from auditor.base.errors import AuditInputError, is_unread
+from auditor.base.errors import is_unread
 from auditor.base.limits import MIB
+from auditor.connectors import scoped
 from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
 from auditor.connectors.names import METADATA_TOPIC
@@ -65,20 +65,21 @@ class Slots(NamedTuple):
 
 
 def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> dict[str, Any]:
-    """The plan of an audit as data: ``log_dirs``, ``topics``, ``not_read``, ``tasks``, ``estimate``.
+    """The plan of an audit as data: ``log_dirs``, ``topics``, ``not_read``, ``left_out``, ``tasks``, ``estimate``.
 
-    Errors: :class:`AuditInputError` for a ``--topic`` that matches none. Cost: none but memory; no file is opened.
+    Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: none but memory; no file is opened, but the
+    ends of time indexes where a time is given to read from.
     """
-    tasks = plan.replica_tasks(inventory, {}, options)
-    _check_topics(inventory, options)
-    chosen = {(task.replica.log_dir, task.replica.folder) for task in tasks if isinstance(task, ReplicaTask)}
-    log_dirs = [_log_dir(d, [c for c in d.replicas if (d.name, c.folder) in chosen]) for d in inventory.log_dirs]
+    read = scoped.narrowed(inventory, options.scope)
+    tasks, left = plan.replica_tasks(read, {}, options), scoped.left_out(inventory, read)
+    log_dirs = [_log_dir(d, d.replicas) for d in read.log_dirs]
     remote = [file for folder in inventory.remote for segment in folder.segments for file in segment.files]
     return {
         "log_dirs": log_dirs,
         "topics": _by_topic(tasks),
         "remote": {"files": len(remote), "bytes": sum(file.size for file in remote)},
         "not_read": {"files": len(inventory.skipped), "bytes": sum(item.size for item in inventory.skipped)},
+        "left_out": left._asdict(),
         "unreadable": sum(is_unread(item.error.reason, item.error.detail) for item in inventory.errors),
         "tasks": _tasks(tasks, slots),
         "estimate": _estimate(tasks, options, slots),
@@ -86,15 +87,7 @@ def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> dict[
     }
 
 
-def _check_topics(inventory: Inventory, options: AuditOptions) -> None:
-    topics = {c.topic or "" for d in inventory.log_dirs for c in d.replicas}
-    texts = any(d.texts for d in inventory.log_dirs)  # whose topics are known when they are read
-    for glob in () if texts else options.topics:
-        if not any(fnmatch.fnmatchcase(topic, glob) for topic in topics):
-            raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
-
-
-def _log_dir(d: LogDir, replicas: list[Replica]) -> dict[str, Any]:
+def _log_dir(d: LogDir, replicas: Sequence[Replica]) -> dict[str, Any]:
     files = [file for replica in replicas for file in replica.files()]
     return {
         "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id, "partitions": len(replicas),

@@ -26,16 +26,16 @@ class About(NamedTuple):
 
 def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) -> dict[int | None, list[About]]:
     """The findings of blocking rules by producer id; ``accepted``: beside each finding what accepts it."""
-    catalogue, found = registry.load(), defaultdict(list)
+    catalogue, found = registry.kinds(), defaultdict(list)
     for finding, entry in zip(findings, accepted, strict=True):
-        if catalogue[finding.rule].blocks is not None:
+        if catalogue[finding.kind].blocks is not None:
             found[finding.producer_id].append(About(finding, entry is not None))
     return dict(found)
 
 
 def settled(row: Row, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> dict[str, bool]:
     """What a run adds to a row of ``rules.blocking.blocked``: ``accepted``, where a baseline accepts all that was found
-    about its holder; ``left_out``, where nothing was, and its rule was not ``asked``."""
+    about its holder; ``left_out``, where nothing was, and its kind was not ``asked``."""
     mine = [each for each in about.get(row["producer_id"], ()) if _is_about(each.finding, row)]
     found = any(each.finding.severity in GRAVE for each in mine)
     return {

@@ -29,12 +29,12 @@ OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wai
 
 
 def judge_log(
-    replicas: list[ReplicaFacts], cluster: Cluster, rule_ids: list[str], max_findings: int = OF_A_RULE
+    replicas: list[ReplicaFacts], cluster: Cluster, kinds: list[str], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a rule."""
+    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a kind."""
     log = LogView(replicas, cluster)
-    catalogue = registry.load()
-    asked = [catalogue[name] for name in rule_ids if name == OF_REMOVED or not log.is_gone]
+    catalogue = registry.kinds()
+    asked = [catalogue[name] for name in kinds if name == OF_REMOVED or not log.is_gone]
     for finding in judge_bounded(log, asked, max_findings):
         yield "finding", finding.carried()
     opened = [] if log.is_gone else open_transactions(log)
@@ -63,7 +63,7 @@ def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction
 
 
 def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> dict[str, Any]:
-    starts = [max(int(t.row["first_offset"]), replica.log_start) for t in opened]
+    starts = [max(int(t.row["first_offset"]), replica.own_start) for t in opened]
     hw = replica.log_end if replica.high_watermark is None else replica.high_watermark
     return {
         "log_dir": replica.log_dir,
@@ -134,8 +134,8 @@ def _left_out(log: LogView, opened: int) -> list[str]:
 
 
 def accounting(replica: ReplicaFacts) -> dict[str, int]:
-    """Every offset of [log start, log end): data, marker, aborted, compacted away, unreadable, missing, or remote: in
-    tiered storage and not read."""
+    """Every offset of [log start, log end): data, marker, aborted, compacted away, unreadable, missing, remote (in
+    tiered storage and not here), or left out by the scope."""
     t, records = replica.transactions, 0
     if len(t):
         aborted = t[
@@ -144,6 +144,7 @@ def accounting(replica: ReplicaFacts) -> dict[str, int]:
         records = int(aborted["records"].sum())
     s = replica.sums
     total = replica.log_end - replica.own_start
+    remote_until = replica.unread_from if replica.unread_from >= 0 else replica.log_start
     out = {
         "data": s["data_offsets"] - min(records, s["data_offsets"]),
         "aborted": min(records, s["data_offsets"]),
@@ -151,7 +152,8 @@ def accounting(replica: ReplicaFacts) -> dict[str, int]:
         "compacted": s["hole_offsets_cleaned"],
         "unreadable": s["unreadable_offsets"],
         "missing": s["hole_offsets_intact"],
-        "remote": replica.log_start - replica.own_start,
+        "remote": remote_until - replica.own_start,
+        "left_out": replica.log_start - remote_until,
     }
     rest = total - sum(out.values())
     out["not_reached"] = rest  # behind the last whole batch: an empty or damaged end, never negative in a sound log
@@ -213,7 +215,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
     first = opened[:TIMELINE_TRANSACTIONS]
     classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t for t in first}
     bars = [_bar(log, row, None) for row in shown] + [_bar(log, t.row, t) for t in classes.values()]
-    lso = min(max(int(t.row["first_offset"]), log.leader.log_start) for t in opened)
+    lso = min(max(int(t.row["first_offset"]), log.leader.own_start) for t in opened)
     return {
         "topic": log.topic,
         "partition": log.partition,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
+from auditor.connectors.scoped import LeftOut
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.live_reading import Reading
 from auditor.pipeline.live_tables import Tables
@@ -52,6 +53,17 @@ class LiveAudit(Audit):
         """What was read, as if each broker were a log directory."""
         return inventory_of(self.reading)
 
+    @property
+    def scoped(self) -> Inventory:
+        """What was read: nothing else was fetched."""
+        return self.inventory
+
+    @property
+    def left_out(self) -> LeftOut:
+        """The logs that the scope left out, and those of which it left out the beginning."""
+        begun = sum(f.log_start > self.reading.begins(f) for f in self.reading.facts) if self.options.since else 0
+        return LeftOut(self.reading.left_out, begun)
+
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
         return {self.reading.join_key: self.reading.settings}, []
@@ -80,7 +92,7 @@ class LiveAudit(Audit):
     @cached_property
     def findings(self) -> list[Finding]:
         """Those that still hold when the leaders are asked again."""
-        found = self._without_infos_on_the_start(super().findings)
+        found = super().findings
         ended = [finding for finding in found if self._has_ended(finding)]
         for finding in found:
             finding.file = finding.position = None
@@ -97,18 +109,14 @@ class LiveAudit(Audit):
         names = ("topic", "partition", "producer_id", "first_offset")
         return [row for row in super().blocked if tuple(row[name] for name in names) not in self._ended]
 
-    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
-        """Where a log was not read from its start, that something began before is no news."""
-        reading, rules = self.reading, registry.load()
-        partly = {(f.topic, f.partition) for f in reading.facts if f.log_start > reading.begins(f)}
-        return [
-            f for f in found
-            if not rules[f.rule].before_start or f.severity != "info" or (f.topic, f.partition) not in partly
-        ]  # fmt: skip
+    @cached_property
+    def _begun_inside(self) -> set[tuple[str | None, int | None]]:
+        """Topic and partition of the logs that were not read from their start."""
+        return {(f.topic, f.partition) for f in self.reading.facts if f.log_start > self.reading.begins(f)}
 
     def _has_ended(self, finding: Finding) -> bool:
         """Whether the leader says that a transaction is over which a finding has for open."""
-        if not registry.load()[finding.rule].moving or finding.offset is None or finding.producer_id is None:
+        if not registry.kinds()[finding.kind].moving or finding.offset is None or finding.producer_id is None:
             return False
         assert finding.topic is not None
         assert finding.partition is not None

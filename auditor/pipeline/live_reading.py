@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.limits import MIB
+from auditor.base.scope import Since, check
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (
@@ -46,11 +47,13 @@ Watch = Callable[[LiveTask], Callable[[Chunk], None] | None]
 
 @dataclass
 class Ends:
-    """Offsets by log: where it begins, its last stable offset, and its end, at the leader when reading began."""
+    """Offsets by log: where it begins, its last stable offset, and its end, at the leader when reading began; and the
+    first one since a time that was asked for."""
 
     start: dict[Name, int] = field(default_factory=dict)
     stable: dict[Name, int] = field(default_factory=dict)
     end: dict[Name, int] = field(default_factory=dict)
+    since: dict[Name, int] = field(default_factory=dict)
     replicas: dict[Name, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
 
@@ -90,8 +93,9 @@ class Abandoned:
 
 @dataclass
 class Reading:
-    """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset; ``begins_at``: offsets
-    that some logs are read from instead."""
+    """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset; where the options say
+    since when, that, and the last stable offset where it is lower; ``begins_at``: offsets that some logs are read from
+    instead. ``left_out``: logs that the options leave out."""
 
     cluster: LiveCluster
     options: AuditOptions
@@ -107,6 +111,7 @@ class Reading:
     facts: list[ReplicaFacts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     asked_at: int = -1
+    left_out: int = 0
 
     @property
     def join_key(self) -> str:
@@ -116,7 +121,10 @@ class Reading:
     def run(self, watch: Watch) -> None:
         """Reads everything; ``watch`` gives for each log who is shown its chunks."""
         self.cluster_id, self.brokers, known = self.cluster.metadata()
-        self.logs = [log for log in known if self.options.wants_topic(log.topic)]
+        scope = self.options.scope
+        check(scope, ((log.topic, log.partition, log.leader) for log in known))
+        self.logs = [log for log in known if scope.wants(log.topic, log.partition, log.leader)]
+        self.left_out = len(known) - len(self.logs)
         self._settings()
         self.asked_at = self.clock()
         before = self._memory()
@@ -153,6 +161,8 @@ class Reading:
             ends.start |= ask(leader, names, EARLIEST)
             ends.stable |= ask(leader, names, LATEST, READ_COMMITTED)
             ends.end |= ask(leader, names, LATEST, replica=DEBUGGER)
+            if (since := self.options.since) is not None and since.time_ms is not None:
+                ends.since |= ask(leader, names, since.time_ms)
         for broker in self.brokers:
             names = [log.name for log in self.logs if broker in log.replicas and log.leader >= 0]
             starts = ask(broker, names, EARLIEST, replica=DEBUGGER) if names else {}
@@ -171,10 +181,18 @@ class Reading:
         start, end = self.ends.start.get(log.name, 0), self.ends.end[log.name]
         if log.topic.startswith("__") or self.begin == "start":
             return start
-        wanted = self.begins_at.get(log.name, self.ends.stable.get(log.name, start))
-        if self.begin != "lso" and log.name not in self.begins_at:
-            wanted = int(self.begin)
+        wanted = self.ends.stable.get(log.name, start) if self.begin == "lso" else int(self.begin)
+        wanted = self.begins_at.get(log.name, wanted)
+        if (since := self.options.since) is not None:
+            wanted = min(self._since(log, since, end), wanted)
         return min(max(wanted, start), end)
+
+    def _since(self, log: Log, since: Since, end: int) -> int:
+        """The offset that was asked for; of a time, of the first record as young as that."""
+        if since.offset is not None:
+            return since.offset
+        found = self.ends.since.get(log.name, 0)
+        return end if found < 0 else found
 
     def begins(self, facts: ReplicaFacts) -> int:
         """Where the log of these facts begins, as its leader says."""
@@ -241,11 +259,12 @@ class Reading:
         for log in unread:
             why = "has no leader" if log.leader < 0 else f"broker {log.leader} does not show its offsets"
             self.notes.append(f"not read: {log.topic}-{log.partition}: {why}")
+        option = "since" if self.options.since else "from"
         for facts in self.facts:
             start = self.begins(facts)
             if facts.log_start > start:
                 name = f"{facts.topic}-{facts.partition}"
-                self.notes.append(f"{name}: offsets {start} to {facts.log_start - 1} were not read (--from)")
+                self.notes.append(f"{name}: offsets {start} to {facts.log_start - 1} were not read (--{option})")
         for (about, why), times in Counter(self.cluster.failures).items():
             where = "" if about is None else f"{about[0]}-{about[1]}: "
             self.notes.append(f"not answered: {where}{why}" + (f" ({times} times)" if times > 1 else ""))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 import urllib.parse
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from auditor.base import uris
@@ -14,6 +12,8 @@ from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, OF_A_RULE, Limits
 from auditor.base.numbers import parse_int
 from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.scope import Scope, Since
+from auditor.base.times import moment_ms
 from auditor.model.policies import AUTO, CHOICES
 
 LEVELS = ("critical", "error", "warning", "info", "never")
@@ -29,6 +29,8 @@ class AuditOptions:
     ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
     ``remote``: folders with the remote part of tiered topics. ``at_once``: every file of the input is of one moment.
     ``whole``: all log directories of each broker are in the input.
+    ``only_partitions`` (globs), ``only_brokers``, ``since``, ``may_lack``: what is read
+    (:class:`auditor.base.scope.Scope`).
     ``fail_on_unsure``: fails also where a partition is held for longer than is normal, if it is held still.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
@@ -57,6 +59,10 @@ class AuditOptions:
     at_once: bool = False
     fail_on_unsure: bool = False
     whole: bool = False
+    only_partitions: tuple[str, ...] = ()
+    only_brokers: tuple[int, ...] = ()
+    since: Since | None = None
+    may_lack: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -75,10 +81,10 @@ class AuditOptions:
         if self.run_id is not None and self.history is None:
             raise AuditInputError("--run-id names a run that is kept; give --history DIR too")
 
-    def wants_topic(self, topic: str) -> bool:
-        """Whether ``--topic`` lets a topic through; internal topics always come along, for what they know of others."""
-        internal = topic.startswith("__")
-        return not self.topics or internal or any(fnmatch.fnmatchcase(topic, glob) for glob in self.topics)
+    @property
+    def scope(self) -> Scope:
+        """What is read."""
+        return Scope(self.topics, self.only_partitions, self.only_brokers, self.since, self.may_lack)
 
 
 def out_of(text: str) -> Path | str:
@@ -103,13 +109,11 @@ def parse_time(text: str) -> int:
         return int(time.time() * 1000)
     if (number := parse_int(text)) is not None:
         return number
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    if (moment := moment_ms(text)) is None:
         raise AuditInputError(
             f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z, epoch milliseconds or now"
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        )
+    return moment
 
 
 def check_window(duplicate_window: int) -> None:

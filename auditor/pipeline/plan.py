@@ -36,21 +36,19 @@ OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so mu
 def replica_tasks(
     inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions
 ) -> list[ReplicaTask | TextTask]:
-    """A task for every live replica that the options let through, and for every folder of text dumps."""
+    """A task for every live replica of the inventory, and for every folder of text dumps."""
     replicas = Counter(_log(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic is not None)
     tasks: list[ReplicaTask | TextTask] = [
-        TextTask(d.place, d.name, d.join_key, d.cluster_id, d.broker_id, d.texts, limits=options.limits)
+        TextTask(
+            d.place, d.name, d.join_key, d.cluster_id, d.broker_id, d.texts, limits=options.limits, scope=options.scope
+        )
         for d in inventory.log_dirs
         if d.texts
     ]
     for d in inventory.log_dirs:
         cluster = settings.get(d.join_key, ClusterSettings())
         of_topic, broker = cache(partial(_of_topic, d, cluster)), known_before(d, cluster, options.policy)
-        tasks += [
-            _task(d, c, of_topic(c.topic or ""), options, replicas[_log(d, c)] > 1, broker)
-            for c in d.replicas
-            if options.wants_topic(c.topic or "")
-        ]
+        tasks += [_task(d, c, of_topic(c.topic or ""), options, replicas[_log(d, c)] > 1, broker) for c in d.replicas]
     return with_shares(tasks)
 
 
@@ -114,7 +112,7 @@ def _task(d: LogDir, c: Replica, of: _OfTopic, options: AuditOptions, replicated
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=of.expiration_ms,
         before_ms=of.before_ms,
-        records=options.records and topic != METADATA_TOPIC,
+        records=options.records and topic != METADATA_TOPIC and not d.copied,
         digests=KEY if replicated else b"",
         policy=broker,
         limits=options.limits,
@@ -133,7 +131,7 @@ def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> 
     if remote is not None:
         first = min((s.start_offset for s in remote.finished()), default=None)
         log_start = first if log_start is None else remote.start_from(log_start)
-    return log_start if log_start is not None and log_start < c.segments[0].base_offset else None
+    return log_start if log_start is not None and log_start < c.first_offset else None
 
 
 def split_from(tasks: Sequence[AnyTask], slots: int) -> int:

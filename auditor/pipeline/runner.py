@@ -84,6 +84,10 @@ class Audited(Protocol):
         """What there is below the paths."""
 
     @property
+    def scoped(self) -> Inventory:
+        """What is read of it."""
+
+    @property
     def outside(self) -> list[tuple[str, DecodeError]]:
         """What could not be read of the clusters' metadata, each with its log directory."""
 

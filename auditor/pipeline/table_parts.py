@@ -104,8 +104,8 @@ def lists(audit: Audited, wanted: Wanted, slots: int, pool: Pool, refused: dict[
     options = audit.options
     if not wanted.decoded:
         return []
-    plan = partial(pieces.plan, audit.inventory, wanted.decoded, wants_topic=options.wants_topic)
-    if max((f.size for d in audit.inventory.log_dirs for c in d.replicas for f in c.files()), default=0) > (
+    plan = partial(pieces.plan, audit.scoped, wanted.decoded)
+    if max((f.size for d in audit.scoped.log_dirs for c in d.replicas for f in c.files()), default=0) > (
         options.split_size
     ):
         ((_, found),) = pool.map([options.split_size], plan, refused=refused)

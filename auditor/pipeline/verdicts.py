@@ -16,7 +16,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules import registry
 from auditor.rules.floods import judge_bounded
-from auditor.rules.registry import Unverified
+from auditor.rules.kinds import Unverified
 from auditor.rules.view import Cluster, LogView
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
@@ -66,7 +66,7 @@ def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
     for row in rows:
         yield "verdict", row
     log.leader.tables["verdicts"] = pa.Table.from_pylist(rows, VERDICTS)
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     for finding in judge_bounded(log, (each for each in catalogue.values() if each.what_if)):
         yield "finding", finding.carried()
 
@@ -109,7 +109,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
 
     Version 2 raises the epoch with every marker, so that a late write is of an old epoch there.
     """
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     reported: set[tuple[int | None, int | None]] = set()
     rows = log.leader.transactions
     for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
@@ -120,7 +120,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
         if not len(found):
             continue
         for policy in (name for name in policies if POLICIES[name].verifies):
-            late = POLICIES[policy].bumps_each_transaction and catalogue[f.rule].unverified is Unverified.ENDED
+            late = POLICIES[policy].bumps_each_transaction and catalogue[f.kind].unverified is Unverified.ENDED
             yield _refused(log, found[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
 
 

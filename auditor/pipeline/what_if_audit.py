@@ -48,7 +48,7 @@ class WhatIfAudit(Audit):
     @cached_property
     def tasks(self) -> list[ReplicaTask | TextTask]:
         """Those of an audit, with the policies that each replica is replayed under beside it."""
-        tasks = plan.replica_tasks(self.inventory, self.settings, self.options)
+        tasks = plan.replica_tasks(self.scoped, self.settings, self.options)
         return what_if_plan.with_policies(
             tasks, self.inventory, self.settings, self.options.policy, self._compared, self.duplicate_window
         )
@@ -96,7 +96,7 @@ class WhatIfAudit(Audit):
             "as_of": iso(max([c.as_of for c in self.clusters.values()], default=0)),
             "policy": [choice._asdict() for choice in self.choices],
             "complete": not self.incomplete(),
-            "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks)),
+            "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks), self.options.scope.said),
             **what_if_numbers.numbers([*rows["replica"]], self.verdicts, names, self._now, self.duplicate_window),
         }
 
@@ -141,11 +141,13 @@ def _memory(broker: Row) -> Finding:
     return broker_memory(broker["log_dir"], broker["broker_id"], now, drafted)
 
 
-def _notes(text_folders: int) -> list[str]:
+def _notes(text_folders: int, scope: str) -> list[str]:
     notes = [
         "logs hold accepted batches only: what was really refused or retried is not seen, and neither are restarts",
         f"state sizes are estimates: {BYTES_A_PRODUCER} bytes a producer and {BYTES_A_BATCH} a cached batch",
     ]
+    if scope:
+        notes.append(scope)
     if text_folders:
         notes.append(f"left out, for want of sizes and settings: {plural(text_folders, 'folder')} of text dumps")
     return notes

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fnmatch
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditor.base import uris
+from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
-from auditor.connectors import asking
+from auditor.connectors import asking, scoped
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
+from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
 from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
@@ -40,7 +40,7 @@ from auditor.pipeline import (
     results,
 )
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
+from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.judge import judge_log
@@ -107,7 +107,7 @@ class Audit:
     def _found(self) -> Inventory:
         """What there is below the paths, the remote parts of logs for themselves."""
         with self.step("open"), asking.heard_by(self.say):
-            found = discover(list(self.options.inputs), self.options.limits)
+            found = discover(list(self.options.inputs), self.options.limits, self.options.scope)
         if self.options.remote and not found.remote:
             raise AuditInputError(
                 f"no remote segments below {', '.join(map(uris.shown, self.options.remote))}; check --remote"
@@ -119,7 +119,22 @@ class Audit:
         """What there is below the paths, tiered logs with their remote part."""
         if not self._found.remote:
             return self._found
-        return with_remote(self._found, {key: known.remote for key, known in self.settings.items()})
+        known = {key: known.remote for key, known in self.settings.items()}
+        return with_remote(self._found, known, self.options.scope)
+
+    @cached_property
+    def scoped(self) -> Inventory:
+        """What is read of it. Errors: :class:`AuditInputError` where what was asked for fits nothing."""
+        if not self.options.scope.leaves_out:
+            return self.inventory
+        inventory = self.inventory
+        with self.step("open"), asking.heard_by(self.say):
+            return scoped.narrowed(inventory, self.options.scope)
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What the scope left out."""
+        return scoped.left_out(self.inventory, self.scoped)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
@@ -143,8 +158,8 @@ class Audit:
 
     @cached_property
     def tasks(self) -> list[ReplicaTask | TextTask]:
-        """What there is to read: a task for every replica that the options let through."""
-        return plan.replica_tasks(self.inventory, self.settings, self.options)
+        """What there is to read: a task for every replica that is read."""
+        return plan.replica_tasks(self.scoped, self.settings, self.options)
 
     @cached_property
     def replicas(self) -> Replicas:
@@ -183,20 +198,27 @@ class Audit:
         with self.step("read and replay"):
             self._say_read(0.0)
             found = replicas.briefs()
-        for glob in self.options.topics:
-            if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
-                raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
+        if any(log_dir.texts for log_dir in self.inventory.log_dirs):  # else it is known before anything is read
+            scope.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in found))
         return found
 
     # judge
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether records are looked at: they were asked for, and not all of the input is copies without them."""
+        dirs = self.inventory.log_dirs
+        return self.options.records and not (dirs and all(log_dir.copied for log_dir in dirs))
 
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """What is known of each cluster, by join key."""
         options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
         clusters = context.build(
-            self.briefs, self.settings, options.as_of, options.records, moments.copying_ms(size), options.at_once
+            self.briefs, self.settings, options.as_of, self.reads_records, moments.copying_ms(size), options.at_once
         )
+        for cluster in clusters.values():
+            cluster.scope = options.scope
         if options.whole:
             for key, cluster in clusters.items():
                 cluster.absent = tuple(absent.in_sync(self.inventory, key, self.settings[key], options))
@@ -216,20 +238,23 @@ class Audit:
         return found
 
     @cached_property
-    def rule_ids(self) -> list[str]:
-        """The rules to run, in the catalogue's order, by their ids or by kinds of their findings. Errors:
-        :class:`AuditInputError` for an id that is none."""
-        options, catalogue = self.options, registry.load()
+    def kinds(self) -> list[str]:
+        """The kinds of findings to look for, in the catalogue's order: of the rules that are chosen, or chosen by their
+        own ids. Errors: :class:`AuditInputError` for an id that is neither."""
+        options = self.options
         for name in (*options.rules, *options.skip_rules):
-            if name not in registry.kinds():
+            if not registry.named(name):
                 raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
+        wanted, skipped = (
+            {k.id for n in names for k in registry.named(n)} for names in (options.rules, options.skip_rules)
+        )
         chosen = [
-            r.id
-            for r in catalogue.values()
-            if (not options.rules or not {r.id, *r.former}.isdisjoint(options.rules))
-            and r.id not in options.skip_rules
-            and not r.what_if
-            and (options.records or not r.records)
+            kind.id
+            for kind in registry.kinds().values()
+            if (not options.rules or kind.id in wanted)
+            and kind.id not in skipped
+            and not kind.what_if
+            and (options.records or not kind.records)
         ]
         if (options.rules or options.skip_rules) and not chosen:
             raise AuditInputError("--rule and --skip-rule leave no rule to run; some need --records ('auditor rules')")
@@ -241,35 +266,29 @@ class Audit:
 
         Those of kind finding are gone once :attr:`findings` has made one of all that have one cause.
         """
-        replicas, clusters, rule_ids = self.replicas, self.clusters, self.rule_ids
+        replicas, clusters, kinds = self.replicas, self.clusters, self.kinds
         rows: dict[str, Gathered[Any]] = {kind: Gathered(_place) for kind in KINDS[1:]}
         limit = self.options.max_findings
-        found = Kept(registry.load(), limit)
+        found = Kept(registry.kinds(), limit)
         with self.step("judge"):
-            judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
+            judge = partial(judge_log, kinds=kinds, max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
-                    if row["kind"] in self._kinds:
+                    if self._asked_for(row):
                         found.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
             return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
+
+    def _asked_for(self, row: Mapping[str, Any]) -> bool:
+        """Whether a finding is about what was read, or about no partition: metadata tells of others too."""
+        return row["topic"] is None or self.options.scope.wants_log(row["topic"], row["partition"])
 
     def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the commands of its advice, where it has one, as this cluster takes them."""
         if self.options.bootstrap is None or "advice" not in row:
             return row
         return row | {"advice": commands.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
-
-    @cached_property
-    def _kinds(self) -> frozenset[str]:
-        """The kinds of findings that ``--rule`` and ``--skip-rule`` leave of the rules that run."""
-        chosen, ran = self.options.rules, frozenset(self.rule_ids)
-        return frozenset(
-            kind for kind, each in registry.kinds().items()
-            if each.id in ran and (not chosen or not {kind, each.id}.isdisjoint(chosen))
-            and kind not in self.options.skip_rules
-        )  # fmt: skip
 
     @cached_property
     def totals(self) -> LogTotals:
@@ -290,7 +309,7 @@ class Audit:
 
         def described(row: dict[str, Any]) -> dict[str, Any]:
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
-            return row | further | held.settled(row, about, self.rule_ids)
+            return row | further | held.settled(row, about, self.kinds)
 
         return RowsSeen(self.judged["blocked"], described)
 
@@ -298,12 +317,26 @@ class Audit:
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
         found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
+        found = self._without_infos_on_the_start(found)
         for finding in found:
             if finding.advice is not None:
                 finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
         found = signed(found, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return found
+
+    @cached_property
+    def _begun_inside(self) -> set[tuple[str | None, int | None]]:
+        """Topic and partition of the logs that were not read from their start."""
+        return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
+
+    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
+        """Where a log was not read from its start, that something began before is no news."""
+        begun, kinds = self._begun_inside, registry.kinds()
+        return [
+            f for f in found
+            if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
+        ]  # fmt: skip
 
     @cached_property
     def cluster_events(self) -> list[dict[str, Any]]:
@@ -316,11 +349,7 @@ class Audit:
                 f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
             )
             at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
-            wanted, source = tuple(at)[: cluster_events.MAX_PARTITIONS], known.source
-            if source is None or not wanted:
-                continue
-            for replica in (c for c in source.replicas if c.topic == METADATA_TOPIC):
-                tasks.append(cluster_events.EventsTask(source.place, replica, wanted, self.options.limits))
+            tasks += cluster_events.tasks_of(known.source, list(at), self.options.limits)
         with self.step("what the cluster did"):
             return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
 
@@ -337,7 +366,7 @@ class Audit:
             return Verdicts([None] * len(self.findings))
         options = self.options
         found = ((f.fingerprint, f.severity) for f in self.findings)
-        looked_for = None if options.topics else self._kinds
+        looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
         return accepted_findings.judge(self.baseline, found, self.as_of, looked_for)
 
     @property

@@ -69,6 +69,12 @@ def log_start_of(task: ReplicaTask) -> int:
     return max([task.log_start or 0, *(s.base_offset for s in task.replica.segments[:1])])
 
 
+def unread_from(task: ReplicaTask) -> int:
+    """Where the log starts whose first segments are not read, -1 where nothing of it is left out."""
+    start = max(task.log_start or 0, task.replica.first_offset)
+    return start if task.replica.unread and start < log_start_of(task) else -1
+
+
 def intact_from(task: ReplicaTask) -> int:
     """Offsets below it may have been cleaned (rules.md, *intact*).
 

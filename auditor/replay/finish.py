@@ -14,7 +14,7 @@ from auditor.facts.transaction_rows import NO_TRANSACTIONS, TRANSACTION
 from auditor.model import producers as model
 from auditor.replay import first_batches
 from auditor.replay.producer_columns import column, rows_of_producers
-from auditor.replay.snapshot_chain import Known, Stored
+from auditor.replay.snapshot_chain import OPEN, Known, Stored
 from auditor.replay.state import Replay
 
 AT_ONCE = 16_384  # producers that stay in the processor's cache until each of their columns is packed
@@ -59,6 +59,7 @@ def add_snapshot_knowledge(facts: ReplicaFacts, replay: Replay, stored: list[Sto
     others = _only_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
     below = _data_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
     facts.producers = _producers(replay, below, others)
+    _begin_below(facts, sound)
     if sound and sound[-1].offset <= facts.log_end:
         ghosts = _ghosts(facts, replay, sound[-1])
         if ghosts:
@@ -152,6 +153,25 @@ COPIED = {
     "coordinator_epoch": "coordinator_epoch",
     "current_txn_first_offset": "txn_first_offset",
 }
+
+
+def _begin_below(facts: ReplicaFacts, sound: list[Stored]) -> None:
+    """Open transactions whose first batches are not here, though the log has them, begin where the snapshot at the
+    first offset that is here says."""
+    t = facts.transactions
+    if facts.own_start >= facts.log_start or not len(t):
+        return
+    for snapshot in (s for s in sound if s.offset == facts.log_start):
+        known = Known(snapshot.entries)
+        rows = np.flatnonzero((t["marker_offset"] < 0) & (t["first_offset"] >= 0) & (t["prev_marker_offset"] < 0))
+        there = known.rows(t["producer_id"][rows])
+        rows, there = rows[there >= 0], there[there >= 0]
+        first, time = known.column(OPEN, there), known.column("last_timestamp", there)
+        goes_on = (first >= facts.own_start) & (first < t["first_offset"][rows])
+        goes_on &= known.column("producer_epoch", there) == t["producer_epoch"][rows]
+        t["first_offset"][rows[goes_on]] = first[goes_on]
+        for name in ("first_timestamp", "first_time"):
+            t[name][rows[goes_on]] = np.minimum(t[name][rows[goes_on]], time[goes_on])
 
 
 def _ghosts(facts: ReplicaFacts, replay: Replay, newest: Stored) -> list[np.ndarray]:

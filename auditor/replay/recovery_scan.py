@@ -7,9 +7,7 @@ for rules/crash_recovery.py.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +16,8 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.codec.foreign import MAGIC_AT, foreign_row
+from auditor.connectors.codec.segment import Chunk
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.batch_records import as_records
 
@@ -26,7 +25,6 @@ INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default
 MAX_INT = 2**31 - 1
 MAX_FATAL = 100  # of a segment
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
-MAGIC_AT = 16  # byte of a batch that holds the magic; its checksum does not cover it
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
 ODD_MARKER = col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
 
@@ -201,13 +199,7 @@ class RecoveryScan:
         if data is None or len(data) <= MAGIC_AT:
             self.scan.undecided = f"a batch of an unknown magic at byte {error.position} was not looked at"
             return True
-        if data[MAGIC_AT] > 127:
-            return False
-        patched: Any = io.BytesIO(data[:MAGIC_AT] + b"\x02" + data[MAGIC_AT + 1 :])
-        chunk = next(iter(read_segment(patched, len(data), file=error.file)))
-        b = chunk.batches
-        if len(b.position) != 1 or chunk.errors or b.flaws[0] & col.FLAW_CRC:
-            return False
-        chunk.rows[:, walking.POSITION] += error.position
-        self._batches(chunk.rows)
-        return True
+        row = foreign_row(data, error.position)
+        if row is not None:
+            self._batches(row[np.newaxis])
+        return row is not None

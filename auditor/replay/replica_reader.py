@@ -37,7 +37,7 @@ from auditor.facts.transaction_rows import ABORTED, NO_ABORTED
 from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
-from auditor.replay.bounds import bounds_of
+from auditor.replay.bounds import bounds_of, unread_from
 from auditor.replay.chunks import Part, read_behind, read_checked
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
@@ -74,12 +74,13 @@ class ReplicaReader:
             task.cluster_id, task.broker_id, replica.log_dir, replica.topic or "", replica.partition or 0,
             task.join_key, folder=replica.folder, topic_id=replica.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start_known, digests=batch_headers.begun(task),
+            log_start_known=task.log_start_known and not task.replica.unread, digests=batch_headers.begun(task),
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.sender = sender_of(task)
         self.facts.log_start = self.bounds.log_start
         self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
+        self.facts.unread_from = unread_from(task)
         self.facts.local_start = replica.local_start
         self.bytes = no_bytes()
         self.files = SmallFiles(task, small, self.facts.errors, self.bytes)
@@ -142,7 +143,7 @@ class ReplicaReader:
         if task.policies:
             first = segments[0].base_offset if segments else -1
             self.policies = PolicyReplay(
-                task.policies, self.bounds, stored, first, start_known=task.log_start_known,
+                task.policies, self.bounds, stored, first, start_known=task.log_start_known and not task.replica.unread,
                 newest_time=task.newest_time,
             )  # fmt: skip
 

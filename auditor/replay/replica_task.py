@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.scope import EVERYTHING, Scope
 from auditor.connectors import internal_rows
 from auditor.connectors.ahead import Coming
 from auditor.connectors.files import DataFile, Replica, SegmentFile, TextFile, travels_light
@@ -132,3 +133,4 @@ class TextTask:
     texts: tuple[TextFile, ...]
     expiration_ms: int = DAY_MS
     limits: Limits = field(default=DEFAULT_LIMITS)
+    scope: Scope = EVERYTHING

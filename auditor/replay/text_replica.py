@@ -33,7 +33,8 @@ UNKNOWN_LOG = "(unknown)"
 def read_text_replicas(task: TextTask) -> list[ReplicaFacts]:
     """The facts of every log that the dumps show; the first one carries what is said of the folder as a whole."""
     folder = read_texts(task.place, task.texts, task.limits)
-    facts = [_read(task, replica) for replica in folder.replicas]
+    wanted = [c for c in folder.replicas if task.scope.wants(c.topic, c.partition, task.broker_id)]
+    facts = [_read(task, replica) for replica in wanted]
     if not facts:
         facts = [_read(task, TextReplica(None, None))]
     lost = [e for e in folder.errors if e.reason in ("unreadable", "vanished", "limit")]

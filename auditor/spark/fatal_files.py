@@ -53,7 +53,7 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
     """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)
-    found = pieces.plan(audit.inventory, tables, UNCUT, options.wants_topic)
+    found = pieces.plan(audit.scoped, tables, UNCUT)
     lists = [[(piece, tables, how) for piece in some] for some in pieces.spread(found, scan.slots(spark))]
 
     def look(work: list[Work]) -> Iterator[pa.RecordBatch]:

@@ -189,13 +189,15 @@ def _settled(session: SparkSession) -> SparkSession:
     return session
 
 
-# What results depend on, what reports a worker's death, and what bounds the memory of workers that get large rows.
+# What results depend on, what reports a worker's death, what bounds the memory of workers that get large rows, and what
+# lets conditions on partitions keep files closed (connectors/sources.py).
 NEEDED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 TUNED = {
     "spark.sql.codegen.wholeStage": "false",

@@ -45,6 +45,8 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     reader = spark.read.format(source.format).options(
         paths=json.dumps([*options.inputs]),
         topics=json.dumps([*options.topics]),
+        partitions=json.dumps([*options.only_partitions]),
+        brokers=json.dumps([*options.only_brokers]),
         splitSize=str(options.split_size),
         includePayload=str(options.include_payload),
         deep=str(options.records),
@@ -52,6 +54,8 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         maxBatchRatio=str(options.limits.max_batch_ratio),
         refused=json.dumps(audit.refused()),
     )
+    if options.since is not None:
+        reader = reader.option("since", options.since.text)
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
         rows = rows.unionAll(local(spark, derived_tables.outside(audit.inventory, audit.outside)))

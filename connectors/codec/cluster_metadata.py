@@ -139,7 +139,7 @@ class ClusterMetadata:
     stretches [first, end) of offsets that were not there to read: what they said is not in the state. ``made_anew``
     names the topics that took the name of one that was removed in these records; ``removed`` has the ids of all that
     were. ``snapshot_end``: the end of the snapshot that it starts from, 0 for none. ``voters``: of the quorum, as its
-    last leader named them.
+    last leader named them; it is dynamic from ``kraft_version`` 1 on (KIP-853).
     """
 
     def __init__(self, end_offset: int = 0, on_change: Callable[[Change], None] | None = None) -> None:
@@ -159,6 +159,7 @@ class ClusterMetadata:
         self.made_anew: dict[str, Creation] = {}
         self.removed: dict[str, None] = {}  # in the order of their removal
         self.voters: tuple[int, ...] = ()
+        self.kraft_version = 0
         self._removed: dict[str, int | None] = {}
         self._older_names: dict[str, str] = {}
         self._older_producer_id: int | None = None
@@ -222,6 +223,8 @@ class ClusterMetadata:
     def _name_voters(self, record: MetadataRecord) -> None:
         if "voters" in record.fields:  # LeaderChangeMessage, VotersRecord
             self.voters = tuple(voter["voterId"] for voter in record.fields["voters"])
+        elif record.name == "KRaftVersionRecord":
+            self.kraft_version = record.fields["kRaftVersion"]
 
     def _gone(self, topic_id: str) -> None:
         """A topic's id, removed. Of very many the last are known."""

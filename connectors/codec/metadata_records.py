@@ -22,6 +22,7 @@ from auditor.connectors.codec.structs import (
     unknown_version,
 )
 
+BLANKED = "(blanked)"  # in place of a setting's value that a copy has as zeros
 BROKER_ID = Field("brokerId", "int32")
 BROKER_EPOCH = Field("brokerEpoch", "int64")
 PARTITION_ID = Field("partitionId", "int32")
@@ -245,6 +246,8 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
     if isinstance(decoded, Problem):
         return decoded
     fields, end = decoded
+    if message is CONFIG and fields["value"] and not fields["value"].strip("\0"):
+        fields["value"] = BLANKED
     return left_over(value, end) or MetadataRecord(message.name, version, fields)
 
 

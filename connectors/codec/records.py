@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors.codec import batch_columns as col
-from auditor.connectors.codec.batch import columns_of, walk, walk_rows
+from auditor.connectors.codec.batch import CODEC_MASK, columns_of, walk, walk_rows
 from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.bodies import Bodies, plain_bodies, runs
 from auditor.connectors.codec.compression import Failure
@@ -19,6 +19,7 @@ from auditor.connectors.codec.primitives import varint
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.summary import empty_summary, read_bodies
 
+ATTRIBUTES_AT = 22  # byte of a batch of magic 2 that names its codec
 LEAST_RECORD = 7  # bytes of a record without flaws
 # Of a summary: not all declared records could be read, or not they alone.
 BROKEN = col.RECORD_COUNT_MISMATCH | col.RECORD_BYTES_LEFT | col.RECORD_UNDECOMPRESSABLE
@@ -50,14 +51,24 @@ def decode_records(
     are at hand in ``records.payload``: the plain bodies of the run. Cost: decompression, and one pass over the records
     as long as no batch has more than it declares.
     """
-    if [len(stored) for stored in raw] != batches.size.tolist():
-        raise ValueError("the stored bytes are not those of the batches")
+    batches = _as_stored(raw, batches)
     for rows in runs(batches.size):
         some = batches.take(rows)
         some = some._replace(position=np.cumsum(some.size, dtype=np.int64) - some.size)
         buf = np.frombuffer(bytearray().join(raw[rows]), np.uint8)  # as in iter_records
         for run in decode_stored(buf, 0, some, limits=limits, payload=payload):
             yield _moved(run, rows.start) if rows.start else run
+
+
+def _as_stored(raw: Sequence[bytes], batches: BatchColumns) -> BatchColumns:
+    """The batches as their bytes are: a copy without payload has those plain that were compressed."""
+    sizes = np.array([len(stored) for stored in raw], batches.size.dtype)
+    if len(sizes) != len(batches.size):
+        raise ValueError("the stored bytes are not those of the batches")
+    attributes = batches.attributes.copy()
+    for row in np.flatnonzero((attributes & CODEC_MASK != 0) & (batches.magic == 2)).tolist():
+        attributes[row] = attributes[row] & ~CODEC_MASK | raw[row][ATTRIBUTES_AT] & CODEC_MASK
+    return batches._replace(size=sizes, attributes=attributes)
 
 
 def decode_stored(

@@ -6,6 +6,7 @@ does not hide the sound batches behind it, at which no broker would look.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -89,6 +90,14 @@ class Chunk:
     def batches(self) -> BatchColumns:
         """The batches in columns; made when first asked for, at about 10 ns a batch."""
         return walking.columns_of(self.rows)
+
+
+class StoredChunks(ABC):
+    """A file whose batches were decoded when a copy without payload was made: :func:`read_segment` asks it for them."""
+
+    @abstractmethod
+    def chunks(self, start: int, stop: int | None, pause: int, *, raw: bool) -> Iterator[Chunk]:
+        """What :func:`read_segment` gives for these of its arguments. ``raw``: with the bytes that the copy has."""
 
 
 class _Building:
@@ -232,8 +241,11 @@ def read_segment(
     lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is given. Raises nothing: a
     file that cannot be read is an error of reason ``unreadable``.
     Memory: a buffer of 1 MiB (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``,
-    also the chunk.
+    also the chunk. Of a copy (:class:`StoredChunks`), chunks are as they were when it was made.
     """
+    if isinstance(f, StoredChunks):
+        yield from f.chunks(start, stop, pause, raw=raw or held)
+        return
     window = Window(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)
     gaps = Gaps(file, window, limits, offsets)

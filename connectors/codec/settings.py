@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from auditor.base.numbers import setting_number
+from auditor.connectors.codec.text_lines import only_properties
 
 # An allow-list, since any other may be a password, a key or an address.
 _SHOWN = re.compile(
@@ -15,6 +16,10 @@ _SHOWN = re.compile(
     r"[a-z0-9.]*"
 )
 _SENSITIVE = re.compile(r"password|secret|jaas|keystore|truststore|credential|token|license", re.IGNORECASE)
+_TOPICS_SHOWN = re.compile(
+    r"(?:cleanup\.policy|compression|delete\.retention|file\.delete|flush|index|leader|follower|local|max|message|min"
+    r"|preallocate|remote|retention|segment|unclean)\b[a-z0-9.]*"
+)
 _LOWEST = -(1 << 63)
 # Of ConfigDef in 2.8.2 and 4.3.1, bits and the least value; where releases differ, what the most tolerant one takes.
 _OF_BROKERS = {
@@ -45,10 +50,19 @@ _OF_TOPICS = {
 _NUMBERS = _OF_BROKERS | _OF_TOPICS
 _VERSIONS = ("inter.broker.protocol.version", "log.message.format.version")
 OF_BROKERS, OF_TOPICS = (*_OF_BROKERS, *_VERSIONS), (*_OF_TOPICS,)  # the settings that an audit goes by
+# What else an audit asks for of a broker's own file, or that shows whether it is one.
+_ASKED = ("log.cleanup.policy", "log.preallocate", "log.message.timestamp.type", "message.max.bytes", "process.roles",
+          "log.cleaner.delete.retention.ms", "log.dirs", "log.dir")  # fmt: skip
 # Brokers look at two numbers (three behind "0.") and what -IV they have: 2.8.x and 0.9.0.X are versions to them.
 _VERSION = re.compile(r"(?:0\.[0-9]{1,4}(?:\.[0-9]{1,4})?|[1-9][0-9]{0,3}\.[0-9]{1,4})(?:-IV[0-9]{1,4})?(?:\..*)?")
 # ConfigTransformer's ${provider:path:key}, and what deployments replace before the start: $NAME, $(NAME), {{ name }}.
 _ELSEWHERE = re.compile(r"\$[\w({]|\{\{")
+
+
+def audited_settings(data: bytes) -> bytes:
+    """A ``server.properties`` with blanks for all lines but those of settings that an audit goes by."""
+    wanted = frozenset({*OF_BROKERS, *_ASKED})
+    return only_properties(data, wanted.__contains__)
 
 
 class Sorted(NamedTuple):
@@ -62,6 +76,11 @@ class Sorted(NamedTuple):
 def may_show(name: str) -> bool:
     """Whether the value of this broker setting may leave the input; the names of all settings may."""
     return bool(_SHOWN.fullmatch(name)) and not _SENSITIVE.search(name)
+
+
+def may_show_topic(name: str) -> bool:
+    """The same of a topic's setting."""
+    return bool(_TOPICS_SHOWN.fullmatch(name)) and not _SENSITIVE.search(name)
 
 
 def sort_out(settings: Mapping[str, str], names: Collection[str]) -> Sorted:

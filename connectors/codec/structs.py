@@ -55,16 +55,25 @@ class Message:
     flexible: int = 0
 
 
-class Cursor:
-    """A position in a value that never passes its end."""
+class Span(NamedTuple):
+    """Where a field of texts or bytes lies in a value, or a tagged one that is not known, which has no name."""
 
-    __slots__ = ("data", "elements", "end", "position")
+    name: str
+    start: int
+    size: int
+
+
+class Cursor:
+    """A position in a value that never passes its end. ``spans``: where texts and bytes lie, if somebody asks."""
+
+    __slots__ = ("data", "elements", "end", "position", "spans")
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data = data
         self.position = position
         self.end = len(data)
         self.elements = 0
+        self.spans: list[Span] | None = None
 
     def advance(self, size: int) -> int:
         """The position before the next ``size`` bytes, which are then behind."""
@@ -100,6 +109,19 @@ def decode(message: Message, version: int, data: bytes, position: int = 0) -> tu
     except _Malformed as malformed:
         problem = malformed.problem
         return problem._replace(detail=f"{message.name} v{version}: {problem.detail}")
+
+
+def spans_of(message: Message, version: int, data: bytes, position: int = 0) -> tuple[list[Span], int] | Problem:
+    """Where the texts and bytes of a value lie, and where its fields end; else as :func:`decode`."""
+    if not 0 <= version <= message.last_version:
+        return unknown_version(message, version, position)
+    cursor = Cursor(data, position)
+    cursor.spans = []
+    try:
+        _message_reader(message, version)(cursor)
+    except _Malformed as malformed:
+        return malformed.problem
+    return cursor.spans, cursor.position
 
 
 def unknown_version(message: Message, version: int, position: int) -> Problem:
@@ -208,6 +230,8 @@ def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: d
         size = _uvarint(cursor)
         start = cursor.advance(size)
         if tag not in tags:
+            if cursor.spans is not None:
+                cursor.spans.append(Span("", start, size))
             continue
         name, read = tags[tag]
         outer_end, cursor.end, cursor.position = cursor.end, start + size, start
@@ -280,6 +304,8 @@ def _text_or_bytes(name: str, kind: str, nullable: bool, flexible: bool) -> Read
         if is_text and size > MAX_STRING_BYTES:
             raise _Malformed("bad_size", start, f"{name}: a string of {size} bytes")
         begin = cursor.advance(size)
+        if cursor.spans is not None:
+            cursor.spans.append(Span(name, begin, size))
         raw = cursor.data[begin : begin + size]
         return raw.decode("utf-8", "replace") if is_text else raw
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
@@ -66,6 +66,25 @@ def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list
         else:
             found[key] = value
     return found, errors
+
+
+def only_properties(data: bytes, keeps: Callable[[str], bool]) -> bytes:
+    """A properties file with blanks for all but the lines of the keys that ``keeps`` lets through: every line that is
+    left, and every error, is where it was."""
+    zero = data.find(b"\0")
+    if zero >= 0:
+        return b" " * zero
+    kept = bytearray(b" " * len(data))
+    for line in _logical_lines(data.decode("latin-1")):
+        raw_key, raw_value = _split_property(line.text)
+        key, here = _unescape(raw_key), slice(line.position, line.position + line.length)
+        if key is None or _unescape(raw_value) is None:
+            kept[here] = b"\\u".ljust(line.length)[: line.length]  # as broken as it was
+        elif keeps(key):
+            kept[here] = data[here]
+        if data[here].endswith((b"\n", b"\r")):
+            kept[here.stop - 1] = ord("\n")
+    return bytes(kept)
 
 
 def _split(text: str, encoding: str) -> Iterator[Line]:

@@ -112,7 +112,68 @@
       shown += here;
     }
     const more = elsewhere(words, wanted);
-    counted.textContent = `${shown.toLocaleString("en")} shown` + (more ? `, ${more.toLocaleString("en")} more below` : "");
+    const total = Number(counted.dataset.total).toLocaleString("en");
+    counted.textContent = `${shown.toLocaleString("en")} of ${total} shown` +
+      (more ? `, ${more.toLocaleString("en")} more below` : "");
+    suggest(shown + more ? [] : words, wanted);
+  };
+
+  // Where nothing fits: what would with every severity, what the words that fit nothing are near to, and each word alone.
+  const near = document.getElementById("near");
+  let names = null;
+  const named = () => {
+    const found = new Set();
+    for (const { group, rows } of groups) {
+      found.add(group.dataset.rule);
+      for (const { row } of rows) {
+        found.add(row.querySelector(".where").textContent);
+        row.cells[2].textContent.split(" · ").forEach((name) => found.add(name));
+        if (row.id) found.add(row.id);
+      }
+    }
+    for (const line of unshown ? unshown.textContent.split("\n").slice(0, 20000) : []) {
+      const [place, , who = ""] = line.split("\t");
+      if (place[0] !== ">") [place, ...who.split(" · ")].forEach((name) => found.add(name));
+    }
+    return [...found].map((name) => name.trim()).filter((name) => name.length > 1);
+  };
+  const pairs = (word) => new Set(Array.from({ length: word.length - 1 }, (_, at) => word.slice(at, at + 2)));
+  const likeness = (word, other) => {
+    const [one, two] = [pairs(word), pairs(other)];
+    return (2 * [...one].filter((pair) => two.has(pair)).length) / (one.size + two.size || 1);
+  };
+  const fitting = (word, wanted) => groups.flatMap(({ rows }) => rows).filter((entry) =>
+    wanted.has(entry.severity) && entry.text?.includes(word)).length;
+  const offer = (label, click) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = label;
+    made.addEventListener("click", click);
+    near.append(" ", made);
+  };
+  const suggest = (words, wanted) => {
+    if (!near) return;
+    near.replaceChildren();
+    near.hidden = !words.length;
+    if (!words.length) return;
+    const everything = new Set(boxes.map((box) => box.dataset.severity));
+    const hidden = groups.flatMap(({ rows }) => rows).filter((entry) =>
+      !wanted.has(entry.severity) && words.every((word) => entry.text?.includes(word))).length;
+    const ask = (text) => () => { search.value = text; filter(); search.focus(); };
+    near.append("No finding fits.");
+    if (hidden) {
+      offer(`${hidden} of a severity that is not ticked`, () => { boxes.forEach((box) => { box.checked = true; }); filter(); });
+      return;
+    }
+    const alone = words.map((word) => [word, fitting(word, everything)]);
+    if (words.length > 1) alone.filter(([, count]) => count).forEach(([word, count]) => offer(`${word}: ${count}`, ask(word)));
+    names ??= named();
+    const sought = words.length > 1 ? alone.filter(([, count]) => !count).map(([word]) => word) : words;
+    const ranked = names.map((name) => [name, Math.max(0, ...sought.map((word) => likeness(word, name.toLowerCase())))]);
+    ranked.sort((one, two) => two[1] - one[1] || compare(one[0], two[0]));
+    const best = ranked.filter(([, like]) => like >= 0.35).slice(0, 5);
+    if (best.length) near.append(" Near it:");
+    best.forEach(([name]) => offer(name, ask(name)));
   };
   if (search) {
     let due = 0;
@@ -125,13 +186,19 @@
       }
     });
   }
-  const unfold = (open) => all("#findings details").forEach((part) => { part.open = open; });
+  const unfold = (open) => all("#findings details:not(.raw)").forEach((part) => { part.open = open; });
   document.getElementById("unfold")?.addEventListener("click", () => unfold(true));
   document.getElementById("fold")?.addEventListener("click", () => unfold(false));
   window.addEventListener("beforeprint", () => all("details.action").forEach((part) => { part.open = true; }));
   // A link to a finding opens what it is folded in.
   const unfolded = () => {
-    const row = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    const name = location.hash.slice(1);
+    const row = name && document.getElementById(name);
+    if (!row && search && /^[0-9a-f]{12}$/.test(name)) {  // a finding without a row of its own
+      search.value = name;
+      filter();
+      document.getElementById("findings").scrollIntoView();
+    }
     if (!row) return;
     for (let at = row; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
     const detail = row.querySelector("details");

@@ -45,7 +45,7 @@ def _table(name: str, columns: str) -> list[Expectation]:
 
 
 def _findings() -> list[Expectation]:
-    known = sorted(registry.load())
+    known, kinds = sorted(registry.load()), sorted(registry.kinds())
     return [
         gxe.ExpectTableColumnsToMatchOrderedList(
             column_list=["cluster_id", *FIELDS], description="findings have the contract's fields"
@@ -60,6 +60,7 @@ def _findings() -> list[Expectation]:
             column="severity", value_set=list(SEVERITIES), description="severities are the contract's"
         ),
         gxe.ExpectColumnValuesToBeInSet(column="rule", value_set=known, description="rules are in the catalogue"),
+        gxe.ExpectColumnValuesToBeInSet(column="kind", value_set=kinds, description="and so are their kinds"),
         gxe.ExpectColumnValuesToNotBeNull(column="message", description="every finding says what it found"),
         gxe.ExpectColumnValuesToMatchRegex(
             column="timestamp", regex=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="times are UTC"

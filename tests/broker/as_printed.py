@@ -103,6 +103,6 @@ def commands(row: Row, script: str = "") -> list[str]:
 
 def of(rows: list[Row], rule: str, topic: str, partition: int) -> Row:
     """The first finding of a rule about a partition; if there are more, they all have the same remedy."""
-    first, *others = (r for r in rows if (r["rule"], r["topic"], r["partition"]) == (rule, topic, partition))
+    first, *others = (r for r in rows if (r["kind"], r["topic"], r["partition"]) == (rule, topic, partition))
     assert all(other["remedy"] == first["remedy"] for other in others)
     return first

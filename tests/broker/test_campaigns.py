@@ -27,7 +27,7 @@ def test_what_a_campaign_expects_is_reported_and_nothing_else(name: str, tmp_pat
     reported = [f for f in found if f.severity != "info"]
     assert [e for e in incidents if not any(matches(e, f) for f in reported)] == []
     assert [f.to_json() for f in reported if not any(matches(e, f) for e in incidents)] == []
-    notes = {(f.topic, f.partition, f.rule) for f in found if f.severity == "info"}
+    notes = {(f.topic, f.partition, f.kind) for f in found if f.severity == "info"}
     for e in made.expect:
         if e not in incidents:
             assert notes & {(e["topic"], e["partition"], rule) for rule in rule_ids()[e["finding"]]}, e

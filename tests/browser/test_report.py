@@ -78,13 +78,34 @@ def test_findings_are_filtered_by_words_and_severity(pages: dict[str, Path], vis
     assert rows.count() == 4
     page.keyboard.press("/")
     page.keyboard.type("bank-zombie HANGING-transaction")
-    page.locator("#filter-count").get_by_text("1 shown").wait_for()
+    page.locator("#filter-count").get_by_text("1 of 4 shown").wait_for()
     assert rows.count() == 1
     assert "bank-zombie" in rows.first.inner_text()
     page.locator("#filter").fill("")
-    page.locator("#filter-count").get_by_text("4 shown").wait_for()
+    page.locator("#filter-count").get_by_text("4 of 4 shown").wait_for()
     page.locator("input[data-severity=critical]").uncheck()
     assert rows.count() == 0
+
+
+def test_a_search_without_a_hit_offers_what_is_near(pages: dict[str, Path], visit: Visit) -> None:
+    page = visit(pages["hanging"]).page
+    near, count = page.locator("#near"), page.locator("#filter-count")
+    assert not near.is_visible()
+    page.locator("#filter").fill("bank-zomby")
+    count.get_by_text("0 of 4 shown", exact=True).wait_for()
+    near.get_by_role("button", name="bank-zombie", exact=True).click()
+    count.get_by_text("1 of 4 shown", exact=True).wait_for()
+    assert not near.is_visible()
+    page.locator("#filter").fill("bank-zombie bank-stray")
+    near.get_by_role("button", name="bank-stray: 1", exact=True).click()
+    count.get_by_text("1 of 4 shown", exact=True).wait_for()
+    page.locator("input[data-severity=critical]").uncheck()
+    near.get_by_role("button", name="1 of a severity that is not ticked").click()
+    count.get_by_text("1 of 4 shown", exact=True).wait_for()
+    assert page.locator("input[data-severity=critical]").is_checked()
+    page.locator("#filter").fill("quite something else: 0x7f")
+    count.get_by_text("0 of 4 shown", exact=True).wait_for()
+    assert near.inner_text() == "No finding fits."
 
 
 def test_a_witness_unfolds_and_a_command_can_be_copied(pages: dict[str, Path], visit: Visit) -> None:
@@ -116,12 +137,12 @@ def test_a_cause_opens_and_the_search_finds_what_has_no_row(visit: Visit, tmp_pa
     causes.first.locator("summary").first.click()
     assert causes.first.get_by_text("t-0", exact=True).is_visible()
     page.locator("#filter").fill("t-997")
-    page.locator("#filter-count").get_by_text("0 shown, 1 more below").wait_for()
+    page.locator("#filter-count").get_by_text("0 of 1,000 shown, 1 more below").wait_for()
     assert page.locator("#elsewhere tbody td").all_inner_texts() == [
         "critical", "hanging-transaction", "t-997", "producer 4001", "0" * 12
     ]  # fmt: skip
     page.locator("#filter").fill("t-0")
-    page.locator("#filter-count").get_by_text("1 shown", exact=True).wait_for()
+    page.locator("#filter-count").get_by_text("1 of 1,000 shown", exact=True).wait_for()
     assert not page.locator("#elsewhere").is_visible()
     assert opened.faults == []
 
@@ -145,6 +166,17 @@ def test_a_link_to_a_finding_unfolds_it(visit: Visit, tmp_path: Path) -> None:
     assert opened.faults == []
 
 
+def test_a_link_to_a_finding_without_a_row_searches_for_it(visit: Visit, tmp_path: Path) -> None:
+    row = samples.finding(rule="hanging-transaction", severity="critical", message="it hangs", topic="t")
+    findings = [{**row, "partition": n, "fingerprint": f"{n:012x}".ljust(64, "0")} for n in range(1000)]
+    path = tmp_path / "many.html"
+    path.write_text(render_report(findings, samples.empty_summary(), [], []), encoding="utf-8")
+    name = findings[-1]["fingerprint"][:12]
+    opened = visit(f"{path.as_uri()}#{name}")
+    assert opened.page.locator("#elsewhere tbody tr").all_inner_texts()[0].split()[2:] == ["t-999", "–", name]
+    assert opened.faults == []
+
+
 def test_the_keyboard_reaches_the_answers_first(pages: dict[str, Path], visit: Visit) -> None:
     page = visit(pages["hanging"]).page
     page.keyboard.press("Tab")
@@ -157,7 +189,7 @@ def test_hostile_names_do_nothing_but_are_shown(pages: dict[str, Path], visit: V
     opened = visit(pages["hostile"])
     opened.page.locator("#unfold").click()
     opened.page.locator("#filter").fill("<script>")
-    opened.page.locator("#filter-count").get_by_text("1 shown").wait_for()
+    opened.page.locator("#filter-count").get_by_text("1 of 1 shown").wait_for()
     for button in opened.page.locator("th button:visible").all()[:12]:
         button.click()
     assert opened.faults == []

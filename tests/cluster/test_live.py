@@ -80,7 +80,7 @@ def setting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]
 
 
 def hung(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in found if row["rule"] == "hanging-transaction"]
+    return [row for row in found if row["kind"] == "hanging-transaction"]
 
 
 def hang_by_default(setting: Setting) -> dict[str, Any]:

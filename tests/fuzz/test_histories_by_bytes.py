@@ -65,7 +65,7 @@ def test_a_coordinator_whose_appends_fail_is_accused_of_nothing(number: int, tmp
         write(log, f"id-{one}", one, recorded(number * IDS + one))
     finish(log)
     found = opened(tmp_path, as_of=BEGAN + (IDS + 1) * APART_MS).findings
-    catalogue = registry.load()
-    judged = [f for f in found if catalogue[f.rule].family == "coordinator" and not catalogue[f.rule].time]
-    assert [(f.rule, f.offset, f.message) for f in judged if f.severity != "info"] == []
-    assert any(f.rule == "coordinator-append-failed" for f in judged)
+    catalogue = registry.kinds()
+    judged = [f for f in found if catalogue[f.kind].family == "coordinator" and not catalogue[f.kind].time]
+    assert [(f.kind, f.offset, f.message) for f in judged if f.severity != "info"] == []
+    assert any(f.kind == "coordinator-append-failed" for f in judged)

@@ -41,7 +41,7 @@ def chain(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 
 def audited(path: str) -> tuple[list[str], list[str]]:
     """Findings as lines and what was found, without Spark."""
-    catalogue = [r.id for r in registry.load().values() if not r.what_if]
+    catalogue = [r.id for r in registry.kinds().values() if not r.what_if]
     logs = logs_below(path, records=True, as_of=corpora.manifest(NAME)["copied_at"])  # type: ignore[arg-type]
     return [f.to_json() for f in judge(logs, *catalogue)], [d.name for d in discover([path]).log_dirs]
 

@@ -53,19 +53,19 @@ def hold(cases: Sequence[Args], folder: Path) -> dict[str, Held]:
     finish(log)
     audit = opened(folder, as_of=BEGAN + (len(cases) + 1) * APART_MS)
     said: dict[str, list[Finding]] = {}
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     for finding in audit.findings:
-        rule = catalogue[finding.rule]
+        rule = catalogue[finding.kind]
         if rule.family == "coordinator" and not rule.time and finding.severity != "info":
             said.setdefault((finding.transactional_id or "").partition("/")[0], []).append(finding)
     for name in held:
-        found = [f"{f.rule} at {f.offset}: {f.message}" for f in said.pop(name, [])]
+        found = [f"{f.kind} at {f.offset}: {f.message}" for f in said.pop(name, [])]
         if name in illegal and not found:
             held[name] = Held(["a transition that the coordinator refuses, and no finding"])
         elif name not in illegal and found:
             held[name] = Held(found)
     if said:
-        held["all of them"] = Held([f"{f.rule}: {f.message}" for findings in said.values() for f in findings])
+        held["all of them"] = Held([f"{f.kind}: {f.message}" for findings in said.values() for f in findings])
     return held
 
 

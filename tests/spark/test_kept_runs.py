@@ -29,8 +29,8 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
 
     first, second = runs.committed(history)
     change = runs.diff(runs.read(history, first, "findings"), runs.read(history, second, "findings"))
-    assert {row["rule"] for row in change.gone} == {"hanging-transaction"}
-    assert len(change.gone) == sum(f.rule == "hanging-transaction" for f in found["night-1"]) > 0
+    assert {row["kind"] for row in change.gone} == {"hanging-transaction"}
+    assert len(change.gone) == sum(f.kind == "hanging-transaction" for f in found["night-1"]) > 0
     assert {row["cluster_id"] for row in change.still} == {
         json.loads(runs.read(history, second, "runs")["summary"][0].as_py())["inputs"][0]["cluster_id"]
     }

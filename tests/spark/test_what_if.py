@@ -42,7 +42,7 @@ def test_the_results_are_written(tmp_path: Path) -> None:
     assert json.loads(written["what-if.json"]) == result
     findings = [json.loads(line) for line in written["findings.jsonl"].splitlines()]
     refused = ("what-if-rejection", "iot.events", 50)
-    assert [(f["rule"], f["topic"], f["offset"]) for f in findings] == [
+    assert [(f["kind"], f["topic"], f["offset"]) for f in findings] == [
         ("producer-state-memory", None, None), refused, refused,
     ]  # fmt: skip
     table = pq.read_table(tmp_path / "tables" / "verdicts")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, joined, pieces, text, whole
 from auditor.rules.finding import Finding
+from tests.one_advice import acts_by_its_acts, nobody_is_source_and_target
 
 KNOWN, UNKNOWN, WRONG = (Condition(f"it is {name}", holds, "a file") for name, holds in
                          (("so", True), ("perhaps so", None), ("not so", False)))  # fmt: skip
@@ -54,3 +57,24 @@ def test_an_advice_of_a_run_of_the_past_is_one_too() -> None:
     assert set(row) == set(SAFE.row())
     assert whole(SAFE.row()) == SAFE.row()
     assert whole(None) is None
+
+
+@pytest.mark.parametrize("hidden", [
+    {"then": f"do this too: {ABORT.command}"}, {"cost": "stop broker 2 first"},
+    {"look": (Look(ABORT.command, "it is so"),)},
+    {"then": "let another lead, then move t-0 away"}, {"then": "kafka-configs.sh --bootstrap-server B --alter"},
+])  # fmt: skip
+def test_the_test_of_all_audits_sees_acts_that_hide(hidden: dict[str, Any]) -> None:
+    advice = replace(Advice(Verdict.LOOK), **hidden)
+    with pytest.raises(AssertionError):
+        acts_by_its_acts("some-rule", advice.row())
+    later = f"only once that is so: {hidden.get('then', '')}"
+    acts_by_its_acts("some-rule", Advice(Verdict.LOOK, then=later).row())
+
+
+def test_the_test_of_all_audits_sees_a_source_that_is_moved() -> None:
+    moves = (Moves(away=1, sources=(2,)), Moves(away=2, sources=(3,)))
+    found = [Finding("r", "error", topic="t", partition=0, advice=Advice(Verdict.LOOK, moves=each)) for each in moves]
+    with pytest.raises(AssertionError):
+        nobody_is_source_and_target(found)
+    nobody_is_source_and_target(found[:1])

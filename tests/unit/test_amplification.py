@@ -138,7 +138,7 @@ def test_a_value_in_server_properties_ends_nothing(tmp_path: Path, value: str) -
     assert sorted(name for e in errors for name in names if name in e.detail) == sorted(names)
     assert not any(value in e.detail for e in errors)
     audit = opened(tmp_path)
-    assert sum(f.rule == "hanging-transaction" for f in audit.findings) == 4
+    assert sum(f.kind == "hanging-transaction" for f in audit.findings) == 4
     assert audit.exit_code() == 3
 
 

@@ -117,7 +117,7 @@ def test_what_is_accepted_is_in_the_results_and_nowhere_else(
     assert f'kafka_audit_blocked_partitions{{{label},standing="accepted"}} 4.0' in metrics
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "4 findings (4 critical) are accepted by" in page
-    assert "4 partitions blocked as the baseline accepts:" in page
+    assert page.count("the baseline accepts it") == 4
 
 
 def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Path, tmp_path: Path) -> None:

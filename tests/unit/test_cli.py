@@ -17,6 +17,7 @@ from auditor.pipeline.options import AuditOptions, parse_time
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 from auditor.rules.finding import Finding
+from auditor.rules.kinds import SECTIONS
 from auditor.spark.session import local_with_retries
 from tests.facts import here
 
@@ -63,11 +64,14 @@ def test_the_catalogue_lists_every_rule_once(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_rules_page_has_every_section(capsys: pytest.CaptureFixture[str]) -> None:
-    for rule_id in registry.load():
+    for rule_id in [*registry.load(), *registry.kinds()]:
         assert main(["rules", rule_id]) == 0
         page = capsys.readouterr().out
-        assert all(f"{name}:\n" in page for name in registry.SECTIONS)
-        assert page.startswith(rule_id)
+        assert all(f"{name}:\n" in page for name in SECTIONS)
+        rule = registry.rule_of(rule_id)
+        assert rule is not None
+        assert page.startswith(rule.id)
+        assert rule_id in page
 
 
 def audit_with(findings: list[str], reason: str | None = None, fail_on: str = "error") -> Audit:

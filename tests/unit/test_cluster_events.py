@@ -6,8 +6,8 @@ import pytest
 
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors.inventory import discover
-from auditor.dashboards.first_lines import explained
-from auditor.dashboards.happened import around, stories
+from auditor.dashboards.happened import around, stories, when
+from auditor.dashboards.one_finding import explained
 from auditor.dashboards.report_shapes import FINDING
 from auditor.pipeline import cluster_events
 from auditor.pipeline.cluster_events import EventsTask, read_events
@@ -73,6 +73,16 @@ def test_findings_stand_between_the_events_of_their_partition() -> None:
     at = said.index("the finding")
     assert said[at - 1 : at + 2] == ["event 18", "the finding", "event 20"]
     assert len(said) == 22
+
+
+def test_a_finding_stands_where_the_brokers_saw_it_not_where_its_producers_clock_did() -> None:
+    """hanging-36: a producer whose clock is two hours behind, whose topic was made before it wrote."""
+    evidence = {"since": "2026-01-01T00:00:19.500Z", "since_by_producer": "2025-12-31T22:00:19.500Z"}
+    late = found(timestamp="2025-12-31T22:00:19.500Z", evidence=evidence)
+    (story,) = stories(ROWS, [late])
+    at = [entry.severity for entry in story.entries].index("error")
+    assert (story.entries[at].time, story.entries[at - 1].says) == ("2026-01-01T00:00:19.500Z", "event 18")
+    assert when(found(evidence={"since": "2026-01-01T00:00:01.000Z"})) == "2026-01-01T00:00:19.000Z"
 
 
 def test_explain_shows_what_came_right_before_and_after() -> None:

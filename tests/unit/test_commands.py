@@ -38,7 +38,7 @@ def test_the_id_of_a_transaction_that_stands_still_is_one_word() -> None:
     entry = Entry(0, 5, 0, 0, HOSTILE, "Ongoing", 7, 0, 60_000, frozenset({"t-0"}), False, 0, 0, 0, "0.log", 0, 1)
     cluster = Cluster(as_of=3_600_000, newest_time=3_600_000, coordinator=build_history(1, [entry]))
     log = LogView([made.facts(TOPIC)], cluster)
-    (found,) = registry.judge(log, [registry.load()["timeout-not-enforced"]])
+    (found,) = registry.judge(log, [registry.kinds()["timeout-not-enforced"]])
     assert shlex.split(found.advice.look[0].command if found.advice else "")[:6] == [
         "kafka-transactions.sh", "--bootstrap-server", "B", "describe", "--transactional-id", HOSTILE,
     ]  # fmt: skip

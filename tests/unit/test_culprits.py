@@ -21,7 +21,7 @@ PLAIN = ("altered-41", "bay.case-0")
 
 def of_rule(found: list[Finding], rule: str, batch: Batch) -> dict[str, Any]:
     """What a finding says of the culprits of one batch."""
-    mine = [f for f in found if f.rule == rule and f.offset == batch["base_offset"]]
+    mine = [f for f in found if f.kind == rule and f.offset == batch["base_offset"]]
     assert len(mine) == 1
     assert [row["base_offset"] for row in mine[0].evidence["culprits"]] == [batch["base_offset"]]
     row: dict[str, Any] = mine[0].evidence["culprits"][0]

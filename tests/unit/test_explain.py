@@ -36,8 +36,17 @@ def test_a_finding_is_explained_by_its_fingerprint(
     command = "kafka-transactions.sh --bootstrap-server kafka:9092 abort --topic bank.ledger --partition 0"
     assert re.search(rf"^ +{re.escape(command)} --start-offset 71$", said, re.M)
     assert "  coordinator_state: CompleteAbort\n" in said
-    prose = [line for line in said.splitlines() if not line.strip().startswith("kafka-")]
+    name = row["fingerprint"][:12]
+    page = (folder / "report.html").as_uri() if where == "--out" else next(iter(_run_pages(folder)))
+    assert said.endswith(f"\n  {page}#{name}\n")
+    prose = [line for line in said.splitlines() if not line.strip().startswith(("kafka-", "file:"))]
     assert max(map(len, prose)) <= 80
+
+
+def _run_pages(history: Path) -> list[str]:
+    from auditor.outputs import runs
+
+    return [f"/report/{run.run_id}" for run in runs.committed(history)]
 
 
 def test_what_the_cluster_did_stands_beside_a_finding_of_a_kept_run(
@@ -50,14 +59,14 @@ def test_what_the_cluster_did_stands_beside_a_finding_of_a_kept_run(
     call = ["audit", str(corpora.unpack("skipped-marker-43")), "--out", str(tmp_path / "out")]
     clock = ["--as-of", str(corpora.manifest("skipped-marker-43")["copied_at"]), "--history", str(tmp_path / "kept")]
     assert cli.main([*call, *clock, "--master", "inline[1]", "--quiet"]) == 1
-    row = next(row for row in findings_of(tmp_path / "out") if row["rule"] == "hanging-transaction")
+    row = next(row for row in findings_of(tmp_path / "out") if row["kind"] == "hanging-transaction")
     said = []
     for where in ("out", "kept"):
         capsys.readouterr()
         option = "--out" if where == "out" else "--history"
         assert cli.main(["explain", row["fingerprint"], option, str(tmp_path / where)]) == 0
         said.append(capsys.readouterr().out)
-    assert said[0] == said[1]
+    assert said[0].split("\nIn the report")[0] == said[1].split("\nIn the report")[0]
     did = said[0].partition("What the cluster did:\n")[2].partition("What to do:")[0]
     assert "leader" in did
     summary = tmp_path / "out" / "summary.json"

@@ -11,7 +11,7 @@ import pytest
 
 from auditor.connectors import internal_rows
 from auditor.rules import floods, registry
-from auditor.rules.finding import Finding, in_order
+from auditor.rules.finding import SEVERITIES, Finding, in_order
 from auditor.rules.resolve import resolve
 from tests import corpora, segments
 from tests.audited import audit_folder
@@ -32,7 +32,7 @@ def bomb(folder: Path, records: int) -> Path:
 
 def test_few_bytes_make_few_findings(tmp_path: Path) -> None:
     found = audit_folder(bomb(tmp_path / "broker-1", 5_000), None)
-    mine = [f for f in found if f.rule == "unreadable-transaction-record"]
+    mine = [f for f in found if f.kind == "unreadable-transaction-record"]
     (summed,) = (f for f in mine if floods.is_summed(f))
     assert len(mine) == 1_001
     assert (summed.severity, summed.offset, summed.topic, summed.partition) == ("error", None, "__transaction_state", 0)
@@ -63,7 +63,7 @@ def test_what_a_reader_keeps_of_records_that_cannot_be_decoded_has_a_bound(
     """Of 50 records 10 are named, and one more that stands for the other 40."""
     monkeypatch.setattr(internal_rows, "MOST_NAMED", 10)
     found = audit_folder(bomb(tmp_path / "broker-1", 50), None)
-    mine = [f for f in found if f.rule == "unreadable-transaction-record"]
+    mine = [f for f in found if f.kind == "unreadable-transaction-record"]
     assert [f.offset for f in mine] == [*range(10), 49]
     assert "40 more such records, the last at offset 49" in mine[-1].message
 
@@ -74,7 +74,7 @@ def rule_of(*found: Finding) -> registry.Rule:
     def check(log: object) -> Iterator[Finding]:
         yield from found
 
-    return replace(registry.load()[found[0].rule], check=check)
+    return replace(registry.kinds()[found[0].rule], check=check, severities=dict.fromkeys(SEVERITIES, ""))
 
 
 def at(offset: int | None, rule: str = "epoch-regression", severity: str = "error", partition: int = 0) -> Finding:
@@ -102,12 +102,12 @@ def test_rules_that_find_nothing_hide_none_that_do() -> None:
     def nothing(log: object) -> Iterator[Finding]:
         yield from ()
 
-    silent = replace(registry.load()["epoch-near-exhaustion"], check=nothing)
+    silent = replace(registry.kinds()["epoch-near-exhaustion"], check=nothing)
     chosen = [silent, rule_of(at(1), at(2)), silent, rule_of(at(3, "offset-hole")), silent]
     kept = list(floods.judge_bounded(log_of([facts()]), chosen, 5))
-    assert [(f.rule, f.offset) for f in kept] == [("epoch-regression", 1), ("epoch-regression", 2), ("offset-hole", 3)]
+    assert [(f.kind, f.offset) for f in kept] == [("epoch-regression", 1), ("epoch-regression", 2), ("offset-hole", 3)]
     for f in kept:  # a finding that says neither has those of its rule's page
-        page = registry.load()[f.rule]
+        page = registry.kinds()[f.kind]
         assert (f.source, f.advice) == (page.source, page.advice)
 
 
@@ -129,7 +129,7 @@ def test_what_a_run_keeps_depends_on_no_order() -> None:
     found = [at(n, partition=partition) for partition in range(4) for n in range(100)]
     results = set()
     for seed in range(5):
-        kept = floods.Kept(registry.load(), 1)
+        kept = floods.Kept(registry.kinds(), 1)
         for f in random.Random(seed).sample(found, len(found)):
             kept.add(f)
         listed = resolve(kept.findings())
@@ -152,7 +152,7 @@ def test_findings_are_in_the_order_of_all_their_fields() -> None:
 
 def test_sums_of_sums_count_all() -> None:
     log = log_of([facts()])
-    kept = floods.Kept(registry.load(), 1)
+    kept = floods.Kept(registry.kinds(), 1)
     for _ in range(2):
         for f in floods.judge_bounded(log, [rule_of(*(at(n) for n in range(10)))], 3):
             kept.add(f)
@@ -167,7 +167,7 @@ def test_a_sum_explains_and_is_explained() -> None:
     log = log_of([facts()])
     found = [*floods.judge_bounded(log, [rule_of(*causes), rule_of(*effects)], 5), at(15, "late-write-after-marker")]
     kept = resolve(found)
-    assert {f.rule for f in kept} == {"hanging-transaction"}
+    assert {f.kind for f in kept} == {"hanging-transaction"}
     (summed,) = (f for f in kept if floods.is_summed(f))
     assert len(summed.evidence["also"]) == 2  # the sum of the effects, and the one listed beyond
 
@@ -175,7 +175,7 @@ def test_a_sum_explains_and_is_explained() -> None:
 @pytest.mark.parametrize("corpus", ["lively-11", "lively-40"])
 def test_a_healthy_live_copy_misses_markers_once_a_partition(corpus: str) -> None:
     """Transactions went on while the files were copied; their markers are missing for one cause."""
-    found = [f for f in audit_folder(corpora.unpack(corpus), None) if f.rule == "missing-marker"]
+    found = [f for f in audit_folder(corpora.unpack(corpus), None) if f.kind == "missing-marker"]
     assert found
     names = [(f.topic, f.partition) for f in found]
     assert len(names) == len(set(names))

@@ -61,7 +61,7 @@ def rendered(kind: str, findings: list[dict[str, Any]], summary: dict[str, Any],
         report_shapes.summary(summary),
     )
     rows = [row | {"fingerprint": f"{n:064x}"} for n, row in enumerate(rows)]
-    known = registry.load()
+    known = registry.kinds()
     rules = {
         name: {"title": known[name].title, "family": known[name].family, "sections": known[name].sections}
         for name in ("hanging-transaction", "sequence-gap")

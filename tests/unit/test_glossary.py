@@ -24,5 +24,5 @@ def test_a_rules_page_spells_out_what_it_uses() -> None:
 def test_every_word_is_on_the_report_and_in_some_rule() -> None:
     text = Page(render_report([], samples.empty_summary(), [], [])).text
     assert all(f"{name} {said}" in text for name, said in GLOSSARY.items())
-    used = words_in(section for rule in registry.load().values() for section in (rule.title, *rule.sections.values()))
+    used = words_in(said for kind in registry.kinds().values() for said in (kind.title, *kind.sections.values()))
     assert set(used) == set(GLOSSARY)

@@ -18,7 +18,7 @@ from auditor.replay.replica_reader import read_replica
 from auditor.replay.replica_task import ReplicaTask
 from auditor.rules import chain, index_entries
 from auditor.rules.floods import SUMMED, judge_bounded
-from auditor.rules.registry import load
+from auditor.rules.registry import kinds
 from auditor.rules.view import Cluster, LogView
 from tests.made import facts
 from tests.segments import simple
@@ -76,7 +76,7 @@ def test_a_made_up_index_makes_no_more_findings_than_are_listed() -> None:
     log = LogView([facts(aborted=entries, log_end=2_000_000)], Cluster(0, 0))
     log.most = 10
     assert len(list(chain.aborted_index_extra_entry(log))) == 11
-    *listed, rest = judge_bounded(log, [load()[RULE]], 100)
+    *listed, rest = judge_bounded(log, [kinds()[RULE]], 100)
     assert sorted(f.offset for f in listed if f.offset is not None) == list(range(100))
     assert {f.severity for f in (*listed, rest)} == {"error"}
     evidence = rest.evidence

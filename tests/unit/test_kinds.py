@@ -13,17 +13,17 @@ from auditor import cli
 from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.rules.fingerprint import fingerprint, signed
+from tests import earlier
 
 DIRS = {"b1": "c"}
 
 
 @pytest.fixture
 def merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``sequence-gap`` with a former rule ``lost-batch``, which was about files."""
-    catalogue = dict(registry.load())
-    gap = dataclasses.replace(catalogue["sequence-gap"], former={"lost-batch": "segment integrity"})
-    catalogue["sequence-gap"] = gap
-    kinds = MappingProxyType({**catalogue, "lost-batch": gap})
+    """``sequence-gap`` with a kind ``lost-batch``, which was a rule about files."""
+    gap = registry.kinds()["sequence-gap"]
+    lost = dataclasses.replace(gap, id="lost-batch", family="segment integrity")
+    kinds = MappingProxyType({**registry.kinds(), "lost-batch": lost})
     monkeypatch.setattr(registry, "kinds", lambda: kinds)
 
 
@@ -37,6 +37,15 @@ def test_a_fingerprint_is_made_over_the_kind_with_its_old_family(merged: None) -
     own = ["sequence-gap", "c", "t", 0, 7, None, None, None, None, None]
     row["kind"] = "sequence-gap"
     assert fingerprint(row, "c") == hashlib.sha256(json.dumps(own, separators=(",", ":")).encode()).hexdigest()
+
+
+def test_every_rule_of_the_release_before_is_a_kind_with_the_fingerprints_of_then() -> None:
+    made_up = [row for row in earlier.findings() if row["corpus"] is None]
+    assert len(made_up) == 86
+    for row in made_up:
+        assert fingerprint(row, row["cluster_id"]) == row["fingerprint"], row["kind"]
+        (kind,) = (kind for kind in registry.named(row["kind"]) if kind.id == row["kind"])
+        assert kind in registry.load()[kind.rule].kinds
 
 
 def test_findings_are_signed_with_their_own_cluster() -> None:

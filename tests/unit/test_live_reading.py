@@ -150,7 +150,7 @@ def test_a_topic_whose_settings_are_not_known_may_have_been_cleaned(
     reading = Reading(cluster, options, Budget(1 << 20, 1 << 30), "start")
     reading.run(lambda _: None)
     assert [(facts.log_end, facts.intact_from) for facts in reading.facts] == [(16, intact_from)]
-    assert [f.rule for f in judge([log_of(reading.facts)], "offset-hole")] == rules
+    assert [f.kind for f in judge([log_of(reading.facts)], "offset-hole")] == rules
 
 
 def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
@@ -165,7 +165,7 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     audit = LiveAudit(Reading(cluster, options, Budget(1 << 20, 1 << 30), "start"), here())
     status = running.command(audit, Printing(quiet=True), alert=["slack"], alert_on="info")
     found = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
-    assert "offset-hole" in [f["rule"] for f in found]
+    assert "offset-hole" in [f["kind"] for f in found]
     assert {f["file"] for f in found} == {None}
     assert sent == [(len(found), ["slack"])]
     assert status == int(any(f["severity"] in ("error", "critical") for f in found))

@@ -32,7 +32,7 @@ def series(tmp_path: Path) -> Series:
 
 def test_values(series: Series) -> None:
     truth = corpora.manifest("hanging-36")
-    rule = (("rule", "hanging-transaction"), ("severity", "critical"))
+    rule = (("kind", "hanging-transaction"), ("rule", "hanging-transaction"), ("severity", "critical"))
     assert series["kafka_audit_findings", rule] == len(truth["expect"])
     assert series["kafka_audit_findings_by_severity", (("severity", "error"),)] == 0
     assert series["kafka_audit_open_transactions", (("class", "hanging"),)] == 4
@@ -50,9 +50,12 @@ def test_labels_are_bounded(tmp_path: Path) -> None:
     write_metrics(tmp_path / "m.prom", findings, samples.empty_summary())
     found = read(tmp_path / "m.prom")
     assert len(found) < 35
-    assert found["kafka_audit_findings", (("rule", "sequence-gap"), ("severity", "error"))] == 1000
+    assert (
+        found["kafka_audit_findings", (("kind", "sequence-gap"), ("rule", "sequence-gap"), ("severity", "error"))]
+        == 1000
+    )
     assert {label for _, labels in found for label, _ in labels} == {
-        "rule", "severity", "class", "standing", "state", "version", "policy",
+        "rule", "kind", "severity", "class", "standing", "state", "version", "policy",
     }  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def test_doubt_lowers_first_and_the_head_is_as_grave_as_what_it_explains(
     cause = Finding("hanging-transaction", head[0], if_true=head[1], evidence=evidence(head), **HELD)  # type: ignore[arg-type]
     other = Finding("late-write-after-marker", explained[0], if_true=explained[1], evidence=evidence(explained), **HELD)  # type: ignore[arg-type]
     (f,) = resolve([cause, other])
-    assert (f.rule, f.severity, f.if_true) == ("hanging-transaction", *wanted)
+    assert (f.kind, f.severity, f.if_true) == ("hanging-transaction", *wanted)
     assert [also["severity"] for also in f.evidence["also"]] == [explained[0]]
 
 

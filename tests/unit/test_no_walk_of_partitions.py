@@ -23,4 +23,4 @@ class Unwalked(dict[Any, Any]):
 def test_an_ordinary_log_is_judged_by_itself() -> None:
     bounds = Unwalked({("t", 0): Bounds(0, 10, 10, 1_000, True, None, 1)})
     cluster = Cluster(as_of=3_600_000, newest_time=3_600_000, bounds=bounds)
-    assert not list(registry.judge(log_of([facts()], cluster), registry.load().values()))
+    assert not list(registry.judge(log_of([facts()], cluster), registry.kinds().values()))

@@ -53,7 +53,7 @@ def directory(root: Path, count: int, log_start: int) -> Path:
 
 
 def judged(log: LogView, limit: int) -> list[Finding]:
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     return list(floods.judge_bounded(log, (catalogue[name] for name in RULES), limit))
 
 
@@ -66,7 +66,7 @@ def sums_of(beyond: Iterable[Finding]) -> dict[tuple[str, str], dict[str, Any]]:
     """What sums have to say of these: how many, from where to where, and what they all share."""
     out: dict[tuple[str, str], dict[str, Any]] = {}
     for f in beyond:
-        said = out.setdefault((f.rule, f.severity), {"offsets": [], "shared": []})
+        said = out.setdefault((f.kind, f.severity), {"offsets": [], "shared": []})
         said["offsets"].append(f.offset)
         said["shared"].append({name: f.evidence.get(name) for name in floods.SHARED})
     return {
@@ -88,12 +88,12 @@ def test_listed_ones_and_sums_say_what_a_larger_limit_lists(tmp_path: Path, as_o
         listed, sums = [], {}
         for f in judged(log, 7):
             if floods.is_summed(f):
-                sums[f.rule, f.severity] = {name: v for name, v in f.evidence.items() if name != "listed_by"}
+                sums[f.kind, f.severity] = {name: v for name, v in f.evidence.items() if name != "listed_by"}
             else:
                 listed.append(f)
         wanted, beyond = [], []
         for name in RULES:
-            mine = sorted((f for f in everything if f.rule == name), key=place)
+            mine = sorted((f for f in everything if f.kind == name), key=place)
             wanted += mine[:7]
             beyond += mine[7:]
         assert sorted(f.to_json() for f in listed) == sorted(f.to_json() for f in wanted)
@@ -109,7 +109,7 @@ def test_a_pinned_one_whose_id_is_not_known_is_undecidable(tmp_path: Path) -> No
     logs = logs_below(directory(tmp_path / "broker-1", 120, 60), as_of=growth.NOW + 2 * HOUR_MS)
     (log,) = (log for log in logs if log.topic == "orders")
     rule = "transaction-pinned-at-log-start"
-    found = {f.offset: f.evidence["confidence"] for f in judged(log, 1_000) if f.rule == rule}
+    found = {f.offset: f.evidence["confidence"] for f in judged(log, 1_000) if f.kind == rule}
     assert found == {n: "undecidable" if n % 5 in (1, 3, 4) else "proved" for n in range(60)}
 
 
@@ -129,7 +129,7 @@ def test_of_what_may_have_ended_since_the_counted_are_no_alarm_either(rule: str,
     ended = {n: [(1, 0, 20 * HOUR_MS, 10 * HOUR_MS)] for n in range(0, 10, 2)}
     cluster = Cluster(as_of=30 * HOUR_MS, newest_time=30 * HOUR_MS, coordinator=history, ended=ended)
     log = LogView([made.facts("__transaction_state", log_end=10)], cluster)
-    found = list(floods.judge_bounded(log, [registry.load()[rule]], 3))
+    found = list(floods.judge_bounded(log, [registry.kinds()[rule]], 3))
     assert [(f.severity, f.offset) for f in found if not floods.is_summed(f)] == [(worst, n) for n in (1, 3, 5)]
     sums = {f.severity: f.evidence for f in found if floods.is_summed(f)}
     ends = {name: (e["summed"], e["first_offset"], e["last_offset"]) for name, e in sums.items()}

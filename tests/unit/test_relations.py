@@ -23,4 +23,4 @@ def test_an_operators_marker_explains_the_coordinators_and_no_data(
 
 def test_a_split_decision_is_never_folded() -> None:
     """Two outcomes of one transaction stay said, whatever else is wrong at the same place."""
-    assert registry.load()["split-decision"].absorbed_by == ()
+    assert registry.kinds()["split-decision"].absorbed_by == ()

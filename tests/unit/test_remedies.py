@@ -44,7 +44,8 @@ def test_a_remedy_is_not_given_for_findings_that_have_another() -> None:
              grave("batch-crc-mismatch", "critical", "Do not move the folder.")]  # fmt: skip
     ((count, others),) = ((one.count, one.others) for one in remedies.remedies(found, []))
     assert (count, others) == (1, 1)
-    assert "What to do about 1 more is not the same: auditor explain" in printed(found, samples.empty_summary(), 120)
+    said = printed(found, samples.empty_summary(), 120)
+    assert "What to do about 1 more of these is not the same: auditor explain" in said
     assert "What to do about 1 more is not the same" in render_report(found, samples.empty_summary(), [], [])
 
 
@@ -55,15 +56,16 @@ def test_what_a_baseline_accepts_asks_for_nothing() -> None:
 
 def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:
     lines = printed(FOUND, samples.empty_summary(), 60).splitlines()
-    start = lines.index("What to do:")
-    assert lines[start + 1 : start + 6] == [
-        "  replica-divergence and unclean-election: a-0 and 1 more",
-        "  finding",
-        "    Keep a-0",
-        "      kafka-dump-log.sh --files SEGMENT --print-data-log",
-        "    Produce again what is missed.",
+    start = lines.index("critical replica-divergence · a-0")
+    assert lines[start + 1 : start + 5] == [
+        "  Keep a-0",
+        "    kafka-dump-log.sh --files SEGMENT --print-data-log",
+        "  Produce again what is missed.",
+        "",
     ]
-    assert start < lines.index("Findings by cause:")
+    again = lines.index("critical unclean-election · a-0")
+    assert start < again
+    assert lines[again + 1] == "  What to do: as for replica-divergence"
 
 
 def test_the_page_gives_a_shared_remedy_once() -> None:
@@ -100,5 +102,5 @@ def test_what_ends_the_remedy_above_is_not_said_again(remedy: str, before: str, 
 
 def test_the_terminal_says_it_of_what_was_asked_for() -> None:
     elsewhere = [finding | {"partition": 1} for finding in FOUND]
-    lines = printed(elsewhere, samples.empty_summary(), 120, shown=Selection(partitions=("a-0",)))
-    assert "What to do:" not in lines
+    said = printed(elsewhere, samples.empty_summary(), 120, shown=Selection(partitions=("a-0",)))
+    assert "Keep a-0" not in said

@@ -107,11 +107,11 @@ def test_a_normal_transaction_is_drawn_and_described_calmly() -> None:
     assert "1 transaction is open" in page.text
     drawn = [(a.get("class") or "").split() for tag, a in page.elements if tag in ("rect", "line")]
     assert ["bar-active"] in drawn
-    assert ["lso"] in drawn
-    legend = 2  # the held LSO and the open bar of the legend
-    assert sum("held" in names or "bar-open" in names for names in drawn) == legend
+    assert ["lso", "active"] in drawn
+    hatches = 2  # the ground and the line of the pattern that open ones would have
+    assert sum("open" in names or "bar-open" in names for names in drawn) == hatches
     alarmed = Page(render_report(findings, summary, transactions, timelines))
-    assert any(a.get("class") == "blockzone held" for a in alarmed.all("rect"))
+    assert any(a.get("class") == "blockzone open" for a in alarmed.all("rect"))
 
 
 def test_lone_surrogates_can_be_written() -> None:
@@ -225,3 +225,22 @@ def test_paper_is_not_a_small_screen() -> None:
     page = render_report([], samples.empty_summary(), [], [])
     assert "@media screen and (max-width: 52rem)" in page
     assert "@media (max-width" not in page
+
+
+def test_the_headline_leads_to_what_to_do() -> None:
+    """To the advice on the page: of what is lost, of what is blocked, of what may be."""
+    findings, summary, transactions, timelines = samples.hanging()
+    lost = samples.finding(
+        rule="replica-divergence", severity="critical", topic="t", partition=0, message="lost", remedy="Copy it.",
+    )  # fmt: skip
+    undecided = [{**row, "class": "undecidable", "standing": "unknown"} for row in transactions[:1]]
+    held = [{**undecided[0], "last_stable_offset": undecided[0]["first_offset"]}]
+    for found, more, opened, anchor in (
+        ([*findings, lost], {}, transactions, "do-about-1"),
+        (findings, {}, transactions, "do-1"),
+        ([], {"blocked": held, "counts": {}}, undecided, "do-1"),
+    ):
+        page = render_report(found, summary | more, opened, timelines)
+        head = page[page.index("<header") : page.index("</header>")]
+        assert f'<a href="#{anchor}">What to do</a>' in head
+        assert f'id="{anchor}"' in page

@@ -63,3 +63,12 @@ def test_those_without_an_advice_of_their_own_lead_to_their_finding() -> None:
     found = made(held, held, [late], ("a" * 12,))
     assert names(found.rows)[-2:] == [(ADVISED, "a" * 12), (ADVISED + 1, "")]
     assert found.unadvised == 2
+
+
+def test_a_two_phase_commit_is_called_as_everywhere_and_not_said_to_end_by_itself() -> None:
+    held = [entry(1, 0, "active", "waiting", timeout_ms=2**31 - 1)]
+    found = made(held, held)
+    assert found.rows[0].first.kind == "active"
+    assert found.rows[0].note.endswith("only its application ends it")
+    assert found.rows[0].calm
+    assert found.kinds == set()

@@ -23,7 +23,7 @@ def hanging(log_dir: str, message: str = "hangs") -> list[Finding]:
 
 
 def shown(found: list[Finding]) -> list[tuple[str, str, list[str]]]:
-    return [(f.rule, f.evidence["log_dir"], [one["message"] for one in f.evidence.get("also", ())]) for f in found]
+    return [(f.kind, f.evidence["log_dir"], [one["message"] for one in f.evidence.get("also", ())]) for f in found]
 
 
 def test_a_cluster_explains_nothing_of_another() -> None:
@@ -33,7 +33,7 @@ def test_a_cluster_explains_nothing_of_another() -> None:
         ("hanging-transaction", "b/broker-1", ["stuck in b/broker-1"]),
     ]
     alone = resolve_each([hanging("a/broker-1")[0], hanging("b/broker-1")[1]], CLUSTER_OF)
-    assert [(f.rule, f.evidence["log_dir"]) for f in alone] == [
+    assert [(f.kind, f.evidence["log_dir"]) for f in alone] == [
         ("hanging-transaction", "a/broker-1"), ("lso-stuck", "b/broker-1"),
     ]  # fmt: skip
 

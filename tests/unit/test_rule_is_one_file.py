@@ -25,7 +25,8 @@ MADE_UP = '''
 """A family of rules made up by a test."""
 
 from auditor.rules.hanging import FAMILY
-from auditor.rules.registry import Blocks, rule
+from auditor.rules.kinds import Blocks
+from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, Safeguard
 
@@ -33,7 +34,7 @@ COFFEE = Safeguard("coffee.enable=true", "kitchen", "Nobody falls asleep over an
 
 
 @rule(
-    "sleeping-transaction", family=FAMILY, severity="critical", blocks=Blocks.READERS,
+    "sleeping-transaction", family=FAMILY, severities={"critical": "", "warning": ""}, blocks=Blocks.READERS,
     prevented_by=(COFFEE, *LATE_WRITES),
 )
 def sleeping(log):
@@ -49,7 +50,7 @@ def sleeping(log):
 
 
 @rule(
-    "snoring-transaction", family=FAMILY, severity="error",
+    "snoring-transaction", family=FAMILY, severities={"error": ""},
     absorbed_by=(By("sleeping-transaction", same_transaction),),
 )
 def snoring(log):
@@ -93,13 +94,13 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     assert "sleeping-transaction" in rule_page.catalogue(catalogue)
     assert "sleeping-transaction (same transaction)" in rule_page.page(catalogue["snoring-transaction"])
 
-    wanted = [catalogue[name] for name in ("snoring-transaction", "sleeping-transaction")]
+    wanted = [registry.kinds()[name] for name in ("snoring-transaction", "sleeping-transaction")]
     kept = resolve(registry.judge(some_log(), wanted))
-    assert [(f.rule, f.severity, f.offset) for f in kept] == [
+    assert [(f.kind, f.severity, f.offset) for f in kept] == [
         ("sleeping-transaction", "error", 5),  # warning by itself: what it absorbs raises it
         ("snoring-transaction", "error", 6),
     ]
-    (slept,) = (f for f in kept if f.rule == "sleeping-transaction")
+    (slept,) = (f for f in kept if f.kind == "sleeping-transaction")
     assert [also["message"] for also in slept.evidence["also"]] == ["It snores"]
     assert (slept.remedy, slept.source) == ("Wake it.", "a dream")
 
@@ -156,22 +157,23 @@ def test_a_mistaken_declaration_stops_the_catalogue(
 
 
 def named_rules(source: str, ids: frozenset[str]) -> list[str]:
-    """Ids of rules that stand in a source as text of their own, declarations of absorption left out."""
+    """Ids of rules that stand in a source as text of their own, declarations of absorption and of kinds left out."""
     if not any(name in source for name in ids):
         return []
     tree = ast.parse(source)
-    declared = {
-        id(call.args[0])
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "By"
-    }
+    calls = [c for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)]
+    arguments = [c.args[0] for c in calls if c.func.id == "By"] + [
+        word.value for c in calls if c.func.id == "merged" for word in c.keywords if word.arg == "kinds"
+    ]
+    declared = {id(name) for argument in arguments for name in ast.walk(argument)}
     texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in declared]
     return [n.value for n in texts if isinstance(n.value, str) and n.value in ids]
 
 
 def test_no_other_file_names_a_rule() -> None:
-    ids = frozenset(registry.load())
-    home = {name: each.check.__module__ for name, each in registry.load().items()}
+    home = {page.id: page.module for page in registry.PAGES.values()}
+    home |= {name: each.check.__module__ for name, each in registry.kinds().items()}
+    ids = frozenset(home)
     found = {}
     for folder in ("auditor", "connectors", "dashboards", "rules"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -190,3 +192,4 @@ def test_a_name_of_a_rule_is_seen() -> None:
     ids = frozenset({"torn-tail"})
     assert named_rules("X = {'torn-tail': 1}", ids) == ["torn-tail"]
     assert not named_rules("absorbed_by = (By('torn-tail', at_the_torn_end),)\n'see torn-tail'", ids)
+    assert not named_rules("By(('torn-tail', 'x'), at_the_torn_end); merged('y', kinds=('torn-tail',))", ids)

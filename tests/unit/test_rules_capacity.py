@@ -300,7 +300,7 @@ def test_a_client_s_time_beyond_the_year_9999_is_no_obstacle() -> None:
 
 def test_a_plain_audit_never_hears_of_policies() -> None:
     assert found(log_of(gone()), "what-if-rejection") == found(log_of(gone()), "draft-false-duplicate") == []
-    catalogue = registry.load()
+    catalogue = registry.kinds()
     assert {r.id for r in catalogue.values() if r.what_if} == {"what-if-rejection", "draft-false-duplicate"}
 
 

@@ -75,18 +75,18 @@ def reported(path: Path, known: Elections) -> list[Finding]:
 
 def test_two_leader_epochs_at_one_offset_are_two_truths_whatever_the_checkpoints_say(trio: Path) -> None:
     (f,) = reported(trio, {})
-    assert (f.rule, f.severity, f.broker_id, f.offset) == ("replica-divergence", "critical", 2, FORK)
+    assert (f.kind, f.severity, f.broker_id, f.offset) == ("replica-divergence", "critical", 2, FORK)
     assert f.evidence["same_as_leader_copy"] == [3]
 
 
 def test_after_a_clean_election_it_is_the_tail_of_a_crashed_leader(trio: Path) -> None:
     (f,) = reported(trio, elections(1, 2, 3))
-    assert (f.rule, f.severity) == ("replica-divergence", "warning")
+    assert (f.kind, f.severity) == ("replica-divergence", "warning")
 
 
 def test_after_an_unclean_election_both_are_said(trio: Path) -> None:
     found = reported(trio, elections(2))
-    assert sorted((f.rule, f.severity) for f in found) == [
+    assert sorted((f.kind, f.severity) for f in found) == [
         ("replica-divergence", "critical"), ("unclean-election", "critical")]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_a_replica_that_ends_below_the_new_epoch_shows_that_nothing_was_lost(tri
         at += 12 + struct.unpack_from(">i", data, at + 8)[0]
     path.write_bytes(data[:at])
     (trio / "broker-2" / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    found = [f for f in reported(trio, elections(2)) if f.rule == "unclean-election"]
+    found = [f for f in reported(trio, elections(2)) if f.kind == "unclean-election"]
     assert [f.severity for f in found] == ["warning"]
 
 
@@ -114,10 +114,10 @@ def test_a_leader_that_was_in_sync_as_long_as_the_last_one_ran_lacks_nothing_com
         shutil.copytree(root / "broker-2" / METADATA, root / "broker-1" / METADATA)
     found = judge(logs_below(root), *RULES)
     assert {(f.partition, f.evidence["left_sync_at_metadata_offset"], f.severity)
-            for f in found if f.rule == "unclean-election"} == {
+            for f in found if f.kind == "unclean-election"} == {
         (0, 130, "critical" if knew else "info"), (1, 131, "warning" if knew else "info"),
         (2, 132, "warning" if knew else "info")}  # fmt: skip
-    assert [(f.partition, f.severity) for f in found if f.rule == "replica-divergence"] == [(0, "critical")]
+    assert [(f.partition, f.severity) for f in found if f.kind == "replica-divergence"] == [(0, "critical")]
 
 
 STATE = PartitionState("t", 0, "id", (1, 2, 3), (1,), 1, 5, 9)
@@ -159,5 +159,5 @@ def test_what_a_divergence_explains_goes_into_its_evidence() -> None:
     later = Finding(
         "unknown-producer-first-sequence", "warning", 2, "t", 0, 60, 69, message="", evidence={"log_dir": "broker-2"}
     )
-    assert [(f.rule, f.offset) for f in resolve([first, later, lost])] == [
+    assert [(f.kind, f.offset) for f in resolve([first, later, lost])] == [
         ("replica-divergence", 20), ("unknown-producer-first-sequence", 60)]  # fmt: skip

@@ -27,7 +27,7 @@ def found(view: LogView, *, same_broker: bool = False) -> list[Finding]:
     history = view.cluster.coordinator
     assert history is not None
     history.brokers[0] = view.leader.broker_id if same_broker else 2
-    return list(registry.judge(view, [registry.load()[RULE]]))
+    return list(registry.judge(view, [registry.kinds()[RULE]]))
 
 
 def said(findings: list[Finding]) -> list[tuple[str, str]]:

@@ -70,7 +70,7 @@ def found(log: LogView, *rules: str) -> list[Finding]:
 
 
 def said(log: LogView, *rules: str) -> list[tuple[str, str]]:
-    return [(f.rule, f.severity) for f in found(log, *rules)]
+    return [(f.kind, f.severity) for f in found(log, *rules)]
 
 
 # --- what is in force ---------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_an_offset_that_goes_back(pid: int, members: tuple[str, ...], severity: 
     groups = [generation(1, 3, *members)]
     log = log_of([commit(2, 50), commit(5, 40, pid=pid)], groups, ends=[ended(7, 6)])
     (f,) = found(log)
-    assert (f.rule, f.severity) == ("offset-regression", severity)
+    assert (f.kind, f.severity) == ("offset-regression", severity)
     assert (f.topic, f.partition, f.group_id, f.offset, f.file) == ("t", 0, "g", 40, "0.log")
     assert f.producer_id == (None if pid < 0 else pid)
     assert (f.evidence["offset_before"], f.evidence["record_offset"]) == (50, 5)
@@ -167,7 +167,7 @@ def five_steps(last_commits: bool = True, last_after: int = 8) -> LogView:
 def test_the_zombie_of_kip_447_is_found_with_the_regression_it_causes() -> None:
     log = five_steps()
     (f,) = found(log)
-    assert (f.rule, f.severity) == ("zombie-offset-commit", "error")
+    assert (f.kind, f.severity) == ("zombie-offset-commit", "error")
     assert (f.producer_id, f.offset, f.group_id) == (1, 20, "g")
     assert (f.evidence["rival_producer_id"], f.evidence["rival_offset"]) == (2, 30)
     assert (f.evidence["older_generation"], f.evidence["generation"]) == (1, 2)
@@ -229,7 +229,7 @@ def test_producers_in_turn_whose_offset_does_not_rise_process_the_same_input(val
     """The third commit of a rising row would have been an info; it goes back, and offset-regression is its part."""
     log = in_turn(generation(1, 1, "a"), 9, 11, value, 12)
     (f,) = found(log)
-    assert (f.rule, f.severity, f.offset) == ("interleaved-offset-producers", "error", value)
+    assert (f.kind, f.severity, f.offset) == ("interleaved-offset-producers", "error", value)
     assert [a["rule"] for a in f.evidence.get("also", ())] == (["offset-regression"] if value == 10 else [])
 
 
@@ -244,7 +244,7 @@ def test_a_pool_without_known_owner_is_one_info_a_group() -> None:
     turns = [(partition, k) for partition in range(4) for k in range(3)]
     commits = [commit(2 + 3 * p + k, k, pid=k % 2 + 1, consumed_partition=p) for p, k in turns]
     (f,) = found(log_of(commits, [generation(1, 1, "a")], [ended(1, 18), ended(2, 19)]))
-    assert (f.rule, f.severity, f.evidence["times"]) == ("interleaved-offset-producers", "info", 4)
+    assert (f.kind, f.severity, f.evidence["times"]) == ("interleaved-offset-producers", "info", 4)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_plain_commit_over_aborted_input() -> None:
     commits = [commit(2, 10, pid=1), commit(4, 20, pid=1), commit(6, 25)]
     log = log_of(commits, [generation(1, 1, "a")], [ended(1, 3), ended(1, 5, commits=False)])
     (f,) = found(log)
-    assert (f.rule, f.severity, f.offset) == ("offset-skips-aborted-input", "warning", 25)
+    assert (f.kind, f.severity, f.offset) == ("offset-skips-aborted-input", "warning", 25)
     assert (f.evidence["from_offset"], f.evidence["aborted_offset"], f.evidence["aborted_producer_id"]) == (10, 20, 1)
     assert "--to-offset 10 " in f.remedy
 
@@ -377,7 +377,7 @@ def test_offsets_against_the_log_they_read(value: int, copied: int, broker: int,
     log = log_of([commit(3, value)], bounds=bounds(10, 100, copied, broker))
     results = found(log)
     assert [f.severity for f in results] == expected
-    assert all(f.rule == "committed-offset-out-of-range" for f in results)
+    assert all(f.kind == "committed-offset-out-of-range" for f in results)
 
 
 def test_only_the_last_offset_in_force_is_compared_with_the_log() -> None:

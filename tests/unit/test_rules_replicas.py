@@ -87,7 +87,7 @@ def trio(tmp_path: Path) -> Trio:
 
 
 def reported(found: list[Finding]) -> list[tuple[str, str, int | None, int | None, int | None]]:
-    return [(f.rule, f.severity, f.broker_id, f.offset, f.last_offset) for f in found]
+    return [(f.kind, f.severity, f.broker_id, f.offset, f.last_offset) for f in found]
 
 
 def test_real_replicas_are_alike() -> None:
@@ -131,14 +131,14 @@ def test_batches_cut_differently_diverge(trio: Trio) -> None:
 def test_a_damaged_offset_is_no_divergence(trio: Trio) -> None:
     trio.change(2, THIRD, 284, lambda b: b.__setitem__(slice(0, 8), struct.pack(">q", 285)))
     (f,) = trio.findings("offsets-not-increasing")
-    assert (f.rule, f.broker_id, f.evidence["found"], f.evidence["expected"]) == ("offsets-not-increasing", 2, 285, 284)
+    assert (f.kind, f.broker_id, f.evidence["found"], f.evidence["expected"]) == ("offsets-not-increasing", 2, 285, 284)
 
 
 def test_a_wrong_checksum_is_no_divergence(trio: Trio) -> None:
     trio.change(2, THIRD, 292, lambda b: b.__setitem__(-1, b[-1] ^ 1))
     trio.change(2, THIRD, 300, lambda b: b.__setitem__(slice(43, 51), struct.pack(">q", 77)))
     assert not trio.findings()
-    assert [f.rule for f in trio.findings("batch-crc-mismatch")] == ["batch-crc-mismatch"]
+    assert [f.kind for f in trio.findings("batch-crc-mismatch")] == ["batch-crc-mismatch"]
 
 
 def test_what_differs_at_the_high_watermark_may_still_be_truncated(trio: Trio) -> None:
@@ -160,7 +160,7 @@ def test_divergence_takes_in_what_follows_from_it(trio: Trio) -> None:
 def test_what_differs_before_a_divergence_is_reported_too(trio: Trio) -> None:
     trio.drop(3, SECOND, 226)
     trio.change(3, THIRD, 300, other_value)
-    found = {f.rule: f.offset for f in trio.findings()}
+    found = {f.kind: f.offset for f in trio.findings()}
     assert found == {"replica-divergence": 300, "replica-missing-range": 226}
 
 
@@ -217,7 +217,7 @@ def test_a_gap_of_the_leader_replica_is_not_explained_by_what_a_follower_lacks(t
     for broker in (1, 2, 3):
         trio.drop(broker, SECOND, 226)
     trio.drop(3, SECOND, 234)
-    assert {f.rule for f in trio.findings("sequence-gap")} == {"sequence-gap", "replica-missing-range"}
+    assert {f.kind for f in trio.findings("sequence-gap")} == {"sequence-gap", "replica-missing-range"}
 
 
 def test_a_batch_that_could_not_be_read_is_not_missing_for_certain(trio: Trio) -> None:

@@ -112,7 +112,7 @@ def test_a_transaction_in_columns_is_what_its_entries_say() -> None:
 
 
 def findings(rule: str, view: LogView) -> list[str]:
-    return [f.severity for f in registry.judge(view, [registry.load()[rule]])]
+    return [f.severity for f in registry.judge(view, [registry.kinds()[rule]])]
 
 
 @pytest.mark.parametrize(("begun", "severity"), [(NOW - 30_000, "info"), (NOW - 300_000, "error")])

@@ -61,10 +61,10 @@ def test_what_all_leave_ends_at_the_bound_and_is_said(monkeypatch: pytest.Monkey
     hang are reported as open all the same."""
     as_of = corpora.manifest("hanging-36")["copied_at"]
     whole = opened(corpora.unpack("hanging-36"), as_of=as_of)
-    hanging = {(f.topic, f.partition) for f in whole.findings if f.rule == "hanging-transaction"}
+    hanging = {(f.topic, f.partition) for f in whole.findings if f.kind == "hanging-transaction"}
     monkeypatch.setattr(coordinator_reader, "RECORDS_IN_ALL", 12)
     audit = opened(corpora.unpack("hanging-36"), as_of=as_of)
-    found = {f.rule: {(g.topic, g.partition) for g in audit.findings if g.rule == f.rule} for f in audit.findings}
+    found = {f.kind: {(g.topic, g.partition) for g in audit.findings if g.kind == f.kind} for f in audit.findings}
     assert len(hanging) == 4
     assert "hanging-transaction" not in found
     assert hanging <= found["long-open-transaction"]

@@ -46,11 +46,11 @@ def test_closing_lines_tell_counts_what_was_read_and_the_report() -> None:
 def test_colour_only_when_asked_and_not_against_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     findings, summary, _, _ = samples.hanging()
-    plain, painted = printed(findings, summary), printed(findings, summary, color=True)
+    plain, painted = printed(findings, summary, verbose=True), printed(findings, summary, color=True, verbose=True)
     assert "\x1b[1;31mcritical\x1b[0m" in painted
     assert painted.replace("\x1b[1;31m", "").replace("\x1b[0m", "") == plain
     monkeypatch.setenv("NO_COLOR", "1")
-    assert printed(findings, summary, color=True) == plain
+    assert printed(findings, summary, color=True, verbose=True) == plain
 
 
 @pytest.mark.parametrize("width", [60, 140])
@@ -69,7 +69,7 @@ def test_long_lists_say_how_many_more() -> None:
         samples.finding(rule="sequence-gap", topic="t", partition=0, offset=n, message="gap") for n in range(1000)
     ]
     said = printed(findings, samples.empty_summary())
-    assert "error sequence-gap · 1,000 findings\n  t-0@0, t-0@1, t-0@2 and 997 more places\n" in said
+    assert "error sequence-gap · 1,000 findings · t-0@0, t-0@1, t-0@2 and 997 more places\n" in said
     assert said.count("sequence-gap") == 1
     assert printed(findings, samples.empty_summary(), verbose=True).count("sequence-gap") == 1000
     assert "Findings: 1,000 error" in said
@@ -133,13 +133,10 @@ def test_what_four_producers_hold_is_four_parts_and_all_of_it_when_asked() -> No
     findings, summary = thousand()
     said = printed(findings, summary, 80)
     assert said.startswith("1,000 PARTITIONS ARE BLOCKED\n")
-    assert said.count("read_committed consumers stop") == 4
-    numbers = ", ".join(str(n) for n in range(4, 84, 4))
-    alike = f"the same in 249 more partitions: t (partitions {numbers} and 229 more) (--verbose"
-    assert alike in " ".join(said.split())
-    assert said.count("hanging-transaction · 250 findings") == 4
-    assert len(said.splitlines()) < 100
-    assert printed(findings, summary, 80, verbose=True).count("read_committed consumers stop") == 1000
+    assert [line.split()[:2] for line in said.splitlines()[4:8]] == [[f"t-{n}", "+249"] for n in range(4)]
+    assert len(said.splitlines()) <= 60
+    whole = " ".join(printed(findings, summary, 80, verbose=True).split())
+    assert whole.count("read_committed consumers stop") == 1000
 
 
 def test_fingerprints_are_there_at_every_width() -> None:
@@ -155,8 +152,7 @@ def test_infos_are_counted_and_printed_when_asked() -> None:
     said = printed(findings, samples.empty_summary(), 80)
     assert "warning sequence-gap" in said
     assert "info sequence-gap" not in said
-    assert "\n2 notes: --verbose\n" in said
-    assert "Findings: 1 warning, 2 info\n" in said
+    assert "\nFindings: 1 warning; 2 notes: --verbose\n" in said
     assert "1 note: --verbose" in printed(findings[:2], samples.empty_summary(), 80)
     whole = printed(findings, samples.empty_summary(), 80, verbose=True)
     assert whole.count("info sequence-gap") == 2

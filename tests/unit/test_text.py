@@ -51,7 +51,7 @@ def test_instant(iso: str | None, said: str) -> None:
         ("set `acks=all` now", [("text", "set "), ("code", "acks=all"), ("text", " now")]),
         (
             "run `kafka-transactions.sh --bootstrap-server B list`; then wait",
-            [("text", "run "), ("command", "kafka-transactions.sh --bootstrap-server B list"), ("text", "then wait")],
+            [("text", "run "), ("command", "kafka-transactions.sh --bootstrap-server B list"), ("text", "Then wait")],
         ),
         (
             "Run kafka-transactions.sh --bootstrap-server B abort --topic t --partition 0 --start-offset 7, then wait",
@@ -61,7 +61,7 @@ def test_instant(iso: str | None, said: str) -> None:
                     "command",
                     "kafka-transactions.sh --bootstrap-server B abort --topic t --partition 0 --start-offset 7",
                 ),
-                ("text", "then wait"),
+                ("text", "Then wait"),
             ],
         ),
         (

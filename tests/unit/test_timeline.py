@@ -42,8 +42,8 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
 def test_the_label_says_what_the_cards_say() -> None:
     rows = [bar(2, 50, 59, **{"class": "active"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
-    (lane,) = timeline.draw(whole, {(2, 50): {"kind": "no-time-out"}}).lanes
-    assert lane.note == "open · no-time-out"
+    (lane,) = timeline.draw(whole, {(2, 50): {"kind": "undeliverable"}}).lanes
+    assert lane.note == "open · undeliverable"
 
 
 def test_what_holds_nobody_up_does_not_alarm() -> None:
@@ -51,11 +51,49 @@ def test_what_holds_nobody_up_does_not_alarm() -> None:
     rows = [calm | {"class": "active"}, held | {"class": "hanging"}, young | {"class": "hanging"}]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
     picture = timeline.draw(whole, {(3, 70): {"blocks": False}})
-    assert [(lane.bars[0].kind, lane.held) for lane in picture.lanes] == [
-        ("active", False), ("open", True), ("active", False),
+    assert [(lane.bars[0].kind, lane.tone) for lane in picture.lanes] == [
+        ("active", "active"), ("open", "open"), ("active", "active"),
     ]  # fmt: skip
-    assert picture.held
-    assert not draw([calm | {"class": "active"}, bar(4, 0, 9, 10)]).held
+    assert picture.tone == "open"
+    assert draw([calm | {"class": "active"}, bar(4, 0, 9, 10)]).tone == "active"
+    assert draw([bar(4, 0, 9, 10)]).tone == ""
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"kind": "undecidable", "blocks": False}, {"standing": "unknown", "blocks": False}]
+)
+def test_what_is_not_decided_is_drawn_as_neither(more: dict[str, Any]) -> None:
+    rows = [bar(1, 50, 59, **{"class": "undecidable"}), bar(2, 70, 79, **{"class": "active"})]
+    whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
+    picture = timeline.draw(whole, {(1, 50): more})
+    assert [lane.bars[0].kind for lane in picture.lanes] == ["unsure", "active"]
+    assert (picture.tone, picture.kinds) == ("unsure", {"unsure", "active"})
+
+
+def test_a_long_log_is_zoomed_on_its_last_stable_offset() -> None:
+    """Ten records that hold back four million: in the whole they would be one pixel."""
+    rows = [bar(1, 0, 3_999_000, 3_999_001), bar(2, 4_000_000, 4_000_009), bar(3, 7_000_000, 7_000_009, 7_000_010)]
+    whole = {"log_start": 0, "log_end": 9_000_000, "lso": 4_000_000, "transactions": rows, "truncated": 0}
+    part = timeline.focus(whole)
+    assert part == (3_999_990, 4_000_020)
+    picture = timeline.draw(whole, {}, part)
+    (lane,) = picture.lanes
+    assert (lane.producer_id, lane.bars[0].x) == (2, picture.lso)
+    assert lane.bars[0].width > 300
+    assert lane.bars[0].x + lane.bars[0].width + lane.bars[0].tail == timeline.RIGHT
+    assert picture.start_cut
+    assert picture.end_cut
+    assert picture.ticks[0][1] == 3_999_990
+    assert not timeline.draw(whole, {}).end_cut
+
+
+def test_what_the_whole_shows_well_enough_is_not_zoomed() -> None:
+    short = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": [bar(2, 50, 69)], "truncated": 0}
+    assert timeline.focus(short) is None
+    assert timeline.focus(short | {"lso": 100}) is None
+    assert timeline.focus(short | {"lso": None}) is None
+    assert timeline.focus(short | {"transactions": [bar(2, 50, 69, 70)]}) is None
+    assert timeline.focus(short | {"log_end": 1000}) == (40, 80)
 
 
 def test_a_small_transaction_in_a_long_log_is_still_seen() -> None:

@@ -17,7 +17,7 @@ from tests.audited import audit_folder
 
 
 def look(command: str) -> Advice:
-    return Advice(Verdict.LOOK, look=(Look(command),))
+    return Advice(Verdict.LOOK, look=(Look(command, "it is so"),))
 
 
 PAGE = look("look")
@@ -34,7 +34,7 @@ FOLD = by_cause(lambda f: f.evidence.get("cause"), lambda group: f"{len(group)} 
 
 def test_the_one_has_what_all_have_alike_and_names_where_they_are() -> None:
     (f,) = FOLD([of(1), of(2), of(3)], PAGE)
-    assert (f.rule, f.severity, f.broker_id, f.message) == ("replica-absent", "info", 1, "3 of them")
+    assert (f.kind, f.severity, f.broker_id, f.message) == ("replica-absent", "info", 1, "3 of them")
     assert (f.topic, f.partition, f.offset, f.advice) == (None, None, None, PAGE)
     assert f.evidence == {
         "log_dir": "b", "cause": "c", "count": 3, "partitions": ["t-1", "t-2", "t-3"], "partitions_in_all": 3,
@@ -86,7 +86,7 @@ def test_since_when_clocks_differ_is_told_by_the_clock_of_one(order: tuple[int, 
 
 
 def said(corpus: str, rule: str) -> list[Finding]:
-    return [f for f in audit_folder(corpora.unpack(corpus), corpora.manifest(corpus)["copied_at"]) if f.rule == rule]
+    return [f for f in audit_folder(corpora.unpack(corpus), corpora.manifest(corpus)["copied_at"]) if f.kind == rule]
 
 
 def test_a_start_after_a_kill_is_one_information() -> None:
@@ -112,3 +112,26 @@ def test_a_directory_that_was_copied_earlier_is_one_information_a_broker() -> No
     assert [(f.severity, f.broker_id, f.partition) for f in found] == [("info", 1, None), ("info", 2, None)]
     short = said("replicas-39-unclean", "replica-missing-range")  # a few are named
     assert None not in {f.partition for f in short}
+
+
+def test_what_a_cleaner_took_of_a_log_is_one_information() -> None:
+    """Of a compacted topic markers are left without their data; that nothing was there before them nobody can tell."""
+    (f,) = (f for f in said("clock-step5-43", "marker-without-transaction") if f.topic == "clk-kv")
+    assert (f.severity, f.partition, f.evidence["count"]) == ("info", 0, 3)
+    assert f.message.endswith("closed nothing that is left: a cleaner may have taken it")
+
+
+def test_one_setting_of_many_transactional_ids_is_one_information() -> None:
+    """Twelve producers of one application; a few would be named each."""
+    (f,) = said("pooled-43", "transaction-timeout-too-large")
+    assert (f.severity, f.evidence["count"], len(f.evidence["transactional_ids"])) == ("info", 12, 12)
+    assert len(said("skipped-then-goes-on-43", "transaction-timeout-too-large")) == 5
+
+
+def test_a_coordinators_log_that_was_made_again_is_said_once_and_nothing_else_above_info() -> None:
+    """Deleted while the broker was down (manifest of the corpus): it begins when it was made again, after the data."""
+    manifest = corpora.manifest("txnstate-made-again-43")
+    found = audit_folder(corpora.unpack("txnstate-made-again-43"), manifest["copied_at"])
+    (f,) = (f for f in found if f.severity != "info")
+    assert (f.kind, f.severity) == ("coordinator-log-starts-late", "warning")
+    assert f.evidence["oldest_marker"] < f.evidence["begins"]

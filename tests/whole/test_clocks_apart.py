@@ -34,7 +34,7 @@ def is_said_once(found: list[Finding]) -> None:
     """The clock's warning: which broker, and by how much at least. A marker comes within a second."""
     truth = corpora.manifest(NAME)
     (f,) = found
-    assert (f.rule, f.severity) == ("clock-skew", "warning")
+    assert (f.kind, f.severity) == ("clock-skew", "warning")
     assert f.message.startswith(f"The clock of broker {truth['off']} is at least 39 s ahead")
     assert set(f.evidence["brokers"]) == set(BROKERS)
     assert truth["ahead_ms"] - 1_000 < f.evidence["ahead_ms"] <= truth["ahead_ms"]
@@ -69,9 +69,9 @@ def test_a_marker_that_is_lost_is_found(number: int, commit: bool, tmp_path: Pat
     log.drop(gone)
     log.save()
     found = above_info(lab.findings())
-    is_said_once([f for f in found if f.rule == "clock-skew"])
-    (f,) = [f for f in found if f.rule != "clock-skew"]
-    assert (f.rule, f.severity, f.topic, f.partition) == ("missing-marker", "critical", "trio.log", 0)
+    is_said_once([f for f in found if f.kind == "clock-skew"])
+    (f,) = [f for f in found if f.kind != "clock-skew"]
+    assert (f.kind, f.severity, f.topic, f.partition) == ("missing-marker", "critical", "trio.log", 0)
     assert f.producer_id == data[0]["producer_id"] == producer
     assert f.evidence["expected"]["marker"] == ("COMMIT" if commit else "ABORT")
     assert f.evidence["between"][0] < gone["base_offset"] < f.evidence["between"][1]

@@ -110,7 +110,7 @@ def write_epochs(partition: Path, end: int) -> None:
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_nothing_is_wrong_with_logs_that_were_copied_at_different_times(name: str, which: str, tmp_path: Path) -> None:
     copied_at = int(corpora.manifest(name)["copied_at"])
-    before = {(f.rule, f.topic, f.partition) for f in above_info(audit_folder(corpora.unpack(name), copied_at))}
+    before = {(f.kind, f.topic, f.partition) for f in above_info(audit_folder(corpora.unpack(name), copied_at))}
     newest = newest_time(corpora.unpack(name))
     for seed in SEEDS:
         chosen = random.Random(f"{which} {seed}")
@@ -121,7 +121,7 @@ def test_nothing_is_wrong_with_logs_that_were_copied_at_different_times(name: st
             if not partition.name.startswith("__cluster_metadata"):
                 copied_until(partition, newest - chosen.randint(0, SPREAD_MS))
         found = above_info(audit_folder(folder, copied_at if seed % 2 else None, records=False))
-        assert {(f.rule, f.topic, f.partition) for f in found} <= before, (seed, [f.message for f in found])
+        assert {(f.kind, f.topic, f.partition) for f in found} <= before, (seed, [f.message for f in found])
 
 
 def newest_time(folder: Path) -> int:
@@ -145,7 +145,7 @@ class Overdue:
         self.bank.log.save()
         self.bank.lab.is_live()
         self.bank.lab.without_metadata()
-        found = [f for f in self.bank.lab.findings(self.due + 120_000) if f.rule == "timeout-not-enforced"]
+        found = [f for f in self.bank.lab.findings(self.due + 120_000) if f.kind == "timeout-not-enforced"]
         assert [f.transactional_id for f in found] == [BUSY]
         return found[0].severity
 
@@ -205,7 +205,7 @@ def test_a_decision_that_may_have_been_completed_since(later: bool, severity: st
     data.save()
     bank.coordinator.save()
     bank.lab.is_live()
-    found = [f for f in bank.lab.findings(decided + 21 * 60_000) if f.rule == "stuck-prepare"]
+    found = [f for f in bank.lab.findings(decided + 21 * 60_000) if f.kind == "stuck-prepare"]
     assert [f.severity for f in found] == [severity], [f.message for f in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 from auditor.rules.finding import Finding
-from tests import corpora
-from tests.audited import graver_inside, published
+from auditor.rules.fingerprint import PARTS
+from tests import corpora, earlier
+from tests.audited import graver_inside, published, undeclared
 
 # What a manifest's "allowed_too", in words, allows besides: rules by topic-partition. Read from the manifests.
 ALLOWED_TOO = {
@@ -61,16 +63,16 @@ def matches(expected: dict[str, Any], finding: Finding) -> bool:
         same = {k: v for k, v in same.items() if k in ("topic", "partition", "producerId")}
     if finding.producer_id is None:
         same = {k: v for k, v in same.items() if not k.startswith("producer")}
-    return finding.rule in rules and all(expected[k] == v for k, v in same.items() if k in expected)
+    return finding.kind in rules and all(expected[k] == v for k, v in same.items() if k in expected)
 
 
 def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
-    if finding.rule in corpora.true_too(manifest["corpus"]):
+    if finding.kind in corpora.true_too(manifest["corpus"]):
         return True
     for expected in manifest["expect"]:
         if (expected.get("topic"), expected.get("partition")) == (finding.topic, finding.partition):
             words = " ".join(expected.get("allowed_too", ()))
-            if any(said in words and rule == finding.rule for said, rule in ALLOWED_TOO.items()):
+            if any(said in words and rule == finding.kind for said, rule in ALLOWED_TOO.items()):
                 return True
     return False
 
@@ -110,15 +112,34 @@ def test_no_finding_is_graver_than_the_one_that_explains_it(name: str, out: Path
 
 
 @pytest.mark.parametrize("name", BINARY)
+def test_each_severity_is_declared_at_its_rule(name: str, out: Path) -> None:
+    assert not undeclared(findings_of(name, out).findings)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_a_baseline_that_was_written_before_rules_were_merged_holds(name: str, out: Path) -> None:
+    """What is found now at the place and of the kind of a finding of an earlier release has the fingerprint of then."""
+    then = {place(row): row["fingerprint"] for row in earlier.findings() if row["corpus"] == name}
+    now = {place(f.to_dict()): f.fingerprint for f in findings_of(name, out).findings}
+    same = then.keys() & now.keys()
+    assert same or not then
+    assert {at: now[at] for at in same} == {at: then[at] for at in same}
+
+
+def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["kind"], row["broker_id"], *(row[name] for name in PARTS))
+
+
+@pytest.mark.parametrize("name", BINARY)
 def test_one_record_is_one_finding_of_a_rule(name: str, out: Path) -> None:
     """However many replicas have it. A finding with advice of its own is of something of its own, as a file of one
     replica; and rules on replicas speak of each by itself."""
     said: set[tuple[object, ...]] = set()
     for f in findings_of(name, out).findings:
-        of_replica = registry.load()[f.rule].family == "replicas"
+        of_replica = registry.kinds()[f.kind].family == "replicas"
         # What is of no offset is of what it names: a producer, an id, a group, partitions.
         subject = (f.message,) if f.offset is None else ()
-        about = (f.rule, f.topic, f.partition, f.offset, f.broker_id if of_replica else f.remedy, *subject)
+        about = (f.kind, f.topic, f.partition, f.offset, f.broker_id if of_replica else f.remedy, *subject)
         assert about not in said, f.to_json()
         said.add(about)
 

@@ -35,7 +35,7 @@ def resize(path: Path, number: int, size: int) -> tuple[int, int, int]:
 
 
 def said(found: list[Finding]) -> set[tuple[object, ...]]:
-    return {(f.rule, f.severity, f.topic, f.partition, f.broker_id, f.offset, f.producer_id) for f in found}
+    return {(f.kind, f.severity, f.topic, f.partition, f.broker_id, f.offset, f.producer_id) for f in found}
 
 
 @pytest.mark.parametrize("size", [-1, 20, 400, 2**20, 2**31 - 1])
@@ -48,7 +48,7 @@ def test_a_hanging_transaction_behind_a_wrong_length(tmp_path: Path, size: int) 
     found = audit_folder(tmp_path, None)
     damage = ("record-structure-invalid", "error", "bank.ledger", 2, 1, offset, None)
     assert said(found) == before | {damage}
-    (f,) = [f for f in found if f.rule == "record-structure-invalid"]
+    (f,) = [f for f in found if f.kind == "record-structure-invalid"]
     assert (f.file, f.position, f.last_offset) == (f"bank.ledger-2/{0:020}.log", position, offset + 5)
     assert (f.evidence["bytes"], f.evidence["unread_offsets"]) == (length, [offset, offset + 5])
 
@@ -72,7 +72,7 @@ def test_a_wrong_length_anywhere(tmp_path: Path, place: str, size: int) -> None:
     before = said(audit_folder(tmp_path, None))
     at = [resize(log, number, size) for number in reversed(numbers)]
     found = audit_folder(tmp_path, None)
-    damage = [f for f in found if f.rule == "record-structure-invalid"]
+    damage = [f for f in found if f.kind == "record-structure-invalid"]
     assert {(f.severity, f.file) for f in damage} == {("error", f"{partition}/{log.name}")}
     assert min(f.position or 0 for f in damage) == min(position for position, _, _ in at)
     assert sum(f.evidence["bytes"] for f in damage) == sum(length for _, _, length in at)
@@ -100,7 +100,7 @@ def test_what_a_follower_cannot_read_is_one_finding(tmp_path: Path) -> None:
     _, offset, _ = resize(sorted(folder.glob("*.log"))[0], 5, -3)
     found = audit_folder(tmp_path, None)
     (f,) = [f for f in found if said([f]) - before]
-    assert (f.rule, f.broker_id, f.offset) == ("record-structure-invalid", 3, offset)
+    assert (f.kind, f.broker_id, f.offset) == ("record-structure-invalid", 3, offset)
     assert f.severity == "critical"
     assert [also["rule"] for also in f.evidence["also"]] == ["replica-missing-range"]
 
@@ -112,5 +112,5 @@ def test_a_batch_of_an_unknown_magic_keeps_its_offset(tmp_path: Path) -> None:
     at, offset, _ = batches(bytes(data))[2]
     data[at + 16] = 9
     path.write_bytes(data)
-    (f,) = [f for f in audit_folder(tmp_path, None) if f.rule == "record-structure-invalid"]
+    (f,) = [f for f in audit_folder(tmp_path, None) if f.kind == "record-structure-invalid"]
     assert (f.offset, f.position) == (offset, at)

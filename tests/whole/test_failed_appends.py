@@ -84,13 +84,13 @@ def story(tmp_path: Path) -> Story:
 
 
 def rules(found: list[Finding]) -> list[tuple[str, str]]:
-    return sorted({(f.rule, f.severity) for f in above_info(found)})
+    return sorted({(f.kind, f.severity) for f in above_info(found)})
 
 
 def told(found: list[Finding]) -> dict[str, int]:
     """How many records of each state failed, by the one finding that says so, if nothing else is above info."""
     assert rules(found) == []
-    (f,) = (f for f in found if f.rule == RULE)
+    (f,) = (f for f in found if f.kind == RULE)
     assert f.evidence["records"] == sum(f.evidence["states"].values())
     return f.evidence["states"]
 
@@ -116,7 +116,7 @@ def test_the_log_that_4_3_wrote(story: Story, ended: bool) -> None:
         story.say("CompleteCommit")
     found = story.found(5 * SECOND)
     assert told(found) == {"Ongoing": 1, "PrepareCommit": 1}
-    (f,) = (f for f in found if f.rule == RULE)
+    (f,) = (f for f in found if f.kind == RULE)
     assert (f.severity, f.transactional_id, f.topic, f.partition) == ("info", "tx", "__transaction_state", 0)
     assert (f.offset, f.last_offset, f.evidence["transactional_ids"]) == (2, 5, 1)
     assert "NOT_ENOUGH_REPLICAS_AFTER_APPEND" in f.evidence["likely_cause"]
@@ -130,7 +130,7 @@ def test_markers_that_are_missing_all_the_same(story: Story) -> None:
     story.mark(True, "a-0")
     story.say("CompleteCommit")
     (f,) = above_info(story.found())
-    assert (f.rule, f.severity, f.topic, f.partition) == ("hanging-transaction", "critical", "b", 0)
+    assert (f.kind, f.severity, f.topic, f.partition) == ("hanging-transaction", "critical", "b", 0)
     assert sorted(also["rule"] for also in f.evidence["also"]) == ["lso-stuck", "missing-marker"]
 
 
@@ -155,7 +155,7 @@ def test_the_likely_cause(story: Story, wait: int, cause: str) -> None:
     story.say("PrepareCommit")
     story.mark(True)
     story.say("CompleteCommit")
-    (f,) = (f for f in story.found() if f.rule == RULE)
+    (f,) = (f for f in story.found() if f.kind == RULE)
     assert f.evidence["likely_cause"].startswith(cause)
 
 
@@ -165,7 +165,7 @@ def test_stretches_of_time_are_told_apart(story: Story) -> None:
         story.mark(True)
         story.say("CompleteCommit")
         story.now += HOUR
-    found = [f for f in story.found() if f.rule == RULE]
+    found = [f for f in story.found() if f.kind == RULE]
     assert [(f.evidence["records"], f.offset) for f in found] == [(2, 2), (2, 10), (2, 18)]
 
 
@@ -195,7 +195,7 @@ def test_a_marker_of_the_decision_before_shows_that_it_had_not_failed(story: Sto
     story.mark(commit, "b-0")
     story.say(f"Complete{'Commit' if commit else 'Abort'}")
     found = above_info(story.found())
-    assert [(f.rule, f.severity, f.topic) for f in found] == [("split-decision", "critical", "a")]
+    assert [(f.kind, f.severity, f.topic) for f in found] == [("split-decision", "critical", "a")]
 
 
 def test_a_transaction_that_failed_to_begin_with_more_partitions(story: Story) -> None:
@@ -345,7 +345,7 @@ def test_what_no_append_that_failed_explains(story: Story, states: tuple[str | N
             story.say(state)
     found = story.found(SECOND)
     assert (expected, "critical") in rules(found)
-    assert not [f for f in found if f.rule == RULE]
+    assert not [f for f in found if f.kind == RULE]
 
 
 def test_a_coordinator_that_loads_a_decision_which_had_failed_carries_it_out(story: Story) -> None:
@@ -365,5 +365,5 @@ def test_a_transaction_that_may_never_have_begun(story: Story, begun: bool) -> N
     if begun:
         story.write("a-0")
     found = story.found()
-    assert [f.severity for f in found if f.rule == "timeout-not-enforced"] == ["error" if begun else "info"]
+    assert [f.severity for f in found if f.kind == "timeout-not-enforced"] == ["error" if begun else "info"]
     assert bool(rules(found)) == begun

@@ -60,19 +60,19 @@ def test_what_the_leader_has_lost_since_it_leads_is_lost(moved: tuple[Path, Forg
     log.save()
     found = above_info(findings(root))
     assert {(f.topic, f.partition) for f in found} == {("move.one", 1)}
-    holes = [f for f in found if f.rule == "offset-hole" or any(a["rule"] == "offset-hole" for a in f.evidence["also"])]
+    holes = [f for f in found if f.kind == "offset-hole" or any(a["rule"] == "offset-hole" for a in f.evidence["also"])]
     assert [(f.severity, f.evidence["confidence"]) for f in holes] == [("error", "proved")]
 
 
 def test_what_is_gone_of_an_epoch_that_another_led_may_have_been_cleaned(moved: tuple[Path, Forged]) -> None:
     root, log = moved
-    before = [f for f in findings(root) if f.rule == "offset-hole" and f.topic == "move.one"]
+    before = [f for f in findings(root) if f.kind == "offset-hole" and f.topic == "move.one"]
     gone = [b for b in log.data() if b["leader_epoch"] == 0 and not b.transactional][-3]
     log.drop(gone)
     log.save()
     found = findings(root)
     assert [f.to_json() for f in above_info(found)] == []
-    after = [f for f in found if f.rule == "offset-hole" and f.topic == "move.one"]
+    after = [f for f in found if f.kind == "offset-hole" and f.topic == "move.one"]
     assert [f.if_true for f in after] == ["error"]
     count = gone.last - gone["base_offset"] + 1
     assert after[0].evidence["missing_offsets"] == before[0].evidence["missing_offsets"] + count

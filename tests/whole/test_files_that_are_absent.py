@@ -49,12 +49,12 @@ def said_of_files(f: Finding, gone: list[str]) -> bool:
     """Whether a finding is about a file that is not there, while others say that it was."""
     folder = f"/{f.topic}-{f.partition}/"
     of_log = [name for name in gone if folder in name]
-    if f.rule in GAPS:
+    if f.kind in GAPS:
         return f.evidence["confidence"] == "undecidable" and any(n.endswith(".log") for n in of_log)
-    if f.rule in LACKS:
+    if f.kind in LACKS:
         return any(n.endswith(".log") for n in of_log)
     # A segment with its other indexes, but without this one, is one whose index was lost.
-    return f.rule in NOT_INDEXED and any(n.endswith(".txnindex") for n in of_log)
+    return f.kind in NOT_INDEXED and any(n.endswith(".txnindex") for n in of_log)
 
 
 @pytest.mark.parametrize("name", CORPORA)
@@ -63,15 +63,15 @@ def test_no_file_is_left_out_into_an_alarm(name: str, tmp_path: Path) -> None:
     whole = corpora.copy(name, root)
     known = above_info(audit_folder(whole, as_of))
     before = {about(f): SEVERITIES.index(f.severity) for f in known}
-    hanging = {(f.topic, f.partition, f.producer_id) for f in known if f.rule == "hanging-transaction"}
+    hanging = {(f.topic, f.partition, f.producer_id) for f in known if f.kind == "hanging-transaction"}
     for gone in list(parts(root, name)):
         shutil.copytree(root, aside, copy_function=link)
         for file in gone:
             (aside / file).unlink()
         for f in above_info(audit_folder(aside, as_of)):
-            weaker = f.rule in WEAKER and (f.topic, f.partition, f.producer_id) in hanging
+            weaker = f.kind in WEAKER and (f.topic, f.partition, f.producer_id) in hanging
             same = SEVERITIES.index(f.severity) >= before.get(about(f), len(SEVERITIES))
-            reported = f"without {gone[:3]} of {len(gone)}: {f.severity} {f.rule}: {f.message}"
+            reported = f"without {gone[:3]} of {len(gone)}: {f.severity} {f.kind}: {f.message}"
             assert weaker or same or said_of_files(f, gone), reported
         shutil.rmtree(aside)
 
@@ -95,7 +95,7 @@ def test_an_index_that_is_lost_is_distinguished_from_indexes_that_were_not_copie
         if file.suffix == ".txnindex" or not index:
             file.unlink()
     found = above_info(audit_folder(root, int(corpora.manifest("healthy-41")["copied_at"])))
-    assert {f.rule for f in found} == ({"aborted-transaction-not-indexed"} if index else set())
+    assert {f.kind for f in found} == ({"aborted-transaction-not-indexed"} if index else set())
 
 
 def aborted_by_segment(log: Path) -> dict[str, int]:
@@ -104,7 +104,7 @@ def aborted_by_segment(log: Path) -> dict[str, int]:
 
 
 def of_the_index(found: list[Finding], log: str) -> list[Finding]:
-    return [f for f in found if f.rule == "aborted-transaction-not-indexed" and f"{f.topic}-{f.partition}" == log]
+    return [f for f in found if f.kind == "aborted-transaction-not-indexed" and f"{f.topic}-{f.partition}" == log]
 
 
 def test_a_lost_transaction_index_is_one_finding(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_lost_transaction_index_is_one_finding(tmp_path: Path) -> None:
     lost = next(name for name, entries in listed.items() if entries > 1)
     (folder / lost).unlink()
     (f,) = above_info(audit_folder(root, int(corpora.manifest("healthy-41")["copied_at"])))
-    assert (f.rule, f.severity, f.file) == ("aborted-transaction-not-indexed", "critical", f"shop.orders-0/{lost}")
+    assert (f.kind, f.severity, f.file) == ("aborted-transaction-not-indexed", "critical", f"shop.orders-0/{lost}")
     assert f.evidence["transactions"] == listed[lost]
     assert f.message.startswith(f"{listed[lost]} aborted transactions in shop.orders-0 ")
 

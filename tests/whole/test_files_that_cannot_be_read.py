@@ -56,20 +56,20 @@ def kind_of(files: list[str]) -> str:
 
 
 def audited(name: str) -> list[Finding]:
-    catalogue = [r.id for r in registry.load().values() if not r.what_if]
+    catalogue = [r.id for r in registry.kinds().values() if not r.what_if]
     logs = logs_below(corpora.unpack(name), records=True, as_of=corpora.manifest(name)["copied_at"])
     return [f for f in judge(logs, *catalogue) if f.severity != "info"]
 
 
 def about(f: Finding) -> tuple[object, ...]:
-    return (f.rule, f.topic, f.partition, f.offset, f.producer_id, f.transactional_id, f.file)
+    return (f.kind, f.topic, f.partition, f.offset, f.producer_id, f.transactional_id, f.file)
 
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_no_file_is_missed_into_an_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = corpora.unpack(name)
     before = {about(f): SEVERITIES.index(f.severity) for f in audited(name)}
-    hanging = {(f.topic, f.partition, f.producer_id) for f in audited(name) if f.rule == "hanging-transaction"}
+    hanging = {(f.topic, f.partition, f.producer_id) for f in audited(name) if f.kind == "hanging-transaction"}
     opening, gone = storage.open_file, set[str]()
 
     def open_file(where: Place, file: str = "", until: int | None = None) -> BinaryFile | DecodeError:
@@ -83,6 +83,6 @@ def test_no_file_is_missed_into_an_alarm(name: str, monkeypatch: pytest.MonkeyPa
     for files in groups(folder, name):
         gone = {f"{folder}/{file}" for file in files}
         for f in audited(name):
-            weaker = f.rule in WEAKER and (f.topic, f.partition, f.producer_id) in hanging
+            weaker = f.kind in WEAKER and (f.topic, f.partition, f.producer_id) in hanging
             known = SEVERITIES.index(f.severity) >= before.get(about(f), len(SEVERITIES))
-            assert weaker or known, f"without {files[:3]} of {len(files)}: {f.severity} {f.rule}: {f.message}"
+            assert weaker or known, f"without {files[:3]} of {len(files)}: {f.severity} {f.kind}: {f.message}"

@@ -3,7 +3,7 @@
 The damage is named with segment file, position, field, stored and expected value; nothing else is said but what was
 said before, nobody else is accused, and no remedy moves a sound replica away or fetches from the damaged one. In the
 first, a middle and the last batch of a log, with its other replicas and alone. ``FLIPPED_BITS``: how many bits of each
-field, all for 64.
+field, all for 64; ``UNTIDY=all`` takes all, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests import corpora
 from tests.audited import above_info, audit_folder
 from tests.forge import Batch, Forged
 
-BITS = int(os.environ.get("FLIPPED_BITS", "1"))
+BITS = int(os.environ.get("FLIPPED_BITS", "64" if os.environ.get("UNTIDY") == "all" else "1"))
 FIELDS = {"base offset": (0, 8), "length": (8, 4), "leader epoch": (12, 4), "magic": (16, 1), "checksum": (17, 4)}
 RULES = {
     "base offset": "offsets-not-increasing", "length": "record-structure-invalid", "magic": "record-structure-invalid",
@@ -62,7 +62,7 @@ def values(batch: Batch) -> dict[str, int]:
 
 
 def said(found: list[Finding]) -> set[tuple[object, ...]]:
-    return {(f.rule, f.severity, f.broker_id, f.topic, f.partition, f.offset, f.message) for f in found}
+    return {(f.kind, f.severity, f.broker_id, f.topic, f.partition, f.offset, f.message) for f in found}
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +120,11 @@ def test_one_flipped_bit(
 def assert_named(new: list[Finding], flip: Flip, stored: Batch, was: Batch, file: str, at: int, *, clean: bool) -> None:
     """The finding about the damage. Where no neighbour tells, and nothing wrote the end down, it is at least said that
     something is wrong there."""
-    named = [f for f in new if f.rule == RULES[flip.field] and (f.file, f.position) == (file, at)]
+    named = [f for f in new if f.kind == RULES[flip.field] and (f.file, f.position) == (file, at)]
     if flip.place == "last" and not clean and not named:
         assert new, flip
         return
-    assert named, (flip, [(f.rule, f.message) for f in new])
+    assert named, (flip, [(f.kind, f.message) for f in new])
     (f,) = named
     assert f.evidence["confidence"] != "undecidable" or (flip.place == "last" and not clean), flip
     if flip.field != "checksum":
@@ -137,8 +137,8 @@ def assert_nobody_else(
     """Nothing else changes but what a batch that nobody can trust hides; no sound replica is accused or moved."""
     open_ended = flip.place == "last" and not clean
     if flip.field != "checksum" and not open_ended:
-        assert (len(new), gone) == (1, set()), (flip, [(f.rule, f.message) for f in new], gone)
-    assert {f.broker_id for f in above_info(new)} <= {broker}, (flip, [(f.rule, f.message) for f in new])
+        assert (len(new), gone) == (1, set()), (flip, [(f.kind, f.message) for f in new], gone)
+    assert {f.broker_id for f in above_info(new)} <= {broker}, (flip, [(f.kind, f.message) for f in new])
     moves = [f.advice.moves for f in new if f.advice is not None]
     assert {m.away for m in moves} <= {broker, None}, flip
     assert broker not in {b for m in moves for b in (*m.sources, m.leads)}, flip
@@ -165,7 +165,7 @@ def test_the_whole_copy_of_the_metadata_tells_of_elections(tmp_path: Path) -> No
 
 
 def elections(found: list[Finding]) -> set[tuple[object, ...]]:
-    return {(f.topic, f.partition, f.severity) for f in found if f.rule == "unclean-election"}
+    return {(f.topic, f.partition, f.severity) for f in found if f.kind == "unclean-election"}
 
 
 def test_a_batch_with_a_wrong_checksum_dates_nothing(tmp_path: Path) -> None:

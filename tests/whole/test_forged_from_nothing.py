@@ -23,7 +23,7 @@ def audited(root: Path, after: int = HOUR) -> list[Finding]:
 
 
 def rules(found: list[Finding]) -> list[tuple[str, str]]:
-    return sorted((f.rule, f.severity) for f in above_info(found))
+    return sorted((f.kind, f.severity) for f in above_info(found))
 
 
 # The log start
@@ -121,7 +121,7 @@ def test_a_snapshot_that_does_not_know_the_producer_outweighs_the_log_start(
         log.snapshots[at] += [Producer(k, 0, 29, 29, 2, BEGAN - SECOND, -1, -1) for k in known]
     batch = data(log, 100, 30, BEGAN)
     finish(log)
-    found = [f for f in audited(tmp_path) if f.rule == "unknown-producer-first-sequence"]
+    found = [f for f in audited(tmp_path) if f.kind == "unknown-producer-first-sequence"]
     assert [(f.severity, f.offset) for f in found] == [(s, batch["base_offset"]) for s in severities]
 
 
@@ -174,7 +174,7 @@ def test_what_the_old_leader_has_beyond_the_new_ones_first_offset_is_lost(tmp_pa
     if took_over:
         (new.folder / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 15\n")
     found = above_info(audited(tmp_path))
-    assert [(f.rule, f.severity, f.broker_id, f.offset, f.last_offset) for f in found] == (
+    assert [(f.kind, f.severity, f.broker_id, f.offset, f.last_offset) for f in found] == (
         [("replica-divergence", "critical", 1, 15, tail.last)] if took_over else []
     )
     assert not found or found[0].evidence["lost"]["lies_on"]["broker_id"] == 1
@@ -214,7 +214,7 @@ def test_a_late_write_is_known_by_two_brokers_clocks(tmp_path: Path, late: bool,
     transaction(log, states, 12 if late else 9, BEGAN + 210 * SECOND, ahead)
     finish(log, states)
     found = above_info(audited(tmp_path))
-    assert [(f.rule, f.severity, f.offset) for f in found] == (
+    assert [(f.kind, f.severity, f.offset) for f in found] == (
         [("transactions-merged-under-one-marker", "critical", foreign["base_offset"])] if foreign else []
     )
 
@@ -243,7 +243,7 @@ def test_time_outs_above_the_clients_default_are_worth_a_line(tmp_path: Path, ti
     finish(states)
     found = audited(tmp_path)
     assert rules(found) == []
-    assert [f.severity for f in found if f.rule == "transaction-timeout-too-large"] == ["info"] * named
+    assert [f.severity for f in found if f.kind == "transaction-timeout-too-large"] == ["info"] * named
 
 
 # One cause, one finding
@@ -260,7 +260,7 @@ def test_the_coordinators_own_marker_behind_an_operators_of_a_higher_epoch(tmp_p
     states.state("tx", "CompleteCommit", (100, 0), BEGAN + 41 * SECOND + 9, start=BEGAN)
     finish(log, states)
     (f,) = above_info(audited(tmp_path))
-    assert (f.rule, f.severity, f.offset) == ("split-decision", "critical", by_hand["base_offset"])
+    assert (f.kind, f.severity, f.offset) == ("split-decision", "critical", by_hand["base_offset"])
     assert "epoch-regression" in {also["rule"] for also in f.evidence["also"]}
 
 
@@ -277,5 +277,5 @@ def test_a_last_batch_whose_length_is_too_small(tmp_path: Path, length: int) -> 
     content[-3] ^= 4
     file.write_bytes(bytes(content))
     (f,) = above_info(audited(tmp_path))
-    assert (f.rule, f.severity, f.offset) == ("batch-crc-mismatch", "critical", last["base_offset"])
+    assert (f.kind, f.severity, f.offset) == ("batch-crc-mismatch", "critical", last["base_offset"])
     assert "torn-tail" in {also["rule"] for also in f.evidence["also"]}

@@ -23,7 +23,7 @@ def opened(log: Forged, snapshot: int, first: int) -> None:
 
 def found(root: Path) -> list[tuple[str, str, int | None, int | None]]:
     said = above_info(audit_folder(root, corpora.manifest(CORPUS)["copied_at"]))
-    return [(f.rule, f.severity, f.offset, f.producer_id) for f in said]
+    return [(f.kind, f.severity, f.offset, f.producer_id) for f in said]
 
 
 def wrong(snapshot: int) -> list[tuple[str, str, int | None, int | None]]:

@@ -27,7 +27,7 @@ def open_log(root: Path, name: str = "4.1") -> tuple[Lab, Forged]:
 
 
 def of_rule(found: list[Finding], rule: str) -> list[Finding]:
-    return [f for f in found if f.rule == rule]
+    return [f for f in found if f.kind == rule]
 
 
 def newest(log: Forged) -> int:
@@ -79,7 +79,7 @@ def test_a_producer_that_was_forgotten_between_its_batches(backfill: tuple[Path,
     log.snapshots = {500: log.snapshots[500]}
     log.save()
     found = above_info(audit_folder(root, corpora.manifest("backfill-hourly-43")["copied_at"]))
-    assert [(f.rule, f.severity, f.partition, f.producer_id) for f in found] == [
+    assert [(f.kind, f.severity, f.partition, f.producer_id) for f in found] == [
         ("producer-expired-while-active", "warning", 0, 0)
     ]
     assert (found[0].evidence["snapshot"], found[0].last_offset) == (f"back-0/{500:020}.snapshot", batch.last)
@@ -104,7 +104,7 @@ def test_another_producer_idle_for_longer_denies_the_expiry(backfill: tuple[Path
     struct.pack_into(">I", data, 2, segments.calc_crc32c(bytes(data[6:])))
     path.write_bytes(bytes(data))
     found = above_info(audit_folder(root, corpora.manifest("backfill-hourly-43")["copied_at"]))
-    assert ("snapshot-replay-mismatch", "error", 0) in [(f.rule, f.severity, f.producer_id) for f in found]
+    assert ("snapshot-replay-mismatch", "error", 0) in [(f.kind, f.severity, f.producer_id) for f in found]
 
 
 # Old brokers
@@ -132,7 +132,7 @@ def test_011_stores_its_end_markers_and_2_8_does_not(tmp_path: Path) -> None:
     newer.snapshots[offset] = [p._replace(offset=end.last, delta=0) if p == ended else p for p in known]
     newer.save()
     (f,) = above_info(lab.findings())
-    assert (f.rule, f.severity, f.producer_id) == ("snapshot-replay-mismatch", "error", ended.producer_id)
+    assert (f.kind, f.severity, f.producer_id) == ("snapshot-replay-mismatch", "error", ended.producer_id)
 
 
 def test_1_1_drops_a_producer_whose_marker_alone_is_retained(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_1_1_drops_a_producer_whose_marker_alone_is_retained(tmp_path: Path) -> 
     root = corpora.copy("trimmed-11", tmp_path)
     as_of = corpora.manifest("trimmed-11")["copied_at"]
     found = above_info(audit_folder(root, as_of))
-    assert {f.rule for f in found} == {"unknown-producer-exposure"}
+    assert {f.kind for f in found} == {"unknown-producer-exposure"}
     assert all("UNKNOWN_PRODUCER_ID" in f.message for f in found)
     log = Forged(root / "broker-1", "skein.tape-3")
     offset, known = max(log.snapshots.items())
@@ -183,7 +183,7 @@ def test_the_one_that_wrote_last_cannot_have_expired_before_the_others(tmp_path:
     log.save()
     (tmp_path / "server-1.properties").unlink()
     (f,) = above_info(lab.findings())
-    assert (f.rule, f.severity, f.producer_id) == ("snapshot-replay-mismatch", "error", last.producer_id)
+    assert (f.kind, f.severity, f.producer_id) == ("snapshot-replay-mismatch", "error", last.producer_id)
 
 
 # What a truncation leaves in a running broker's index
@@ -213,7 +213,7 @@ def test_an_entry_before_a_sound_one_is_no_residue(tmp_path: Path) -> None:
     wrong = struct.pack(">ii", relative - 1, place - 1)
     path.write_bytes(entries[:-8] + wrong + entries[-8:] + bytes(800))
     lab.is_live()
-    assert [(f.rule, f.severity) for f in above_info(lab.findings())] == [("index-mismatch", "warning")]
+    assert [(f.kind, f.severity) for f in above_info(lab.findings())] == [("index-mismatch", "warning")]
 
 
 # Base timestamps, topics recreated, epochs that go on
@@ -293,7 +293,7 @@ def test_the_first_batch_is_judged_by_the_snapshot(at_start: tuple[Lab, Forged],
     log.resequence(2, 0, 380, by)
     log.save()
     (f,) = above_info(lab.findings())
-    assert (f.rule, f.severity, f.offset, f.last_offset) == (rule, "error", 380, first.last)
+    assert (f.kind, f.severity, f.offset, f.last_offset) == (rule, "error", 380, first.last)
     assert (f.evidence["expected"], f.evidence["found"]) == (360, 360 + by)
 
 
@@ -308,7 +308,7 @@ def test_the_first_epoch_is_judged_by_the_snapshot(at_start: tuple[Lab, Forged],
     log.snapshots[380] = [p._replace(epoch=1 + epoch) if p.producer_id == 2 else p for p in log.snapshots[380]]
     log.save()
     (f,) = above_info(lab.findings())
-    assert (f.rule, f.offset) == (rule, 380)
+    assert (f.kind, f.offset) == (rule, 380)
 
 
 def test_a_snapshot_below_what_is_stored_proves_nothing(at_start: tuple[Lab, Forged]) -> None:
@@ -337,7 +337,7 @@ def test_the_same_bytes_from_sequence_0_are_a_duplicate(tmp_path: Path, append_t
     log.next(last, sequence=2 * first["count"], **new)
     log.save()
     (f,) = above_info(lab.findings())
-    assert (f.rule, f.severity) == ("duplicate-sequence-range", "error")
+    assert (f.kind, f.severity) == ("duplicate-sequence-range", "error")
     assert (f.offset, f.last_offset) == (again["base_offset"], more.last)
     assert f.evidence["stored_before_at"] == first["base_offset"]
 

@@ -66,7 +66,7 @@ def alter(root: Path, name: str, number: int, harm: Harm, *, live: bool = False)
 
 def only(found: list[Finding], rule: str, log: Forged, batch: Batch, severity: str = "") -> Finding:
     """The one finding above info, which has to point at the batch."""
-    assert [f.rule for f in above_info(found)] == [rule], [f.message for f in above_info(found)]
+    assert [f.kind for f in above_info(found)] == [rule], [f.message for f in above_info(found)]
     (f,) = above_info(found)
     assert (f.topic, f.partition, f.broker_id) == (log.topic, log.partition, 1)
     assert (f.offset, f.last_offset) == (batch["base_offset"], batch.last)
@@ -160,7 +160,7 @@ def test_unknown_magic(tmp_path: Path, name: str, wanted: Callable[[Batch], bool
     """Its offset stands before it; what comes behind it gives no hole, no gap and no transaction that hangs."""
     log, batch, found = alter(tmp_path, name, one(name, magic, wanted), lambda b: b.set(magic=magic))
     (f,) = above_info(found)
-    assert (f.rule, f.topic, f.partition) == ("record-structure-invalid", log.topic, log.partition)
+    assert (f.kind, f.topic, f.partition) == ("record-structure-invalid", log.topic, log.partition)
     assert (f.offset, f.last_offset, f.producer_id) == (batch["base_offset"], None, None)
     assert (f.file, f.position) == log.place(batch)
     assert f"magic {magic}" in f.message
@@ -231,7 +231,7 @@ def test_older_than_the_topic_allows(tmp_path: Path, setting: str, found: bool) 
     shift = batch["base_time"] - marker["max_time"] + DAY_MS
     batch.set(max_time=batch["max_time"] - shift, base_time=batch["base_time"] - shift)
     log.save()
-    rules = [f.offset for f in lab.findings() if f.rule == "timestamp-out-of-range" and f.severity == "warning"]
+    rules = [f.offset for f in lab.findings() if f.kind == "timestamp-out-of-range" and f.severity == "warning"]
     assert rules == [batch["base_offset"]] * found
 
 
@@ -246,7 +246,7 @@ def test_nothing_is_ahead_of_brokers_whose_controllers_log_is_not_there(tmp_path
     only(lab.findings(), "timestamp-out-of-range", log, batch, "warning")
     for path in lab.broker().glob("__cluster_metadata-0/*.log"):
         path.unlink()
-    assert not {"timestamp-out-of-range", "producer-timestamp-skew"} & {f.rule for f in lab.findings()}
+    assert not {"timestamp-out-of-range", "producer-timestamp-skew"} & {f.kind for f in lab.findings()}
 
 
 HOLES = ("committed-transaction-hole", "sequence-gap")  # critical where what was committed may be gone
@@ -264,10 +264,10 @@ def test_producer_header_inconsistent(tmp_path: Path, name: str, kind: str) -> N
     number = one(name, list(FIELDS).index(kind), lambda b: whole(b) and b["producer_id"] >= 0)
     log, batch, found = alter(tmp_path, name, number, FIELDS[kind])
     if kind == "no producer id" and not batch.transactional:  # what default clients leave: the numbers are missing
-        (said,) = [f for f in found if f.rule == "producer-fields-inconsistent"]
+        (said,) = [f for f in found if f.kind == "producer-fields-inconsistent"]
         assert (said.severity, said.offset) == ("info", batch["base_offset"])
         (gap,) = above_info(found)
-        assert (gap.rule, gap.severity, gap.evidence["expected"]) == ("sequence-gap", "error", batch["sequence"])
+        assert (gap.kind, gap.severity, gap.evidence["expected"]) == ("sequence-gap", "error", batch["sequence"])
         return
     f = only(found, "producer-fields-inconsistent", log, batch)
     taken = [a["severity"] for a in f.evidence.get("also", ()) if a["rule"] in HOLES]
@@ -316,7 +316,7 @@ def test_key_missing_in_compacted_topic(tmp_path: Path, partition: int) -> None:
     log.save()
     (f,) = above_info(lab.findings())
     first, last = log.find(10), log.find(40)
-    assert (f.rule, f.severity) == ("null-key-in-compacted-topic", "warning")
+    assert (f.kind, f.severity) == ("null-key-in-compacted-topic", "warning")
     assert (f.offset, f.last_offset, f.producer_id) == (first["base_offset"], last.last, first["producer_id"])
     assert (f.evidence["records"], f.evidence["record_index"]) == (2, first["count"] - 1)
 

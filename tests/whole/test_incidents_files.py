@@ -61,7 +61,7 @@ def test_a_tail_that_is_no_batch(tmp_path: Path, name: str, kind: str) -> None:
     log.save()
     live_at_times(lab, list(LOGS).index(name) + list(TAILS).index(kind))
     f = the_only(lab.findings())
-    assert (f.rule, f.severity) == ("torn-tail", "warning")
+    assert (f.kind, f.severity) == ("torn-tail", "warning")
     assert (f.topic, f.partition, f.offset, f.producer_id) == (log.topic, log.partition, log.end, None)
     assert f.file == f"{log.folder.name}/{max(log.segments):020}.log"
     assert (f.position, f.evidence["bytes"]) == (size_of(log, max(log.segments)), len(TAILS[kind]))
@@ -76,7 +76,7 @@ def test_zeros_up_to_the_size_of_segments_are_preallocated(tmp_path: Path, short
     log.tails[max(log.segments)] = bytes(65536 - size_of(log, max(log.segments)) - short)
     log.save()
     lab.is_live()
-    (f,) = [f for f in lab.findings() if f.rule == "torn-tail"]
+    (f,) = [f for f in lab.findings() if f.kind == "torn-tail"]
     assert (f.severity, f.offset) == (severity, log.end)
 
 
@@ -89,7 +89,7 @@ def test_truncated_tail(tmp_path: Path, name: str) -> None:
     log.tails[base] = bytes(last.data[: len(last.data) * 3 // 5])
     log.save()
     f = the_only(lab.findings())
-    assert (f.rule, f.severity) == ("torn-tail", "critical")
+    assert (f.kind, f.severity) == ("torn-tail", "critical")
     assert (f.offset, f.position, f.evidence["bytes"]) == (log.end, size_of(log, base), len(log.tails[base]))
     assert [a["rule"] for a in f.evidence["also"]] == ["checkpoint-beyond-log-end"]
 
@@ -102,7 +102,7 @@ def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> 
     log.save()
     if live:
         lab.is_live()
-    (f,) = [f for f in lab.findings() if f.rule == "torn-tail"]
+    (f,) = [f for f in lab.findings() if f.kind == "torn-tail"]
     assert (f.severity, f.offset, f.position) == ("info" if live else "warning", 220, size_of(log, 189))
 
 
@@ -115,7 +115,7 @@ def test_an_older_segment_breaks_off(tmp_path: Path, name: str) -> None:
     log.tails[base] = bytes(last.data[:-7])
     log.save()
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.offset) == ("torn-tail", "error", None)
+    assert (f.kind, f.severity, f.offset) == ("torn-tail", "error", None)
     assert (f.file, f.position) == (f"{log.folder.name}/{base:020}.log", size_of(log, base))
 
 
@@ -134,7 +134,7 @@ def test_offset_gap(tmp_path: Path, name: str, where: float) -> None:
     log.save()
     renamed = lab.log(log.folder.name)  # a hole before a whole segment moves its name
     f = the_only(lab.findings())
-    assert (f.rule, f.severity) == ("offset-hole", "error")
+    assert (f.kind, f.severity) == ("offset-hole", "error")
     assert (f.offset, f.last_offset) == (behind["base_offset"], behind.last)
     assert (f.file, f.position) == renamed.place(renamed.find(behind["base_offset"]))
     assert f.evidence["missing_range"] == [behind["base_offset"] - 14, behind["base_offset"] - 1]
@@ -145,7 +145,7 @@ def test_a_lost_batch_is_a_hole_and_a_gap(tmp_path: Path) -> None:
     log.drop(log.find(134))
     log.save()
     (f,) = above_info(lab.findings())
-    assert (f.rule, f.severity, f.offset, f.last_offset) == ("offset-hole", "error", 140, 145)
+    assert (f.kind, f.severity, f.offset, f.last_offset) == ("offset-hole", "error", 140, 145)
     assert "sequence-gap" in {a["rule"] for a in f.evidence["also"]}
 
 
@@ -154,7 +154,7 @@ def test_a_snapshot_that_remembers_what_the_log_lost_proves_the_hole(tmp_path: P
     log.drop(log.find(96))
     log.save()
     f = the_only(lab.findings())
-    assert (f.rule, f.offset, f.evidence["missing_range"]) == ("offset-hole", 98, [96, 97])
+    assert (f.kind, f.offset, f.evidence["missing_range"]) == ("offset-hole", 98, [96, 97])
     assert [a["rule"] for a in f.evidence["also"]] == ["snapshot-replay-mismatch"]
 
 
@@ -162,7 +162,7 @@ def test_a_segment_that_is_not_there(tmp_path: Path) -> None:
     lab, log = open_log(tmp_path)
     for path in log.folder.glob(f"{104:020}.*"):
         path.unlink()
-    f = next(f for f in above_info(lab.findings()) if f.rule == "offset-hole")
+    f = next(f for f in above_info(lab.findings()) if f.kind == "offset-hole")
     assert (f.offset, f.evidence["missing_range"], f.evidence["confidence"]) == (189, [104, 188], "undecidable")
 
 
@@ -172,7 +172,7 @@ def test_a_batch_in_the_wrong_segment(tmp_path: Path) -> None:
     log.segments[189].insert(0, moved)
     log.save()
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.offset, f.position) == ("offsets-not-increasing", "critical", 188, 0)
+    assert (f.kind, f.severity, f.offset, f.position) == ("offsets-not-increasing", "critical", 188, 0)
 
 
 # Indexes
@@ -197,7 +197,7 @@ def test_index_entry_inside_batch(tmp_path: Path, name: str, entry: int) -> None
         store(path, ">ii", rows)
     live_at_times(lab, list(LOGS).index(name) + entry)
     found = above_info(lab.findings())
-    assert [f.rule for f in found] == ["index-mismatch"] * len({min(log.segments), max(log.segments)})
+    assert [f.kind for f in found] == ["index-mismatch"] * len({min(log.segments), max(log.segments)})
     for f, base in zip(found, sorted({min(log.segments), max(log.segments)}), strict=True):
         number = entry % len(entries(log.file(base, "index"), ">ii"))
         assert (f.severity, f.offset, f.topic, f.partition) == ("warning", None, log.topic, log.partition)
@@ -212,7 +212,7 @@ def test_an_index_entry_with_an_offset_of_elsewhere(tmp_path: Path) -> None:
     rows[1][0] -= 12
     store(path, ">ii", rows)
     f = the_only(lab.findings())
-    assert (f.rule, f.position, f.evidence["entry_offset"]) == ("index-mismatch", 8, 104 + 53 - 12)
+    assert (f.kind, f.position, f.evidence["entry_offset"]) == ("index-mismatch", 8, 104 + 53 - 12)
     assert f.evidence["why"] == "its offset is not in the batches from its position on"
 
 
@@ -224,7 +224,7 @@ def test_index_not_monotone(tmp_path: Path, name: str) -> None:
     rows[1], rows[2] = rows[2], rows[1]
     store(path, ">ii", rows)
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.file) == ("index-mismatch", "warning", f"{log.folder.name}/{path.name}")
+    assert (f.kind, f.severity, f.file) == ("index-mismatch", "warning", f"{log.folder.name}/{path.name}")
     assert (f.position, f.evidence["why"]) == (16, "entries do not increase")
 
 
@@ -237,7 +237,7 @@ def test_timeindex_entry_wrong(tmp_path: Path, name: str) -> None:
     rows[0][0] -= 60_000
     store(path, ">qi", rows)
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.file, f.position) == (
+    assert (f.kind, f.severity, f.file, f.position) == (
         "index-mismatch", "warning", f"{log.folder.name}/{path.name}", 0,
     )  # fmt: skip
     assert f.evidence["why"] == "an earlier record has a larger timestamp"
@@ -250,7 +250,7 @@ def test_timeindex_not_monotone(tmp_path: Path) -> None:
     rows[2][0] = rows[1][0] - 10
     store(path, ">qi", rows)
     f = the_only(lab.findings())
-    assert (f.rule, f.position, f.evidence["why"]) == ("index-mismatch", 24, "entries do not increase")
+    assert (f.kind, f.position, f.evidence["why"]) == ("index-mismatch", 24, "entries do not increase")
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])
@@ -260,7 +260,7 @@ def test_part_of_an_entry(tmp_path: Path, suffix: str) -> None:
     whole = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"\0\0\1")
     f = the_only(lab.findings())
-    assert (f.rule, f.file, f.position) == ("index-mismatch", f"bay.case-0/{path.name}", whole)
+    assert (f.kind, f.file, f.position) == ("index-mismatch", f"bay.case-0/{path.name}", whole)
 
 
 def test_a_preallocated_index_is_no_finding(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_txnindex_entry_missing(tmp_path: Path, name: str, entry: int) -> None:
     gone = rows.pop(entry)
     store(path, ABORTED, rows)
     f = the_only(lab.findings())
-    assert (f.rule, f.severity) == ("aborted-transaction-not-indexed", "critical")
+    assert (f.kind, f.severity) == ("aborted-transaction-not-indexed", "critical")
     assert (f.offset, f.last_offset, f.producer_id) == (gone[2], gone[3], gone[1])
     assert (f.file, f.topic, f.partition) == (f"{log.folder.name}/{path.name}", log.topic, log.partition)
     assert f.transactional_id is not None
@@ -315,10 +315,10 @@ def test_txnindex_entry_wrong(tmp_path: Path, name: str, field: str) -> None:
     rows[0][column] += by
     store(path, ABORTED, rows)
     found = above_info(lab.findings())
-    f = next(f for f in found if f.rule == "aborted-index-extra-entry")
+    f = next(f for f in found if f.kind == "aborted-index-extra-entry")
     assert (f.offset, f.last_offset, f.producer_id, f.position) == (rows[0][2], rows[0][3], rows[0][1], 0)
     assert f.file == f"{log.folder.name}/{path.name}"
-    rest = {x.rule for x in found} - {f.rule}
+    rest = {x.kind for x in found} - {f.kind}
     assert rest == (set() if field == "first offset" else {"aborted-transaction-not-indexed"})
 
 
@@ -327,7 +327,7 @@ def test_an_entry_for_a_committed_transaction_hides_it(tmp_path: Path) -> None:
     path = log.file(0, "txnindex")
     store(path, ABORTED, [[0, 1, 90, 99, 100]])
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.offset, f.last_offset) == ("aborted-index-extra-entry", "critical", 90, 99)
+    assert (f.kind, f.severity, f.offset, f.last_offset) == ("aborted-index-extra-entry", "critical", 90, 99)
 
 
 # Snapshots
@@ -354,7 +354,7 @@ def test_snapshot_differs_from_replay(tmp_path: Path, name: str, field: str) -> 
     live_at_times(lab, list(LOGS).index(name) + PRODUCERS.index(field))
     f = the_only(lab.findings())
     names = {"sequence": "last_sequence", "epoch": "producer_epoch", "offset": "last_offset", "delta": "offset_delta"}
-    assert (f.rule, f.severity, f.offset) == ("snapshot-replay-mismatch", "error", offset)
+    assert (f.kind, f.severity, f.offset) == ("snapshot-replay-mismatch", "error", offset)
     assert (f.file, f.position) == (f"{log.folder.name}/{offset:020}.snapshot", None)
     assert (f.topic, f.partition, f.producer_id) == (log.topic, log.partition, known[number].producer_id)
     difference = {"producer_id": f.producer_id, "field": names.get(field, field), "stored": right + 3}
@@ -369,7 +369,7 @@ def test_snapshot_producer_missing(tmp_path: Path, name: str) -> None:
     gone = log.snapshots[offset].pop(writing(log, offset)[-1])
     log.save()
     f = the_only(lab.findings())
-    assert (f.rule, f.offset, f.producer_id) == ("snapshot-replay-mismatch", offset, gone.producer_id)
+    assert (f.kind, f.offset, f.producer_id) == ("snapshot-replay-mismatch", offset, gone.producer_id)
     assert f.file == f"{log.folder.name}/{offset:020}.snapshot"
 
 
@@ -378,7 +378,7 @@ def test_a_producer_of_the_snapshot_alone(tmp_path: Path) -> None:
     log.snapshots[220].append(Producer(4711, 0, 7, 205, 0, 1795232783225, -1, -1))
     log.save()
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.offset, f.producer_id) == ("snapshot-replay-mismatch", "error", 220, 4711)
+    assert (f.kind, f.severity, f.offset, f.producer_id) == ("snapshot-replay-mismatch", "error", 220, 4711)
 
 
 @pytest.mark.parametrize("first", [217, -1])
@@ -391,7 +391,7 @@ def test_a_snapshot_with_another_open_transaction(tmp_path: Path, first: int) ->
     ]
     log.save()
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.offset, f.producer_id) == ("snapshot-replay-mismatch", "critical", offset, 1)
+    assert (f.kind, f.severity, f.offset, f.producer_id) == ("snapshot-replay-mismatch", "critical", offset, 1)
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -402,7 +402,7 @@ def test_snapshot_crc_mismatch(tmp_path: Path, name: str) -> None:
     data[-1] ^= 1
     path.write_bytes(data)
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.file) == ("snapshot-unreadable", "warning", f"{log.folder.name}/{path.name}")
+    assert (f.kind, f.severity, f.file) == ("snapshot-unreadable", "warning", f"{log.folder.name}/{path.name}")
     assert (f.topic, f.partition, f.offset) == (log.topic, log.partition, None)
 
 
@@ -411,7 +411,7 @@ def test_a_snapshot_of_another_shape(tmp_path: Path, content: bytes) -> None:
     lab, log = open_log(tmp_path)
     log.file(104, "snapshot").write_bytes(content)
     f = the_only(lab.findings())
-    assert (f.rule, f.severity) == ("snapshot-unreadable", "warning")
+    assert (f.kind, f.severity) == ("snapshot-unreadable", "warning")
 
 
 # Checkpoints
@@ -424,7 +424,7 @@ def test_checkpoint_beyond_log_end(tmp_path: Path, file: str, severity: str) -> 
     lab, log = open_log(tmp_path)
     log.checkpoint(file, 230)
     f = the_only(lab.findings())
-    assert (f.rule, f.severity, f.offset, f.last_offset) == ("checkpoint-beyond-log-end", severity, 220, 230)
+    assert (f.kind, f.severity, f.offset, f.last_offset) == ("checkpoint-beyond-log-end", severity, 220, 230)
 
 
 def test_a_batch_is_not_judged_below_the_log_start(tmp_path: Path) -> None:

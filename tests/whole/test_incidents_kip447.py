@@ -134,7 +134,7 @@ def five_steps(group: Group, *, old: str | None, new: str | None, late: int, com
 def test_the_five_steps(group: Group, old: str | None, new: str | None) -> None:
     zombie = five_steps(group, old=old, new=new, late=300)
     (f,) = group.findings()
-    assert (f.rule, f.severity, f.producer_id, f.group_id) == ("zombie-offset-commit", "error", 901, GROUP)
+    assert (f.kind, f.severity, f.producer_id, f.group_id) == ("zombie-offset-commit", "error", 901, GROUP)
     assert f.evidence["rival_producer_id"] == 902
     assert [step[0] for step in f.evidence["steps"]] == list("12345")
     assert zombie["base_offset"] == f.evidence["record_offset"]
@@ -169,7 +169,7 @@ def kip_848(group: Group, *, given_up: bool, pool: bool = False, back: bool = Fa
 def test_a_member_of_kip_848_commits_what_it_has_given_up(group: Group, late: int) -> None:
     kip_848(group, given_up=True, late=late)
     (f,) = group.findings()
-    assert (f.rule, f.severity, f.producer_id, f.group_id) == ("zombie-offset-commit", "error", 901, GROUP)
+    assert (f.kind, f.severity, f.producer_id, f.group_id) == ("zombie-offset-commit", "error", 901, GROUP)
     assert (f.evidence["owner_before"]["member_id"], f.evidence["owner"]["member_id"]) == ("m-old", "m-new")
     assert f.evidence["rival_producer_id"] == 902
 
@@ -219,7 +219,7 @@ def test_both_kinds_of_exactly_once_ids(group: Group, other: str, found: list[st
     group.commits(other, 902, 20, at(190), at(200))
     assert group.findings() == []
     group.commits(TASK, 901, 30, at(290), at(300))
-    assert [f.rule for f in group.findings()] == found
+    assert [f.kind for f in group.findings()] == found
 
 
 def test_the_control_flag_is_the_markers_alone(group: Group) -> None:

@@ -40,7 +40,7 @@ def test_offset_moved_backwards(
     commit(batch, number, offset)
     log.save()
     (f,) = above_info(lab.findings())
-    assert (f.rule, f.severity, f.topic, f.partition, f.offset) == ("offset-regression", severity, *where, offset)
+    assert (f.kind, f.severity, f.topic, f.partition, f.offset) == ("offset-regression", severity, *where, offset)
     assert (f.group_id, f.file) == (group, f"{folder}/{0:020}.log")
     if batch.transactional:
         assert (f.producer_id, f.producer_epoch) == (batch["producer_id"], batch["epoch"])
@@ -57,14 +57,14 @@ def test_unknown_producer_hazard(tmp_path: Path, folder: str) -> None:
     log.checkpoint("log-start-offset-checkpoint", log.end)
     found = above_info(lab.findings())
     f = next(f for f in found if f.producer_id == last["producer_id"])
-    assert (f.rule, f.severity, f.topic, f.partition) == (
+    assert (f.kind, f.severity, f.topic, f.partition) == (
         "unknown-producer-exposure",
         "warning",
         "iot.events",
         log.partition,
     )
     assert f.last_offset == last.last
-    assert {f.rule for f in found} == {"unknown-producer-exposure"}
+    assert {f.kind for f in found} == {"unknown-producer-exposure"}
     assert untouched <= {f.producer_id for f in found}
 
 

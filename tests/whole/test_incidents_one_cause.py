@@ -46,7 +46,7 @@ def coordinator_epoch(batch: Batch) -> int:
 def the_one(lab: Lab, log: Forged) -> Finding:
     log.save()
     found = above_info(lab.findings())
-    assert len(found) == 1, [(f.rule, f.severity, f.offset, f.message) for f in found]
+    assert len(found) == 1, [(f.kind, f.severity, f.offset, f.message) for f in found]
     return found[0]
 
 
@@ -68,7 +68,7 @@ def test_a_marker_by_hand_right_before_the_coordinators(tmp_path: Path, name: st
     by_hand = marker(data[-1], commit, time=true["max_time"] - 1, coordinator=coordinator_epoch(true))
     log.insert(data[-1], by_hand)
     f = the_one(lab, log)
-    assert (f.rule, f.severity, f.offset) == ("split-decision", "critical", by_hand["base_offset"])
+    assert (f.kind, f.severity, f.offset) == ("split-decision", "critical", by_hand["base_offset"])
     assert f.evidence["expected"] == ("ABORT" if commit else "COMMIT")
     assert f.evidence["transaction_first_offset"] == data[0]["base_offset"]
 
@@ -98,7 +98,7 @@ def test_a_marker_that_is_lost(tmp_path: Path, name: str, commit: bool, which: i
     data, gone = ended(log, commit)[which]
     log.drop(gone)
     f = the_one(lab, log)
-    assert (f.rule, f.severity, f.producer_id) == ("missing-marker", "critical", data[0]["producer_id"])
+    assert (f.kind, f.severity, f.producer_id) == ("missing-marker", "critical", data[0]["producer_id"])
     assert f.evidence["expected"]["marker"] == ("COMMIT" if commit else "ABORT")
     assert f.evidence["between"][0] < gone["base_offset"] < f.evidence["between"][1]
     assert {"offset-hole"} <= also(f) <= {"offset-hole", "aborted-index-extra-entry"}
@@ -114,7 +114,7 @@ def test_a_hole_elsewhere_is_not_the_markers(tmp_path: Path, name: str) -> None:
     log.drop(gone, other)
     log.save()
     found = above_info(lab.findings())
-    assert {"missing-marker", "offset-hole"} <= {f.rule for f in found}
+    assert {"missing-marker", "offset-hole"} <= {f.kind for f in found}
 
 
 # A sequence number that was altered
@@ -130,7 +130,7 @@ def test_a_sequence_altered_downwards(tmp_path: Path, name: str, by: int) -> Non
     expected = batch["sequence"]
     batch.set(sequence=expected - by)
     f = the_one(lab, log)
-    assert (f.rule, f.severity, f.offset) == ("duplicate-sequence-range", "error", batch["base_offset"])
+    assert (f.kind, f.severity, f.offset) == ("duplicate-sequence-range", "error", batch["base_offset"])
     assert (f.evidence["expected"], f.evidence["found"]) == (expected, expected - by)
     assert f.evidence["goes_on_as_expected"] is True
 
@@ -141,7 +141,7 @@ def test_a_sequence_altered_to_0(tmp_path: Path, name: str) -> None:
     log = lab.log(PLAIN[name][1])
     batch = idempotent(log).set(sequence=0)
     f = the_one(lab, log)
-    assert (f.rule, f.severity, f.offset) == ("sequence-reset-same-epoch", "error", batch["base_offset"])
+    assert (f.kind, f.severity, f.offset) == ("sequence-reset-same-epoch", "error", batch["base_offset"])
 
 
 def idempotent(log: Forged) -> Batch:
@@ -160,7 +160,7 @@ def test_a_sequence_altered_downwards_in_a_committed_transaction(tmp_path: Path,
     data = next(data for data, _ in ended(log, True)[3:] if len(data) >= 3 and data[1]["sequence"] > by)
     data[1].set(sequence=data[1]["sequence"] - by)
     f = the_one(lab, log)
-    assert (f.rule, f.severity, f.offset) == ("duplicate-sequence-range", "error", data[1]["base_offset"])
+    assert (f.kind, f.severity, f.offset) == ("duplicate-sequence-range", "error", data[1]["base_offset"])
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -172,4 +172,4 @@ def test_a_loss_behind_a_duplicate_is_a_loss(tmp_path: Path, name: str) -> None:
     log.resequence(batch["producer_id"], batch["epoch"], batch.last + 1, 3)
     batch.set(sequence=batch["sequence"] - 1)
     log.save()
-    assert {"duplicate-sequence-range", "sequence-gap"} <= {f.rule for f in above_info(lab.findings())}
+    assert {"duplicate-sequence-range", "sequence-gap"} <= {f.kind for f in above_info(lab.findings())}

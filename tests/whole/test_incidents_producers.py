@@ -45,7 +45,7 @@ def judged(lab: Lab, log: Forged, *, live: bool = False, **more: Any) -> list[Fi
 def only(
     found: list[Finding], rule: str, severity: str, log: Forged, batch: Batch, last: Batch | None = None
 ) -> Finding:
-    assert [f.rule for f in found] == [rule], [f.message for f in found]
+    assert [f.kind for f in found] == [rule], [f.message for f in found]
     f = found[0]
     assert (f.severity, f.topic, f.partition, f.broker_id) == (severity, log.topic, log.partition, 1)
     assert (f.offset, f.last_offset) == (batch["base_offset"], (last or batch).last)
@@ -274,7 +274,7 @@ def test_a_producer_whose_clock_is_days_behind(tmp_path: Path, name: str) -> Non
     log.save()
     found = lab.findings()
     assert not above_info(found)
-    (f,) = [f for f in found if f.rule == "producer-timestamp-skew"]
+    (f,) = [f for f in found if f.kind == "producer-timestamp-skew"]
     assert (f.severity, f.offset, f.producer_id) == ("info", batch["base_offset"], batch["producer_id"])
 
 
@@ -332,7 +332,7 @@ def test_an_epoch_that_runs_out(tmp_path: Path) -> None:
     lab, log = open_log(tmp_path)
     batch = log.next(writer(log)[-1], epoch=30_001, sequence=0)
     (f,) = judged(lab, log)
-    assert (f.rule, f.severity, f.offset) == ("epoch-near-exhaustion", "warning", batch["base_offset"])
+    assert (f.kind, f.severity, f.offset) == ("epoch-near-exhaustion", "warning", batch["base_offset"])
     assert (f.producer_id, f.producer_epoch) == (batch["producer_id"], 30_001)
 
 
@@ -352,7 +352,7 @@ def infos(lab: Lab, log: Forged) -> set[tuple[str, int | None]]:
     log.save()
     found = lab.findings()
     assert not above_info(found)
-    return {(f.rule, f.offset) for f in found if f.topic == log.topic}
+    return {(f.kind, f.offset) for f in found if f.topic == log.topic}
 
 
 @pytest.mark.parametrize("name", TRANSACTIONAL)
@@ -394,7 +394,7 @@ def test_a_control_batch_that_is_no_marker(tmp_path: Path, name: str, kind: str)
     last = log.markers()[-1]
     batch = log.decide(last, True, coordinator=coordinator(last), **({"epoch": last["epoch"]} | header))
     found = judged(lab, log)
-    assert [f.rule for f in found] == ["malformed-control-batch"], [f.message for f in found]
+    assert [f.kind for f in found] == ["malformed-control-batch"], [f.message for f in found]
     f = found[0]
     assert (f.severity, f.offset, f.last_offset) == ("error", batch["base_offset"], batch.last)
     assert (f.file, f.position) == log.place(batch)
@@ -437,7 +437,7 @@ def test_a_wrapper_that_holds_a_broken_message(tmp_path: Path, magic: int, folde
     at = path.stat().st_size
     path.write_bytes(path.read_bytes() + segments.wrapper(end + 2, inner, magic=magic))
     found = above_info(lab.findings())
-    assert [(f.rule, f.severity, f.position) for f in found] == [("legacy-inner-record-invalid", "error", at)]
+    assert [(f.kind, f.severity, f.position) for f in found] == [("legacy-inner-record-invalid", "error", at)]
     assert found[0].evidence["flaws"] == ["the checksum of an inner record is wrong"]
     assert found[0].evidence["record_index"] == 1
 

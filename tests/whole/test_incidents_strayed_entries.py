@@ -47,7 +47,7 @@ def audited(log: Forged, root: Path, **entries: list[tuple[int, int, int, int]])
     for base, rows in zip(sorted(log.segments), entries.values(), strict=True):
         log.file(base, "txnindex").write_bytes(b"".join(struct.pack(ENTRY, 0, *row) for row in rows))
     found = audit_folder(root, BEGAN + 3_600_000)
-    return [f for f in above_info(found) if "index" in f.rule]
+    return [f for f in above_info(found) if "index" in f.kind]
 
 
 OURS, OTHER = (100, 0, 6, 7), (300, 7, 10, 11)
@@ -60,7 +60,7 @@ def test_the_entry_beside_its_marker_is_where_it_belongs(tmp_path: Path) -> None
 def test_an_entry_in_an_earlier_segment_than_some_of_the_data(tmp_path: Path) -> None:
     log = rolled(tmp_path, split=3)
     (f,) = audited(log, tmp_path, first=[OURS], second=[], third=[])
-    assert (f.rule, f.severity, f.offset, f.last_offset) == ("aborted-transaction-not-indexed", "critical", 0, 6)
+    assert (f.kind, f.severity, f.offset, f.last_offset) == ("aborted-transaction-not-indexed", "critical", 0, 6)
     assert (f.file, f.position) == (f"{LOG}/{0:020}.txnindex", 0)
     assert f.evidence["expected_file"] == f"{LOG}/{3:020}.txnindex"
     assert "at offset 3 or behind" in f.message
@@ -74,7 +74,7 @@ def test_all_of_the_data_lies_where_fetches_find_the_entry(tmp_path: Path) -> No
 def test_an_entry_in_a_later_segment_is_found_and_taken_for_corrupt(tmp_path: Path) -> None:
     log = rolled(tmp_path, split=3)
     (f,) = audited(log, tmp_path, first=[], second=[], third=[OURS])
-    assert (f.rule, f.severity, f.offset, f.last_offset) == ("aborted-transaction-not-indexed", "warning", 0, 6)
+    assert (f.kind, f.severity, f.offset, f.last_offset) == ("aborted-transaction-not-indexed", "warning", 0, 6)
     assert (f.file, f.evidence["expected_file"]) == (f"{LOG}/{7:020}.txnindex", f"{LOG}/{3:020}.txnindex")
 
 
@@ -85,7 +85,7 @@ def test_an_entry_behind_one_that_ends_the_search(
     """A fetch of 0 to 5 ends at the other's entry, whose last stable offset 11 is beyond it."""
     log = rolled(tmp_path, split=3, another=True)
     found = audited(log, tmp_path, first=[], second=second, third=third)
-    assert [(f.rule, f.severity) for f in found] == (
+    assert [(f.kind, f.severity) for f in found] == (
         [("aborted-transaction-not-indexed", severity)] if severity else []
     )
 

@@ -67,7 +67,7 @@ def bank(tmp_path: Path) -> Bank:
 
 
 def the_only(found: list[Finding], rule: str) -> Finding:
-    assert [f.rule for f in above_info(found)] == [rule], [f.message for f in above_info(found)]
+    assert [f.kind for f in above_info(found)] == [rule], [f.message for f in above_info(found)]
     return above_info(found)[0]
 
 
@@ -96,7 +96,7 @@ def test_late_data_of_a_running_broker_may_not_be_late(bank: Bank) -> None:
     bank.write(LATER)
     found = bank.findings(live=True)
     assert not above_info(found)
-    assert [f.offset for f in found if f.rule == "hanging-transaction"] == [99]
+    assert [f.offset for f in found if f.kind == "hanging-transaction"] == [99]
 
 
 def test_data_of_an_id_that_nobody_knows_hangs(bank: Bank) -> None:
@@ -120,7 +120,7 @@ def test_a_record_of_the_coordinator_that_cannot_be_read_may_be_the_newest(bank:
     if readable_behind:
         bank.coordinator.state(CURED, "Empty", (CURED_PRODUCER[0], 1), LATER + 1000)
     bank.write(LATER + 5)
-    found = {f.rule: f for f in bank.findings()}
+    found = {f.kind: f for f in bank.findings()}
     assert "unreadable-transaction-record" in found
     f = found["hanging-transaction" if readable_behind else "long-open-transaction"]
     assert (f.topic, f.partition, f.offset, f.producer_id) == ("bank.ledger", 4, 99, CURED_PRODUCER[0])
@@ -279,9 +279,11 @@ def test_a_marker_of_a_coordinator_that_never_was(tmp_path: Path) -> None:
 def test_a_commit_that_nobody_decided(bank: Bank) -> None:
     first = bank.write(LATER)
     marker = bank.end(True, LATER + 100)
-    found = {f.rule: f for f in above_info(bank.findings())}
+    found = {f.kind: f for f in above_info(bank.findings())}
     assert set(found) == {"late-write-after-marker", "marker-without-decision"}
     assert at(found["marker-without-decision"], bank.log, marker) == ("warning", *CURED_PRODUCER, CURED)
+    assert "kafka-transactions.sh" not in found["marker-without-decision"].remedy  # which writes no COMMIT
+    assert "read as committed" in found["marker-without-decision"].remedy
     assert at(found["late-write-after-marker"], bank.log, first)[0] == "error"
 
 
@@ -292,7 +294,7 @@ def test_an_operators_abort_is_right(bank: Bank) -> None:
     found = bank.findings()
     assert not above_info(found)
     assert (first["base_offset"], "info") in {
-        (f.offset, f.severity) for f in found if f.rule == "late-write-after-marker"
+        (f.offset, f.severity) for f in found if f.kind == "late-write-after-marker"
     }
 
 
@@ -313,7 +315,7 @@ def test_a_partition_that_its_transaction_never_had(bank: Bank) -> None:
         partitions = () if state.startswith("Complete") else ("bank.audit-1",)
         times = {"start": BUSY_SINCE, "timeout": BUSY_TIMEOUT}
         bank.coordinator.state(BUSY, state, BUSY_PRODUCER, BUSY_SINCE + after, *partitions, **times)
-    found = {f.rule: f for f in above_info(bank.findings())}
+    found = {f.kind: f for f in above_info(bank.findings())}
     # The data, and what ended it, whose time is older than those of the markers before it.
     assert set(found) == {"partition-not-in-transaction", "marker-without-decision", "clock-skew"}
     assert at(found["partition-not-in-transaction"], bank.log, batch) == ("error", *BUSY_PRODUCER, BUSY)
@@ -358,7 +360,7 @@ def test_illegal_transition(bank: Bank) -> None:
 def test_a_state_that_is_never_written(bank: Bank, state: str) -> None:
     record = bank.coordinator.state(CURED, state, CURED_PRODUCER, LATER, LEDGER, start=LATER)
     found = above_info(bank.findings(LATER))
-    assert {f.rule for f in found} == {"illegal-transition"}
+    assert {f.kind for f in found} == {"illegal-transition"}
     assert all(at(f, bank.coordinator.log, record)[0] == "critical" for f in found)
 
 
@@ -373,7 +375,7 @@ def test_a_complete_record_with_partitions(bank: Bank) -> None:
     bank.write_states("Ongoing", "PrepareAbort", start=LATER, partitions=("bank.ledger-3",))
     record = bank.coordinator.state(CURED, "CompleteAbort", CURED_PRODUCER, LATER + 5_000, "bank.ledger-3", start=LATER)
     found = above_info(bank.findings(LATER))
-    assert {f.rule for f in found} == {"transition-invariant-broken"}
+    assert {f.kind for f in found} == {"transition-invariant-broken"}
     assert all(at(f, bank.coordinator.log, record)[0] == "error" for f in found)
 
 
@@ -389,7 +391,7 @@ def test_state_epoch_regression(bank: Bank) -> None:
 def test_a_producer_id_with_two_owners(bank: Bank) -> None:
     record = bank.coordinator.state(CURED, "Empty", (5, 0), LATER)
     found = above_info(bank.findings(LATER))
-    assert {f.rule for f in found} == {"producer-id-reused"}
+    assert {f.kind for f in found} == {"producer-id-reused"}
     assert at(found[0], bank.coordinator.log, record) == ("critical", 5, 0, CURED)
     assert found[0].evidence["other_transactional_id"] == "bank-zombie"
 
@@ -449,6 +451,6 @@ def test_instances_that_share_an_id(bank: Bank) -> None:
 
 def test_a_large_time_out_is_worth_a_line(bank: Bank) -> None:
     found = bank.findings()
-    assert [(f.transactional_id, f.severity) for f in found if f.rule == "transaction-timeout-too-large"] == [
+    assert [(f.transactional_id, f.severity) for f in found if f.kind == "transaction-timeout-too-large"] == [
         (BUSY, "info")
     ]

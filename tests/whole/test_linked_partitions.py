@@ -58,4 +58,4 @@ def test_a_packed_index_is_not_taken_for_one_that_never_was(tmp_path: Path) -> N
         path.rename(f"{path}.gz")
     audit = opened(root, as_of=corpora.manifest("healthy-41")["copied_at"])
     assert audit.incomplete()
-    assert [f.rule for f in audit.findings if f.severity != "info"] == []
+    assert [f.kind for f in audit.findings if f.severity != "info"] == []

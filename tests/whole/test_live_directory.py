@@ -28,9 +28,9 @@ Change = Callable[[Path], None]
 
 def worrying(path: Path, name: str) -> tuple[set[tuple[Any, ...]], list[DecodeError]]:
     """Findings above info, and what could not be read."""
-    ids = [r.id for r in registry.load().values() if not r.what_if]
+    ids = [r.id for r in registry.kinds().values() if not r.what_if]
     logs = facts.logs_below(path, records=True, as_of=corpora.manifest(name)["copied_at"])
-    found = {(f.rule, f.topic, f.partition, f.offset) for f in facts.judge(logs, *ids) if f.severity != "info"}
+    found = {(f.kind, f.topic, f.partition, f.offset) for f in facts.judge(logs, *ids) if f.severity != "info"}
     return found, [error for log in logs for replica in log.replicas for error in replica.errors]
 
 

@@ -43,7 +43,7 @@ def held(audit: Audit) -> tuple[str, verdict.Verdict]:
 
 def test_a_decided_two_phase_commit_that_gets_no_marker_is_stuck_however_long_its_time_out(tmp_path: Path) -> None:
     audit = live(tmp_path, 20 * 60, NEVER, "PrepareCommit")
-    assert ("stuck-prepare", "critical") in {(f.rule, f.severity) for f in audit.findings}
+    assert ("stuck-prepare", "critical") in {(f.kind, f.severity) for f in audit.findings}
     assert held(audit)[0] == "overdue"
 
 
@@ -82,7 +82,7 @@ def test_within_a_time_out_that_is_known_readers_wait_an_hour_before_a_warning(
     audit = opened(tmp_path, as_of=BUSY_SINCE + minutes * MIN, rules=holders)
     assert [f.severity for f in audit.findings] == ([severity] if severity else [])
     for found in audit.findings if severity == "warning" else ():
-        assert (found.rule, found.evidence["ends_at_the_latest"]) == ("lso-stuck", iso(BUSY_SINCE + 240 * MIN))
+        assert (found.kind, found.evidence["ends_at_the_latest"]) == ("lso-stuck", iso(BUSY_SINCE + 240 * MIN))
         assert iso(BUSY_SINCE + 240 * MIN) in found.message
     (row,) = (row for row in audit.blocked if row["topic"] == "bank.audit")
     assert (row["standing"], row["severity"]) == ("overdue" if severity == "critical" else "waiting", severity)
@@ -102,5 +102,5 @@ def test_a_busy_partition_of_a_running_broker_is_not_stuck_by_its_log_end(tmp_pa
         )  # fmt: skip
     data.save()
     audit = opened(tmp_path, as_of=BUSY_SINCE + 3_500)
-    assert "lso-stuck" not in {f.rule for f in audit.findings}
+    assert "lso-stuck" not in {f.kind for f in audit.findings}
     assert held(audit)[0] == "waiting"

@@ -198,10 +198,10 @@ def test_other_log_starts_and_what_was_cleaned_are_as_by_headers(
     write(tmp_path, 2, without(10, 11, 50, 97, 98, 99, 105, 151), cleaner_offset=330)
     found = both_ways(tmp_path, monkeypatch)
     said = [json.loads(text) for text in found]
-    gaps = [f for f in said if f["rule"] == "replica-missing-range"]
+    gaps = [f for f in said if f["kind"] == "replica-missing-range"]
     assert all(gap["offset"] >= max(start, 300) for gap in gaps)
     # Nothing tells whether broker 2 led when it lost them, or has its leader's holes: in doubt, and said.
-    assert gaps or [f["if_true"] for f in said if f["rule"] == "offset-hole"] == ["error"]
+    assert gaps or [f["if_true"] for f in said if f["kind"] == "offset-hole"] == ["error"]
 
 
 def test_messages_of_magic_1_are_as_by_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_a_file_that_is_no_longer_as_it_was_read_proves_nothing(
     audit = opened(tmp_path)
     assert audit.briefs
     happens(tmp_path / f"broker-{broker}" / "t-0" / f"{IN_SEGMENT * RECORDS:020}.log")
-    (found,) = [f for f in audit.findings if f.rule == "replica-divergence"]
+    (found,) = [f for f in audit.findings if f.kind == "replica-divergence"]
     assert (found.offset, found.evidence["batches"]) == (60, 1)
     ((log_dir, error),) = [(name, e) for name, e in audit.unread() if "replicas" in e.detail]
     assert (log_dir, error.file, error.reason) == (f"broker-{broker}", f"t-0/{300:020}.log", "vanished")
@@ -260,7 +260,7 @@ def test_a_limit_is_named_and_the_audit_incomplete(tmp_path: Path, monkeypatch: 
     summed(monkeypatch)
     monkeypatch.setattr(pairs, "Allowance", functools.partial(Allowance, FOR_EVIDENCE + 10_000))
     audit = opened(tmp_path)
-    assert not [f for f in audit.findings if f.rule == "replica-divergence"]
+    assert not [f for f in audit.findings if f.kind == "replica-divergence"]
     (error,) = [e for _, e in audit.unread() if "replicas" in e.detail]
     assert error.reason == "limit"
     assert audit.exit_code() == 3

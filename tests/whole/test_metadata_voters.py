@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.repairs import VOTE
+from auditor.rules.stops import VOTE
 from tests import corpora
 from tests.audited import above_info
 from tests.controller_records import Controller
@@ -39,7 +39,7 @@ def some_of(tmp_path: Path, *brokers: int) -> Path:
 def test_an_uncommitted_tail_is_no_loss(tmp_path: Path, brokers: tuple[int, ...], sure: bool) -> None:
     audit = opened(some_of(tmp_path, *brokers), as_of=AS_OF, at_once=sure, whole=sure)
     assert above_info(audit.findings) == []
-    assert [f.rule for f in audit.findings if f.rule == "replica-divergence"] == []
+    assert [f.kind for f in audit.findings if f.kind == "replica-divergence"] == []
 
 
 def test_the_metadata_is_that_of_the_higher_epoch_though_another_copy_is_longer(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_decision_that_a_majority_has_not_is_in_doubt(tmp_path: Path, voters: 
         other = root / f"broker-{next(b for b in OTHERS if b != leader)}" / f"{METADATA}-0"
         shutil.rmtree(other)
         shutil.copytree(root / f"broker-{leader}" / f"{METADATA}-0", other)
-    (f,) = [f for f in opened(root, as_of=AS_OF).findings if f.rule == "unclean-election"]
+    (f,) = [f for f in opened(root, as_of=AS_OF).findings if f.kind == "unclean-election"]
     assert (f.topic, f.partition) == ("trio.log", 0)
     assert (f.severity, f.if_true) == (("critical", None) if voters == 2 else ("info", "critical"))
 
@@ -79,7 +79,7 @@ def test_another_record_of_the_same_epoch_is_a_divergence(tmp_path: Path) -> Non
     odd.set(max_time=odd["max_time"] + 1)
     log.save()
     (f,) = above_info(opened(root, as_of=AS_OF).findings)
-    assert (f.rule, f.severity, f.topic, f.offset) == ("replica-divergence", "critical", METADATA, odd["base_offset"])
+    assert (f.kind, f.severity, f.topic, f.offset) == ("replica-divergence", "critical", METADATA, odd["base_offset"])
     assert f.remedy is not None
     assert f.remedy.startswith(f"Do not act: {VOTE}")
 
@@ -96,7 +96,7 @@ def test_what_a_majority_had_and_a_later_leader_has_not_is_lost(tmp_path: Path) 
     log.save()
     (log.folder / "leader-epoch-checkpoint").write_text(f"0\n2\n1 0\n9 {begins}\n")
     found = above_info(opened(root, as_of=AS_OF).findings)
-    assert {(f.rule, f.severity, f.topic, f.offset) for f in found} == {
+    assert {(f.kind, f.severity, f.topic, f.offset) for f in found} == {
         ("replica-divergence", "critical", METADATA, begins)
     }
     assert {f.broker_id for f in found} == {1, 2, 3} - {leader}
@@ -109,7 +109,7 @@ def test_what_a_snapshot_of_its_own_has_was_committed(tmp_path: Path) -> None:
     folder = root / f"broker-{CUT_OFF}" / f"{METADATA}-0"
     Controller(root / f"broker-{CUT_OFF}", AS_OF).snapshot(FORK + 10, 1)
     assert (folder / f"{FORK + 10:020}-0000000001.checkpoint").exists()
-    found = [(f.rule, f.severity, f.broker_id, f.offset) for f in above_info(opened(root, as_of=AS_OF).findings)]
+    found = [(f.kind, f.severity, f.broker_id, f.offset) for f in above_info(opened(root, as_of=AS_OF).findings)]
     assert found == [("replica-divergence", "critical", CUT_OFF, FORK)]
 
 
@@ -121,6 +121,6 @@ def test_no_remedy_moves_a_vote_away(tmp_path: Path) -> None:
     odd.set(crc=odd["crc"] ^ 1)
     log.save()
     found = [f for f in opened(root, as_of=AS_OF).findings if f.topic == METADATA]
-    assert "batch-crc-mismatch" in {f.rule for f in found}
+    assert "batch-crc-mismatch" in {f.kind for f in found}
     assert any(VOTE in (f.remedy or "") for f in found)
     assert not [f.remedy for f in found if "away" in (f.remedy or "")]

@@ -128,7 +128,7 @@ def is_silent(found: list[Finding], claim: Finding) -> bool:
 
 
 def _about(f: Finding, claim: Finding) -> bool:
-    if (f.rule, f.topic, f.partition) in _inside(claim) or (claim.rule, claim.topic, claim.partition) in _inside(f):
+    if (f.kind, f.topic, f.partition) in _inside(claim) or (claim.kind, claim.topic, claim.partition) in _inside(f):
         return True
     if (f.topic, f.partition) != (claim.topic, claim.partition):
         return False
@@ -157,9 +157,9 @@ def denied(whole: Path, name: str, as_of: int, target: Path, seed: int) -> Itera
             part.take(target)
             less = audited(target, as_of)
             for claim in red(less):
-                if (claim.rule, part.kind) not in DENIED and is_silent(more, claim):
+                if (claim.kind, part.kind) not in DENIED and is_silent(more, claim):
                     place = f"{claim.topic}-{claim.partition} at {claim.offset}"
-                    yield f"{claim.rule} of {place}, without {gone}{part.name}"
+                    yield f"{claim.kind} of {place}, without {gone}{part.name}"
             more, gone = less, f"{part.name} and "
         shutil.rmtree(target)
 

@@ -84,7 +84,7 @@ def test_newer_versions_are_said_in_every_place(tmp_path: Path, capsys: pytest.C
     said |= {(METADATA, "bad_version", f"record at offset {first + k}: {what}") for k, what in enumerate(levels)}
 
     audit = opened(tmp_path / "copy", as_of=AS_OF)
-    assert [(f.rule, f.file) for f in above_info(audit.findings)] == [("snapshot-unreadable", SNAPSHOT)]
+    assert [(f.kind, f.file) for f in above_info(audit.findings)] == [("snapshot-unreadable", SNAPSHOT)]
     assert {(e.file, e.reason, e.detail) for _, e in audit.unread()} == said
     assert audit.exit_code() == 3
     metadata = {e.position: e.length for _, e in audit.unread() if e.file == METADATA}

@@ -18,7 +18,7 @@ Reported = tuple[str, str, set[str]]
 def reported(found: list[Finding]) -> list[Reported]:
     """Rule, severity, and what it explains."""
     return [
-        (f.rule, f.severity, {a["rule"] for a in f.evidence.get("also", ())})
+        (f.kind, f.severity, {a["rule"] for a in f.evidence.get("also", ())})
         for f in found
         if f.severity in ("critical", "error")
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from auditor.pipeline.derived_tables import of_log
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import logs_of, opened
+from tests.terminal_text import expanded
 from tests.whole.test_incidents_transactions import LATER, Bank
 from tests.whole.test_live_verdicts import DECIDED, MIN, live
 
@@ -45,6 +47,7 @@ def agree(audit: Audit, folder: Path) -> None:
     of_metrics(folder, findings, summary)
     of_tables(audit, rows)
     of_page(audit, rows)
+    of_terminal(findings, summary)
 
 
 def of_exit(audit: Audit, summary: dict[str, Any], red: list[dict[str, Any]]) -> None:
@@ -59,7 +62,7 @@ def of_exit(audit: Audit, summary: dict[str, Any], red: list[dict[str, Any]]) ->
         )
     places = {(row["topic"], row["partition"]) for row in red}
     for finding in grave:  # and what is a finding on what holds a partition, blocks, or explains something else
-        if finding.rule in TRANSACTIONS and (finding.topic, finding.partition) not in places:
+        if finding.kind in TRANSACTIONS and (finding.topic, finding.partition) not in places:
             others = [o["severity"] for o in finding.evidence.get("also", ()) if o["rule"] not in TRANSACTIONS]
             assert set(others) & set(GRAVE)
 
@@ -89,6 +92,34 @@ def of_metrics(folder: Path, findings: list[dict[str, Any]], summary: dict[str, 
     classes = {s.labels["class"]: s.value for s in samples if s.name == "kafka_audit_open_transactions"}
     stuck = sum(row["standing"] == "stuck" for row in summary["blocked"])
     assert (sum(classes[name] for name in NEVER_ENDING) > 0) >= (stuck > 0)
+
+
+def of_terminal(findings: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    """At 80 columns: nothing but commands is wider, each text stands once, and nothing acts before its conditions."""
+    out = io.StringIO()
+    terminal.print_findings(findings, summary, out, 80, report="/tmp/audit/report.html")
+    text = out.getvalue()
+    lines = text.splitlines()
+    assert not [line for line in lines if len(line) > 80 and not line.strip().startswith("kafka-")]
+    red = [row for row in summary["blocked"] if row["standing"] in RED]
+    others = [f for f in findings if f["severity"] in GRAVE and f["rule"] not in TRANSACTIONS]
+    assert len(lines) <= (24 if len(red) == 1 and not summary["notes"] else 60) or others
+    acts = [line for line in lines if re.match(r"    kafka-transactions.sh \S+ \S+ abort ", line)]
+    assert len(acts) == len(set(acts))
+    for paragraph in expanded(text).split("\n\n"):
+        for act in re.findall(r"kafka-transactions.sh \S+ \S+ abort .*", paragraph):
+            before = paragraph.partition(act)[0]
+            assert "Known: no coordinator will end it" in before
+            assert "Go on only if it lists producer" in before
+    for row in red:
+        assert re.search(rf"^{re.escape(shown(row, lines))} ", text, re.M), row["topic"]
+
+
+def shown(row: dict[str, Any], lines: list[str]) -> str:
+    """A partition as the table has it, which may have lost the middle of its name."""
+    name = f"{row['topic']}-{row['partition']}"
+    cut = (line.split()[0] for line in lines if "…" in line.split(" ")[0])
+    return next((c for c in cut if name.startswith(c.split("…")[0]) and name.endswith(c.split("…")[1])), name)
 
 
 def of_tables(audit: Audit, rows: list[dict[str, Any]]) -> None:
@@ -121,6 +152,7 @@ def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
             assert bars[key] == row["class"] == cards[key].row["class"]
             assert cards[key].standing == row["standing"]
             assert cards[key].blocks == (row["standing"] in RED)
+            assert cards[key].kind in (row["class"], row["standing"])  # no name that only the page has
             if row["standing"] == "unknown":
                 assert cards[key].kind == "undecidable"
     assert summarise(audit)["verdict"]["headline"][:20] in report_page(audit)
@@ -183,7 +215,7 @@ def test_what_is_young_is_not_asked_for(tmp_path: Path) -> None:
         ({"rules": ("hanging-transaction",)}, 1, "4 partitions are blocked"),
         ({"rules": ("torn-tail",)}, 0, "4 partitions are blocked, which only a rule that was left out reports"),
         ({"skip_rules": ("torn-tail",)}, 1, "4 partitions are blocked; 1 rule of "),
-        ({"topics": ("bank.audit",)}, 1, "1 partition is blocked; only topics that match bank.audit were looked at"),
+        ({"topics": ("bank.audit",)}, 1, "1 partition is blocked; only topics that match bank.audit were read"),
         ({"topics": ("__transaction_state",)}, 0, "Nothing is blocked"),
     ],
 )  # fmt: skip

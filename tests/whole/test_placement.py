@@ -21,7 +21,7 @@ OFFLINE, ABSENT, TWICE = "partition-offline", "replica-absent", "partition-in-tw
 
 
 def of_rule(audit: Audit, rule: str) -> list[Finding]:
-    return [f for f in audit.findings if f.rule == rule]
+    return [f for f in audit.findings if f.kind == rule]
 
 
 def places(found: list[Finding]) -> set[str]:

@@ -100,11 +100,11 @@ def test_a_segment_that_was_never_copied_is_a_gap_and_later_a_leftover(tmp_path:
     path = local_part(tmp_path)
     change(path, FINISHED["plain", 270], state(State.COPY_SEGMENT_STARTED))
     (gap,) = told(path)
-    assert (gap.rule, gap.severity, gap.topic) == ("remote-log-gap", "error", "plain")
+    assert (gap.kind, gap.severity, gap.topic) == ("remote-log-gap", "error", "plain")
     assert (gap.offset, gap.last_offset) == (270, 359)
     (there,) = gap.evidence["segments_there"]
     assert (there["offsets"], there["state"]) == ([270, 359], "COPY_SEGMENT_STARTED")
-    later = [f for f in told(path, later_ms=2 * HOUR) if f.rule == "remote-segment-leftover"]
+    later = [f for f in told(path, later_ms=2 * HOUR) if f.kind == "remote-segment-leftover"]
     assert [(f.severity, f.offset, f.last_offset) for f in later] == [("info", 270, 359)]
 
 
@@ -145,9 +145,9 @@ def test_segments_deleted_from_the_start_are_no_gap(tmp_path: Path) -> None:
 def test_a_segment_of_other_leader_epochs_is_not_of_the_log(tmp_path: Path) -> None:
     path = local_part(tmp_path)
     (path / "broker-1" / "plain-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 1000\n")
-    (gap,) = [f for f in told(path) if f.rule == "remote-log-gap"]
+    (gap,) = [f for f in told(path) if f.kind == "remote-log-gap"]
     assert (gap.severity, gap.offset, gap.last_offset) == ("error", 990, 1079)
-    kinds = {f.evidence["kind"] for f in told(path, later_ms=2 * HOUR) if f.rule == "remote-segment-leftover"}
+    kinds = {f.evidence["kind"] for f in told(path, later_ms=2 * HOUR) if f.kind == "remote-segment-leftover"}
     assert kinds == {"segments of other leader epochs"}
 
 
@@ -160,7 +160,7 @@ def test_without_all_of_the_metadata_nothing_is_called_a_gap(tmp_path: Path) -> 
     forged.save()
     for file in folder.glob(f"{0:020}.*"):
         file.rename(folder / file.name.replace(f"{0:020}", f"{1:020}"))
-    assert [f for f in told(path) if f.rule == "remote-log-gap"] == []
+    assert [f for f in told(path) if f.kind == "remote-log-gap"] == []
 
 
 def test_closed_segments_that_wait_for_an_hour(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_closed_segments_that_wait_for_an_hour(tmp_path: Path) -> None:
     last = max(int(n) for n in re.findall(r"\| offset: (\d+) .*:tx-0, .*state=COPY_SEGMENT_FINISHED", text))
     change(path, last, state(State.COPY_SEGMENT_STARTED), partition=0)
     assert told(path) == []
-    found = [f for f in told(path, later_ms=2 * HOUR) if f.rule == "remote-copy-behind"]
+    found = [f for f in told(path, later_ms=2 * HOUR) if f.kind == "remote-copy-behind"]
     assert [(f.severity, f.topic, f.partition, f.offset, f.last_offset) for f in found] == [
         ("warning", "tx", 0, 1152, 1247)
     ]

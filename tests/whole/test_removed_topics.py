@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 def said(root: Path, **options: object) -> set[tuple[str, str, str | None, int | None, int | None]]:
     findings = opened(root, **options).findings
-    return {(f.rule, f.severity, f.topic, f.partition, f.broker_id) for f in findings if f.rule == RULE}
+    return {(f.kind, f.severity, f.topic, f.partition, f.broker_id) for f in findings if f.kind == RULE}
 
 
 def id_of(folder: Path) -> str:
@@ -48,7 +48,7 @@ def test_they_are_compared_with_none_and_said_once(root: Path) -> None:
     audit = opened(root)
     assert above_info(audit.findings) == []
     assert said(root) == {(RULE, "info", *place, 3) for place in OLD}
-    messages = {f.message for f in audit.findings if f.rule == RULE}
+    messages = {f.message for f in audit.findings if f.kind == RULE}
     assert all("removed and made again: its start renames it -stray" in message for message in messages)
     logs = [(row["topic"], row["partition"], row["broker_id"]) for row in audit.judged["log"]]
     assert all((*place, broker) in logs for place in OLD for broker in (1, 2, 3))
@@ -66,8 +66,8 @@ def test_without_metadata_the_copies_that_were_written_last_are_of_the_topic(roo
     without_metadata(root)
     found = opened(root).findings
     assert said(root) == {(RULE, "info", *place, 3) for place in OLD}
-    assert "replica-divergence" not in {f.rule for f in found}
-    assert {f.evidence["confidence"] for f in found if f.rule == RULE} == {"undecidable"}
+    assert "replica-divergence" not in {f.kind for f in found}
+    assert {f.evidence["confidence"] for f in found if f.kind == RULE} == {"undecidable"}
 
 
 def test_a_topic_that_is_gone_altogether_is_judged_by_nobody(root: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_topic_that_is_gone_altogether_is_judged_by_nobody(root: Path) -> None
             if not folder.name.endswith("-delete"):
                 shutil.rmtree(folder)
     assert said(root) == {(RULE, "info", *place, 3) for place in OLD}
-    about = {f.rule for f in opened(root).findings if f.topic == "inc-ev" and f.partition is not None}
+    about = {f.kind for f in opened(root).findings if f.topic == "inc-ev" and f.partition is not None}
     assert about == {RULE}
 
 
 def test_a_replica_of_the_same_topic_that_differs_is_told(root: Path) -> None:
     """Broker 3's folder has the id of the topic that there is: its other records are a divergence."""
     with_id(root / "broker-3" / "inc-ev-0", id_of(root / "broker-1" / "inc-ev-0"))
-    found = [(f.rule, f.severity, f.topic, f.partition) for f in above_info(opened(root).findings)]
+    found = [(f.kind, f.severity, f.topic, f.partition) for f in above_info(opened(root).findings)]
     assert ("replica-divergence", "critical", "inc-ev", 0) in found
     assert said(root) == {(RULE, "info", *place, 3) for place in OLD - {("inc-ev", 0)}}
 
@@ -95,7 +95,7 @@ def test_a_loss_in_a_replica_of_the_same_topic_is_told(root: Path) -> None:
     gone = log.all()[4]
     log.drop(gone)
     log.save()
-    found = [(f.rule, f.severity, f.topic, f.offset) for f in above_info(opened(root).findings)]
+    found = [(f.kind, f.severity, f.topic, f.offset) for f in above_info(opened(root).findings)]
     assert ("replica-missing-range", "critical", "inc-ev", gone["base_offset"]) in found
 
 

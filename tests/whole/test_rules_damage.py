@@ -77,7 +77,7 @@ def test_nothing_raises(brokers: Path, harm: object, seed: int) -> None:
         path.write_bytes(harm(path.read_bytes(), chance))  # type: ignore[operator]
     if seed % 3 == 0:
         chance.choice(files).unlink()
-    rule_ids = [r.id for r in registry.load().values() if not r.what_if]
+    rule_ids = [r.id for r in registry.kinds().values() if not r.what_if]
     rows = [row for log in logs_below(brokers, records=True) for row in judge_log(log.replicas, log.cluster, rule_ids)]
     runs = [row["recovery"] for kind, row in rows if kind == "log"]
     assert len(runs) == 6
@@ -98,4 +98,4 @@ def test_an_index_that_breaks_off_beside_a_batch_that_is_out_of_order() -> None:
     where = {"topic": "t", "partition": 0, "evidence": {"log_dir": "logs", "expected": 8, "batches": 1}}
     batch = Finding("offsets-not-increasing", "error", offset=5, last_offset=6, file="t-0/0.log", position=61, **where)
     index = Finding("index-mismatch", "warning", file="t-0/0.index", position=8, **where)
-    assert {f.rule for f in resolve([batch, index])} == {"offsets-not-increasing", "index-mismatch"}
+    assert {f.kind for f in resolve([batch, index])} == {"offsets-not-increasing", "index-mismatch"}

@@ -24,7 +24,7 @@ def test_every_surface_says_what_is_safe(tmp_path: Path, state: str, below: bool
     assert audit.exit_code() == int(blocked)
     texts = surfaces(audit, tmp_path)
     has, never = SAYS[advice]
-    for name, text in {**texts, **{f.rule: f.remedy for f in audit.findings}}.items():
+    for name, text in {**texts, **{f.kind: f.remedy for f in audit.findings}}.items():
         assert not [phrase for phrase in never if phrase in text], name
         asked = blocked or (name == "page" and standing == "unknown")
         assert name not in COMMANDS or not asked or all(phrase in text for phrase in has), name

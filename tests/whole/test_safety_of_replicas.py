@@ -119,7 +119,7 @@ def read(root: Path, state: str, below: bool, replicas: Replicas) -> tuple[tuple
     """The verdict, the remedy, and every text; asserts what holds in all cases."""
     audit = forged(root, state, below, replicas)
     (row,) = [row for row in audit.blocked if row["broker_id"] is not None]
-    texts = surfaces(audit, root) | {f.rule: f.remedy for f in audit.findings}
+    texts = surfaces(audit, root) | {f.kind: f.remedy for f in audit.findings}
     for name, text in texts.items():
         assert not [phrase for phrase in NEVER if phrase in text], name
         assert MOVE not in text or LEAD in text, name
@@ -208,7 +208,7 @@ def test_a_replica_that_fell_behind_is_not_said_to_lack_its_marker(tmp_path: Pat
     (row,) = audit.blocked
     assert (row["standing"], verdict_of(row)) == ("unknown", KEEP)
     assert MARKER not in row["remedy"]
-    grave = {f.rule for f in audit.findings if f.severity in ("critical", "error")}
+    grave = {f.kind for f in audit.findings if f.severity in ("critical", "error")}
     assert grave <= {"partition-offline"}  # of the other partitions, which the forged controller gives no leader
 
 
@@ -223,7 +223,7 @@ def test_a_leader_that_lacks_records_is_replaced_only_by_one_in_sync(tmp_path: P
         controller.partition(PARTITION, isr=isr, replicas=(1, 2, 3))
         controller.save()
         findings = opened(tmp_path, as_of=lab_time + MINUTE).findings
-        (found,) = [f for f in findings if f.rule == "replica-missing-range" and f.topic == "bank.audit"]
+        (found,) = [f for f in findings if f.kind == "replica-missing-range" and f.topic == "bank.audit"]
         assert says in found.remedy
         assert "opy broker 2's folder bank.audit-1 to a safe place" in found.remedy
         assert (MOVE in found.remedy) == (says == LEAD)

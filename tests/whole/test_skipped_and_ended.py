@@ -65,7 +65,7 @@ def skipped_then(root: Path, version: int, first: bool, second: bool, *, skip: b
 
 
 def told(found: list[Finding]) -> list[tuple[str, str, int | None, int | None]]:
-    return [(f.rule, f.severity, f.offset, f.last_offset) for f in above_info(found)]
+    return [(f.kind, f.severity, f.offset, f.last_offset) for f in above_info(found)]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -94,7 +94,7 @@ def test_the_next_transaction_ended_it_otherwise(tmp_path: Path, version: int, c
 def test_with_all_markers_nothing_is_said(tmp_path: Path, version: int, first: bool, second: bool) -> None:
     found = skipped_then(tmp_path, version, first, second, skip=False)
     assert told(found) == []
-    assert [f.rule for f in found if f.rule in ("missing-marker", "split-decision")] == []
+    assert [f.kind for f in found if f.kind in ("missing-marker", "split-decision")] == []
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -102,7 +102,7 @@ def test_with_all_markers_nothing_is_said(tmp_path: Path, version: int, first: b
 def test_the_next_transaction_ended_it_as_decided(tmp_path: Path, version: int, commit: bool) -> None:
     found = skipped_then(tmp_path, version, commit, commit)
     assert told(found) == []
-    (f,) = (f for f in found if f.rule == "missing-marker")
+    (f,) = (f for f in found if f.kind == "missing-marker")
     assert (f.severity, f.offset, f.evidence["marker_offset"]) == ("info", 0, 6)
     assert f.remedy.startswith("Do not act: nothing of it is open")
 
@@ -124,7 +124,7 @@ def test_two_that_were_skipped_end_with_the_third(tmp_path: Path) -> None:
         story.now += 60 * SECOND
     found = story.found()
     assert told(found) == [("split-decision", "critical", 3, 9)]
-    assert [(f.severity, f.offset, f.last_offset) for f in found if f.rule == "missing-marker"] == [("info", 0, 2)]
+    assert [(f.severity, f.offset, f.last_offset) for f in found if f.kind == "missing-marker"] == [("info", 0, 2)]
 
 
 # By hand
@@ -143,7 +143,7 @@ def test_a_marker_written_by_hand_as_decided(tmp_path: Path, version: int, commi
     story.decide(True, "a-0", "b-0")
     found = story.found()
     assert told(found) == []
-    assert [f.rule for f in found if f.rule == "marker-without-decision"] == []
+    assert [f.kind for f in found if f.kind == "marker-without-decision"] == []
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -184,7 +184,7 @@ def late(root: Path, first: bool, second: bool, *, behind: bool = False) -> list
 def test_a_late_marker_of_the_transaction_before_splits_the_next(tmp_path: Path, commit: bool, fate: str) -> None:
     """Data 0 to 2, its marker at 3, data 4 to 6, and at 7 the marker of 3 once more."""
     (f,) = above_info(late(tmp_path, commit, not commit))
-    assert (f.rule, f.severity, f.offset) == ("split-decision", "critical", 7)
+    assert (f.kind, f.severity, f.offset) == ("split-decision", "critical", 7)
     assert fate in f.message
     assert "late marker" in f.message
     assert ("an operator's abort" in f.message) is not commit
@@ -193,7 +193,7 @@ def test_a_late_marker_of_the_transaction_before_splits_the_next(tmp_path: Path,
 
 @pytest.mark.parametrize(("commit", "severity"), [(True, "warning"), (False, "info")])
 def test_a_late_marker_that_is_on_the_same_result(tmp_path: Path, commit: bool, severity: str) -> None:
-    (f,) = (f for f in late(tmp_path, commit, commit) if f.rule == "marker-without-decision")
+    (f,) = (f for f in late(tmp_path, commit, commit) if f.kind == "marker-without-decision")
     assert (f.severity, f.offset, f.evidence["confidence"]) == (severity, 7, "likely")
     assert "KIP-1228" in f.message
     assert "offsets 4 to 6" in f.message

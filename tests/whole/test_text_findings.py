@@ -19,7 +19,7 @@ def test_text_gives_the_expected_findings_and_no_other(source: str, as_of: int |
     folder = corpora.ROOT / "text-dumps" / "texts" / source
     done = published(AuditOptions((str(folder),), tmp_path, records=True, as_of=as_of))
     found = {
-        (f.rule, f.topic, f.partition, f.producer_id, f.offset, f.last_offset, f.transactional_id)
+        (f.kind, f.topic, f.partition, f.producer_id, f.offset, f.last_offset, f.transactional_id)
         for f in done.findings
         if f.severity != "info"
     }

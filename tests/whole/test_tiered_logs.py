@@ -67,7 +67,7 @@ def said(path: Path, **options: object) -> list[tuple[object, ...]]:
     audit = opened(path, as_of=corpora.manifest(NAME)["copied_at"], **options)
     return sorted(
         (
-            f.rule,
+            f.kind,
             f.severity,
             f.topic,
             f.partition,

@@ -1,0 +1,54 @@
+"""``auditor copy``: what log directories tell, without payload, in a folder that every command takes as a PATH."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from auditor.base.errors import AuditFailure
+from auditor.base.words import plural
+from auditor.commands.parser import examples
+from auditor.pipeline.options import folder_of
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser(
+        "copy",
+        help="what log directories tell, without payload: headers, markers, internal topics",
+        epilog=examples(
+            "auditor copy /var/lib/kafka --out /copies/broker-1",
+            "auditor audit /copies/broker-1 --out /tmp/audit",
+        ),
+    )
+    p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
+    p.add_argument(
+        "--out", type=folder_of, required=True, metavar="DIR", help="an empty folder, or that of an earlier copy"
+    )
+    p.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit status: 3 where part of the input could not be read."""
+    from auditor.copying.run import copied  # only now: it loads the readers
+
+    began, out = time.monotonic(), Path(args.out)
+    try:
+        done = copied(args.paths, out)
+    except OSError as error:
+        what = error.strerror or type(error).__name__
+        raise AuditFailure(f"{out}: {what}; what was copied before is whole, call again to go on") from error
+    if not args.quiet:
+        took = time.monotonic() - began
+        sys.stdout.write(
+            f"copied {plural(done.batches, 'batch')} of {plural(done.folders, 'folder')} in {took:.1f} s: "
+            f"{done.bytes_seen:,} bytes seen, keys and values are not among what was taken\n"
+        )
+        if done.refused:
+            sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
+        sys.stdout.write(f"it is no backup; read it: auditor audit {out} --out DIR\n")
+    return 3 if done.refused else 0

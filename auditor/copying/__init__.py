@@ -1,0 +1,1 @@
+"""``auditor copy``: what a log directory tells, without payload."""

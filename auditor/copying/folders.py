@@ -1,0 +1,112 @@
+"""What is to be copied: every folder below the PATHs with its files, in the order in which later ones know more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors import inventory as inventories
+from auditor.connectors import names
+from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.names import METADATA_TOPIC
+from auditor.connectors.naming import Naming
+from auditor.connectors.storage import Place
+from auditor.connectors.tree import Draft, Drafts, drafts
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.plan import replica_tasks
+from auditor.replay.replica_task import ReplicaTask
+
+TEXT = "a text dump: not taken into the copy, give it beside it"
+OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"
+# What is copied one after the other: each knows what those before it need (docs/copying.md).
+STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
+
+
+@dataclass
+class Folder:
+    """A folder of the input: ``name`` relative to the target, its files (name -> size), those that nobody opens
+    (size and reason), and what could not be listed. ``task`` reads its replica, None where it is none that is live;
+    ``topic``: of a partition, whatever becomes of it."""
+
+    name: str
+    place: Place
+    files: dict[str, int] = field(default_factory=dict)
+    unused: dict[str, tuple[int, str]] = field(default_factory=dict)
+    errors: list[DecodeError] = field(default_factory=list)
+    task: ReplicaTask | None = None
+    topic: str | None = None
+    configs: set[str] = field(default_factory=set)
+    aside: bool = False
+
+    @property
+    def step(self) -> int:
+        """When it is its turn: the files at the top come first."""
+        if self.topic is None:
+            return -1
+        return STEPS.index(self.topic) if self.topic in STEPS else STEPS.index("")
+
+
+class Folders:
+    """The folders below PATHs."""
+
+    def __init__(self, paths: Sequence[str], limits: Limits) -> None:
+        """Lists the PATHs. Errors: :class:`auditor.base.errors.AuditInputError` for a wrong one."""
+        found = drafts(paths, limits)
+        self.inventory = inventories.inventory_of(found, paths, limits)
+        self.naming: Naming = inventories.naming_of(found)
+        self.found: dict[str, Folder] = {}
+        options = AuditOptions(tuple(paths), "", limits=limits)
+        tasks = {
+            (t.replica.log_dir, t.replica.folder): t
+            for t in replica_tasks(self.inventory, {}, options) if isinstance(t, ReplicaTask)
+        }  # fmt: skip
+        for place, draft in found.found.items():
+            self._log_dir(place, draft, tasks)
+        self._outside(found)
+
+    def in_order(self) -> list[Folder]:
+        """The folders in the order of copying."""
+        return sorted(self.found.values(), key=lambda folder: (folder.step, folder.name))
+
+    def _at(self, place: Place) -> Folder:
+        """The folder at a place."""
+        log_dir, below = self.naming.owner(place.child("x"))
+        name = "/".join(filter(None, (log_dir, below))).rpartition("/")[0].strip("/")
+        return self.found.setdefault(name, Folder(name, place))
+
+    def _log_dir(self, place: Place, draft: Draft, tasks: dict[tuple[str, str], ReplicaTask]) -> None:
+        name = self.naming.name(place)
+        top = self._at(place)
+        top.files |= draft.small | {file: size for file, (size, _) in draft.loose.items()}
+        top.unused |= {text.name: (text.size, TEXT) for text in draft.texts}
+        top.task = tasks.get((name, ""))
+        for folder, files in draft.partitions.items():
+            at = self._at(place.child(folder))
+            at.files |= files
+            at.task = tasks.get((name, folder))
+            says = names.partition_folder(folder)
+            at.topic, at.aside = (says.topic, says.kind != "live") if says else (None, False)
+
+    def _outside(self, found: Drafts) -> None:
+        """Remote segments, settings, and what nobody reads."""
+        for place, files in found.remote.items():
+            says = names.remote_folder(place.path)
+            at = self._at(place)
+            if says is not None and says.depth == 1:
+                at.files |= files
+            else:
+                at.unused |= {file: (size, OF_PLUGIN) for file, size in files.items()}
+        for where, size in found.configs:
+            at = self._at(where.parent)
+            at.files[_last(where)] = size
+            at.configs.add(_last(where))
+        for where, size, reason in found.unused:
+            self._at(where.parent).unused[_last(where)] = (size, reason)
+        for where, error in found.errors:
+            self._at(where.parent).errors.append(error._replace(file=_last(where)))
+
+
+def _last(place: Place) -> str:
+    return place.path.rpartition("/")[2]

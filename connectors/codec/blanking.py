@@ -1,0 +1,249 @@
+"""Stored batches of internal topics with what nobody may carry out of the house replaced by zeros of the same length.
+
+Lengths stay, too. Blanked are: what clients put beside an offset, members' user data, hosts of clients and what else
+clients alone chose; SCRAM, delegation-token and access-control records; values of settings that are sensitive or not
+known. All else stays, so that every record still decodes to the same rows. Records, fields and bytes that cannot be
+read stay unreadable, and say nothing any more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditor.base.limits import Limits
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import offset_columns as commits
+from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.codec.consumer_offsets import CONSUMER_PROTOCOL
+from auditor.connectors.codec.group_records import (
+    ASSIGNMENT,
+    GROUP_METADATA_VALUE,
+    GROUP_TYPES,
+    OFFSET_COMMIT_KEY,
+    OFFSET_COMMIT_VALUE,
+    SUBSCRIPTION,
+)
+from auditor.connectors.codec.metadata_records import CONFIG, MESSAGES, UNREAD
+from auditor.connectors.codec.primitives import varint
+from auditor.connectors.codec.record import next_record
+from auditor.connectors.codec.records import BROKEN, UNRELIABLE, Decoded, decode_stored
+from auditor.connectors.codec.settings import may_show, may_show_topic
+from auditor.connectors.codec.structs import (
+    Message,
+    Problem,
+    Span,
+    decode,
+    decode_either,
+    read_frame,
+    read_int16,
+    spans_of,
+)
+
+OFFSETS, METADATA = "__consumer_offsets", "__cluster_metadata"
+# Kept as they are: nothing in them is a client's or a secret.
+PLAIN = frozenset({"__transaction_state", "__share_group_state", "__remote_log_metadata"})
+KEPT = PLAIN | {OFFSETS, METADATA}
+_OF_CLIENTS = frozenset({"", "metadata", "clientHost", "userData", "host", "value"})  # fields of group records
+_SAID = {"subscription": SUBSCRIPTION, "assignment": ASSIGNMENT}
+_OF_TOPIC, _OF_BROKER = 2, 4  # ConfigResource.Type
+UNREADABLE = 0xFF  # in place of what cannot be read, which it then cannot either; zeros might be a sound value
+BAD = "bad"  # the name of such a span
+_HEADERS = (18, 26, walking.HEADER)  # bytes before what may be secret, by magic
+
+
+class Blanks:
+    """Blanks the batches of one internal topic, which is one of :data:`KEPT`."""
+
+    def __init__(self, topic: str, limits: Limits) -> None:
+        self.topic, self.limits = topic, limits
+
+    def blanked(self, batches: BatchColumns, raw: list[bytes]) -> list[bytes]:
+        """The stored bytes of ``batches``, in their order. One that was compressed comes plain, as its header then
+        says."""
+        if self.topic in PLAIN:
+            return raw
+        found = list(raw)
+        control = (batches.magic == 2) & (batches.attributes & walking.CONTROL != 0)
+        compressed = (batches.attributes & walking.CODEC_MASK != 0) & ((batches.record_count > 0) | (batches.magic < 2))
+        self._plain(batches, np.flatnonzero(~control & ~compressed), found)
+        for row in np.flatnonzero(~control & compressed).tolist():
+            found[row] = self._compressed(batches.take(np.array([row])), raw[row])
+        return found
+
+    def _plain(self, batches: BatchColumns, rows: np.ndarray, found: list[bytes]) -> None:
+        """Blanks batches that are stored as they are, all together."""
+        if not len(rows):
+            return
+        buf = np.frombuffer(bytearray().join(found[row] for row in rows), np.uint8)
+        ends = np.cumsum(batches.size[rows], dtype=np.int64)
+        starts = ends - batches.size[rows]
+        some = batches.take(rows)._replace(position=starts)
+        first = walking.HEADER if some.magic[0] == 2 else 0  # byte at which the payload begins
+        bodies = starts + np.array(_HEADERS)[some.magic]
+        for run in decode_stored(buf, 0, some, limits=self.limits, payload=True):  # one, since all are plain
+            self._blank(run, bodies - first, ends - first, some.magic)
+            buf[first : first + len(run.records.payload)] = run.records.payload
+        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            found[row] = buf[start:end].tobytes()
+
+    def _compressed(self, batch: BatchColumns, raw: bytes) -> bytes:
+        """One that was compressed. What cannot be opened becomes zeros, as does a wrapper of magic 0 or 1."""
+        header = _HEADERS[int(batch.magic[0])]
+        if header == walking.HEADER:
+            one = batch._replace(position=np.zeros(1, np.int64))
+            for run in decode_stored(np.frombuffer(bytearray(raw), np.uint8), 0, one, limits=self.limits, payload=True):
+                body = run.records.payload
+                if not run.failures and len(body):
+                    self._blank(run, np.zeros(1, np.int64), np.array([len(body)]), one.magic)
+                    attributes = int.from_bytes(raw[21:23], "big") & ~walking.CODEC_MASK
+                    return raw[:21] + attributes.to_bytes(2, "big") + raw[23:header] + body.tobytes()
+        return raw[:header].ljust(len(raw), b"\0")
+
+    def _blank(self, run: Decoded, starts: np.ndarray, ends: np.ndarray, magic: np.ndarray) -> None:
+        """Blanks the payload of a run, in which the bodies of its batches lie between ``starts`` and ``ends``."""
+        records, payload = run.records, run.records.payload
+        unsound = (records.flaws & UNRELIABLE != 0) | (records.header_count > self.limits.max_headers)
+        broken = run.summary.flaws & BROKEN != 0
+        broken[list(run.failures)] = True
+        broken[np.unique(records.batch[unsound])] = True
+        for start, end, of in zip(*(x[broken].tolist() for x in (starts, ends, magic)), strict=True):
+            _blank_unsound(payload, start if of == 2 else end, end)
+            if of < 2:
+                payload[start:end] = UNREADABLE
+        left = np.flatnonzero(~unsound & ~(broken & (magic < 2))[records.batch])
+        if self.topic == OFFSETS and len(left):
+            left = _blank_commits(run, left)
+        for number in left.tolist():
+            self._record(run, number)
+
+    def _record(self, run: Decoded, number: int) -> None:
+        """Blanks one record, key and value apart."""
+        r, payload = run.records, run.records.payload
+        key, value = (
+            None if size < 0 else payload[start : start + size].tobytes()
+            for start, size in (
+                (r.key_start[number], r.key_size[number]),
+                (r.value_start[number], r.value_size[number]),
+            )
+        )
+        secret = _of_metadata(key, value) if self.topic == METADATA else _of_groups(key, value)
+        for begins, spans in zip((r.key_start[number], r.value_start[number]), secret, strict=True):
+            for span in spans:
+                payload[begins + span.start : begins + span.start + span.size] = UNREADABLE if span.name == BAD else 0
+        if r.header_count[number] > 0:
+            _blank_headers(payload, int(r.header_start[number]))
+
+
+def _blank_commits(run: Decoded, chosen: np.ndarray) -> np.ndarray:
+    """Blanks what clients put beside offsets, in commits as brokers write them; the other records."""
+    fields = commits.parse(run.records, chosen)
+    odd = (fields[:, commits.VERSION] == commits.ODD) | (run.records.header_count[chosen] > 0)
+    plain = chosen[~odd]
+    found = commits.details(run.records, plain, fields[~odd, commits.VERSION])
+    for start, size in zip(found[commits.TEXT_START].tolist(), found[commits.TEXT_SIZE].tolist(), strict=True):
+        if size > 0:
+            run.records.payload[start : start + size] = 0
+    return chosen[odd]
+
+
+def _blank_unsound(payload: np.ndarray, at: int, end: int) -> None:
+    """Blanks what is no sound record between two bytes of a body."""
+    while at < end:
+        behind, *_, flaws = next_record(payload, at, end)
+        if behind < 0:
+            payload[at:end] = UNREADABLE
+            return
+        if flaws & UNRELIABLE:
+            _size, inside = varint(payload, at, end)
+            payload[inside:behind] = UNREADABLE
+        at = behind
+
+
+def _blank_headers(payload: np.ndarray, at: int) -> None:
+    """Blanks keys and values of a record's headers, from their number on; they parsed."""
+    end = len(payload)
+    count, at = varint(payload, at, end)
+    for _ in range(2 * count):
+        size, at = varint(payload, at, end)
+        payload[at : at + max(size, 0)] = 0
+        at += max(size, 0)
+
+
+def _all_from(data: bytes | None, start: int, name: str = "") -> list[Span]:
+    return [] if data is None or len(data) <= start else [Span(name, start, len(data) - start)]
+
+
+def _secret(
+    message: Message, version: int, data: bytes, names: frozenset[str], start: int = 2
+) -> tuple[list[Span], list[Span]]:
+    """The spans of a value to blank, what is left behind its fields among them, and all its spans."""
+    found = spans_of(message, version, data, start)
+    if isinstance(found, Problem):
+        return _all_from(data, start, BAD), []
+    spans, end = found
+    return [s for s in spans if s.name in names] + _all_from(data, end), spans
+
+
+def _of_groups(key: bytes | None, value: bytes | None) -> tuple[list[Span], list[Span]]:
+    """What to blank in key and value of a record of ``__consumer_offsets``."""
+    kind = None if key is None else read_int16(key)
+    if key is None or not isinstance(kind, int) or kind not in {0, 1, *GROUP_TYPES}:
+        return _all_from(key, 2), _all_from(value, 2)
+    behind = _secret(OFFSET_COMMIT_KEY if kind < 2 else GROUP_TYPES[kind].key, 0, key, frozenset())[0]
+    return behind, _of_group_value(kind, value)
+
+
+def _of_group_value(kind: int, value: bytes | None) -> list[Span]:
+    """What to blank in a value of this type of key."""
+    version = read_int16(value or b"")
+    if value is None or isinstance(version, Problem):
+        return _all_from(value, 0, BAD)
+    if kind < 2:
+        return _secret(OFFSET_COMMIT_VALUE, version, value, _OF_CLIENTS)[0]
+    known = GROUP_TYPES[kind]
+    decoded = decode_either(known.value, known.preview, value)
+    if isinstance(decoded, Problem):
+        return _all_from(value, 2, BAD)
+    message, version, fields, _end = decoded
+    secret, spans = _secret(message, version, value, _OF_CLIENTS)
+    if message is GROUP_METADATA_VALUE:
+        consumers = fields["protocolType"] == CONSUMER_PROTOCOL
+        for span in (s for s in spans if s.name in _SAID):
+            secret += _said(_SAID[span.name], value, span) if consumers else [span]
+    return secret
+
+
+def _said(message: Message, value: bytes, span: Span) -> list[Span]:
+    """What to blank of a consumer's own bytes."""
+    data = value[span.start : span.start + span.size]
+    version = read_int16(data)
+    if isinstance(version, Problem):
+        return [span]
+    inner = _secret(message, version, data, _OF_CLIENTS)[0]
+    return [Span(s.name, span.start + s.start, s.size) for s in inner]
+
+
+def _of_metadata(key: bytes | None, value: bytes | None) -> tuple[list[Span], list[Span]]:
+    """What to blank in key and value of a record of ``__cluster_metadata``, which has no keys."""
+    keys = _all_from(key, 0)
+    frame = read_frame(value or b"")
+    if isinstance(frame, Problem):
+        return keys, _all_from(value, 0, BAD)
+    api_key, version, start = frame
+    if api_key in UNREAD or api_key not in MESSAGES:
+        return keys, _all_from(value, start)
+    assert value is not None
+    message = MESSAGES[api_key]
+    secret, spans = _secret(message, version, value, frozenset({""}), start)
+    if message is CONFIG and spans:
+        fields = decode(message, version, value, start)
+        if isinstance(fields, Problem) or not _may_show(fields[0]["resourceType"], fields[0]["name"]):
+            secret += [s for s in spans if s.name == "value"]
+    return keys, secret
+
+
+def _may_show(resource: int, name: str) -> bool:
+    """Whether the value of a setting in the metadata may leave the house."""
+    if resource == _OF_BROKER:
+        return may_show(name)
+    return resource == _OF_TOPIC and may_show_topic(name)

@@ -1,0 +1,303 @@
+"""How the files below a copy are opened: those of a list by what was taken of them, all others as they are there."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, MIB
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.header_bytes import header_of, with_right_checksum
+from auditor.connectors.codec.segment import ROWS, Chunk, StoredChunks
+from auditor.connectors.copied.folder_list import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
+from auditor.connectors.copied.segment_columns import MOST_FILE, SegmentRows
+from auditor.connectors.storage import BinaryFile, Place, open_file, printable, read_file
+
+NOT_TAKEN = "its name alone was taken into the copy"
+LISTS = 64  # of folders that are kept as they were read
+LEAST_BATCH = 26  # bytes, of any magic
+
+
+def list_of(folder: Place) -> FolderList | DecodeError | None:
+    """The list of a folder, None where it has none. ``folder`` has no view."""
+    if folder.uri:
+        data = read_file(folder, LIST, limit=MOST_STORED)
+        return _list(data)
+    try:
+        found = os.lstat(folder.child(LIST).path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return _kept_list(folder, (found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=LISTS)
+def _kept_list(folder: Place, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
+    return _list(read_file(folder, LIST, limit=MOST_STORED))
+
+
+def _list(data: bytes | DecodeError) -> FolderList | DecodeError | None:
+    if isinstance(data, DecodeError):
+        return None if data.reason == "vanished" else data
+    said = decoded(data)
+    return DecodeError(LIST, 0, len(data), "bad_manifest", said) if isinstance(said, str) else said
+
+
+@functools.lru_cache(maxsize=2)  # small segments share a file, whose name changes with its content
+def _rows_of(folder: Place, name: str) -> SegmentRows:
+    """The rows of a file of batches. Errors: ``OSError``."""
+    data = read_file(folder, name, limit=MOST_FILE)
+    if isinstance(data, DecodeError):
+        raise OSError(0, data.detail)
+    return SegmentRows(data)
+
+
+class CopyView(NamedTuple):
+    """A place below which copies are: each folder that has a list is seen as what the list says."""
+
+    def open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
+        """The file as it was in the directory."""
+        where = folder.child(name)
+        above = where.parent
+        found = list_of(above)
+        if found is None:
+            return open_file(folder, name)
+        shown = printable(name or folder.name)
+        if isinstance(found, DecodeError):
+            return found._replace(file=shown, position=0, length=-1, reason="unreadable")
+        last = where.path.rpartition("/")[2]
+        item = _by_name(found).get(last)
+        if item is None:
+            return DecodeError(shown, 0, -1, "vanished", "gone since the directory was listed")
+        return _opened(above, item, shown)
+
+
+def is_copy(place: Place) -> bool:
+    """Whether a folder is one that was copied without payload."""
+    return place.view == CopyView() and list_of(place._replace(view=None)) is not None
+
+
+@functools.lru_cache(maxsize=LISTS)
+def _by_name(found: FolderList) -> dict[str, Listed]:
+    return {item.name: item for item in found.files}
+
+
+def _opened(folder: Place, item: Listed, shown: str) -> BinaryFile | DecodeError:
+    if item.content is not None:
+        return _Content(item.content, item.length)
+    if item.kept is not None:
+        return _kept(folder, item, shown)
+    if item.taken is not None:
+        return CopiedSegment(folder, item.taken, item.size, shown)
+    if item.refused is not None:
+        return DecodeError(shown, 0, -1, *item.refused)
+    return DecodeError(shown, 0, -1, "unreadable", NOT_TAKEN)
+
+
+def _kept(folder: Place, item: Listed, shown: str) -> BinaryFile | DecodeError:
+    assert item.kept is not None
+    most = DEFAULT_LIMITS.max_index_bytes
+    data = read_file(folder, item.kept, limit=most)
+    if isinstance(data, DecodeError):
+        return data._replace(file=shown)
+    unpacked = bytearray()
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        unpacked += stream.decompress(data, most + 1)
+    except zlib.error:
+        return DecodeError(shown, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
+    if len(unpacked) > min(most, item.length):
+        return DecodeError(shown, 0, -1, "limit", "the copy keeps more of it than its list says")
+    return _Content(bytes(unpacked), item.length)
+
+
+def packed(content: bytes) -> bytes:
+    """A file's content as a copy keeps it in a file of its own."""
+    return gzip.compress(content, compresslevel=6, mtime=0)
+
+
+class _Bytes:
+    """A file that is made while it is read. ``stretch`` gives up to so many bytes from a position on."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def stretch(self, position: int, count: int) -> bytes:
+        raise NotImplementedError
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill ``buffer`` as far as one read gives."""
+        view = memoryview(buffer).cast("B")
+        data = self.stretch(self.at, min(len(view), MIB))
+        view[: len(data)] = data
+        self.at += len(data)
+        return len(data)
+
+    def seek(self, position: int, whence: int = 0, /) -> int:
+        """Go to a byte, counted from the first one."""
+        self.at = position
+        return position
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Content(_Bytes):
+    """Bytes, and zeros behind them up to ``length``."""
+
+    def __init__(self, data: bytes, length: int) -> None:
+        super().__init__()
+        self.data, self.length = data, length
+
+    def stretch(self, position: int, count: int) -> bytes:
+        """Up to ``count`` bytes from ``position`` on."""
+        count = max(0, min(count, self.length - position))
+        return self.data[position : position + count].ljust(count, b"\0")
+
+
+class CopiedSegment(_Bytes, StoredChunks):
+    """A segment of a copy. Its chunks are as they were when it was read; its bytes are the headers of its batches, made
+    of their rows, and zeros."""
+
+    def __init__(self, folder: Place, taken: Taken, size: int, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.folder, self.taken, self.size = folder, taken, size
+        self.held: tuple[int, int, np.ndarray] = (0, 0, walking.walk_rows(0))  # from byte, to byte, the rows between
+
+    def _rows(self, first: int, behind: int, raw: bool) -> tuple[np.ndarray, list[bytes] | None]:
+        if first >= behind:
+            return walking.walk_rows(0), [] if raw else None
+        reader = _rows_of(self.folder, self.taken.file)
+        rows, stored = reader.rows(self.taken.first + first, self.taken.first + behind, stored=raw)
+        _check(rows, stored, self.size)
+        return rows, stored
+
+    def chunks(self, start: int, stop: int | None, pause: int, *, raw: bool) -> Iterator[Chunk]:
+        """See :func:`auditor.connectors.codec.segment.read_segment`."""
+        first, begin = 0, 0
+        for count, end, following in self.taken.chunks:
+            for some in range(0, max(count, 1), ROWS):  # as many as a chunk has, whatever the list says
+                last = some + ROWS >= count
+                try:
+                    rows, stored = self._rows(first + some, first + min(some + ROWS, count), raw)
+                except OSError as error:
+                    yield self._broken(begin, str(error.strerror))
+                    return
+                upto = end if last else int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE])
+                behind = following if last else int(rows[-1, walking.LAST_OFFSET]) + 1
+                chunk = self._chunk(rows, stored, begin, upto, behind, last=last and end == self.taken.chunks[-1][1])
+                yield from _cut(chunk, start, stop, pause)
+                if stop is not None and upto >= stop:
+                    return
+                begin = upto
+            first += count
+
+    def _broken(self, begin: int, why: str) -> Chunk:
+        """In place of all that follows byte ``begin``."""
+        error = DecodeError(self.name, begin, self.size - begin, "unreadable", why)
+        return Chunk(walking.walk_rows(0), [error], [], None, None, self.size)
+
+    def _chunk(
+        self, rows: np.ndarray, stored: list[bytes] | None, begin: int, end: int, following: int, *, last: bool
+    ) -> Chunk:
+        def here(found: tuple[DecodeError, ...]) -> list[DecodeError]:
+            return [e for e in found if begin <= e.position < end or (last and e.position >= end)]
+
+        errors, bodies = here(self.taken.errors), here(self.taken.body_errors)
+        return Chunk(rows, errors, bodies, None, stored, end, next_offset=following)
+
+    def stretch(self, position: int, count: int) -> bytes:
+        """Up to ``count`` bytes from ``position`` on."""
+        made = np.zeros(max(0, min(count, self.size - position)), np.uint8)
+        if not len(made):
+            return b""
+        rows = self._rows_at(position)
+        starts = rows[:, walking.POSITION]
+        here = rows[(starts < position + len(made)) & (starts + walking.HEADER > position)]
+        headers = [(int(row[walking.POSITION]), header_of(row)) for row in here]
+        for at, header in [*headers, *self._foreign]:
+            low, high = max(at, position), min(at + len(header), position + len(made))
+            if low < high:
+                made[low - position : high - position] = np.frombuffer(header[low - at : high - at], np.uint8)
+        return made.tobytes()
+
+    @functools.cached_property
+    def _foreign(self) -> list[tuple[int, bytes]]:
+        """The headers of whole batches of an unknown magic: brokers take them for what their checksum shows."""
+        found = []
+        for row in self.taken.foreign:
+            at, size = row[walking.POSITION], row[walking.SIZE]
+            if walking.HEADER <= size <= min(self.size - at, DEFAULT_LIMITS.max_batch_bytes):
+                found.append((at, with_right_checksum(header_of(np.array(row, np.int64)), size)))
+        return found
+
+    def _rows_at(self, position: int) -> np.ndarray:
+        """The rows of the chunk that has this byte."""
+        begin, end, rows = self.held
+        if begin <= position < end:
+            return rows
+        first = begin = 0
+        for count, end, _ in self.taken.chunks:
+            if position < end:
+                self.held = begin, end, self._rows(first, first + count, False)[0]
+                return self.held[2]
+            first, begin = first + count, end
+        return walking.walk_rows(0)
+
+
+def _check(rows: np.ndarray, stored: list[bytes] | None, size: int) -> None:
+    """Batches follow each other within the segment, and their bytes are no more than there can be.
+
+    Errors: ``OSError`` where that is not so.
+    """
+    at, length = rows[:, walking.POSITION], rows[:, walking.SIZE]
+    sound = (at >= 0) & (length >= LEAST_BATCH) & (length <= size - at)
+    magic = rows[:, walking.MAGIC]
+    if not sound.all() or np.any(at[1:] < at[:-1] + length[:-1]) or np.any((magic < 0) | (magic > 2)):
+        raise OSError(0, "batches of the copy do not lie in their segment")
+    if stored is not None and any(each is None for each in stored):
+        raise OSError(0, "a batch of the copy has no bytes")
+
+
+def _cut(chunk: Chunk, start: int, stop: int | None, pause: int) -> Iterator[Chunk]:
+    """A chunk without the batches that begin before ``start``, or at or behind ``stop``, cut at ``pause``."""
+    if chunk.end <= start and start > 0:
+        return
+    at = chunk.rows[:, walking.POSITION]
+    low = int(np.searchsorted(at, start))
+    high = len(at) if stop is None else int(np.searchsorted(at, stop))
+    middle = int(np.searchsorted(at, pause)) if pause >= 0 else high
+    floor = start if low else -1
+    if low < middle < high:
+        yield _part(chunk, low, middle, floor)
+        yield _part(chunk, middle, high, int(at[middle]))
+    elif low or high < len(at):
+        yield _part(chunk, low, high, floor)
+    else:
+        yield chunk
+
+
+def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
+    """Rows ``low`` to before ``high``, with the errors between bytes ``floor`` and the row behind."""
+    whole = high == len(chunk.rows)
+    end = chunk.end if whole else int(chunk.rows[high, walking.POSITION])
+    following = chunk.next_offset if whole or not high else int(chunk.rows[high - 1, walking.LAST_OFFSET]) + 1
+    return Chunk(
+        chunk.rows[low:high],
+        [e for e in chunk.errors if floor <= e.position and (whole or e.position < end)],
+        [e for e in chunk.body_errors if floor <= e.position and (whole or e.position < end)],
+        None,
+        None if chunk.raw is None else chunk.raw[low:high],
+        end,
+        next_offset=following,
+    )

@@ -1,0 +1,223 @@
+"""The list of a copied folder: which files the directory had there, and what was taken of each.
+
+It is read from strangers: bytes are bounded before and after unpacking, every value is checked before it is used, and
+what is not as it should be makes the whole list unusable, which is one error.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import io
+import itertools
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from auditor.base.errors import REASONS, DecodeError
+from auditor.base.limits import MIB
+
+LIST = "copied.json.gz"
+VERSION = 1
+MOST_STORED, MOST_BYTES = 256 * MIB, 1024 * MIB  # of a list: packed and unpacked
+MOST = 2**63 - 1
+
+
+class Stat(NamedTuple):
+    """What tells whether a file is as it was: its inode and, in ns, when it was written and changed."""
+
+    inode: int
+    modified_ns: int
+    changed_ns: int
+
+
+class Taken(NamedTuple):
+    """The batches of a segment: ``rows`` rows of the Parquet file ``file`` from row ``first`` on.
+
+    ``chunks``: of each chunk as the codec gave them, how many rows, the byte at which it ends, and the lowest offset
+    behind it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of whole batches of a magic that only the
+    broker takes, which stand among the errors. ``checked``: whether all checksums were verified.
+    """
+
+    file: str
+    first: int
+    rows: int
+    chunks: tuple[tuple[int, int, int], ...]
+    errors: tuple[DecodeError, ...] = ()
+    body_errors: tuple[DecodeError, ...] = ()
+    foreign: tuple[tuple[int, ...], ...] = ()
+    checked: bool = True
+
+
+class Listed(NamedTuple):
+    """A file that the directory had. At most one of the others says what became of it.
+
+    ``content``: its bytes, behind which zeros follow up to ``length`` (-1: none); ``kept``: the same in a file of its
+    own; ``taken``: its batches; ``refused``: reason and detail why it could not be opened; ``unused``: why nobody opens
+    it. With none of them its name was taken alone.
+    """
+
+    name: str
+    size: int
+    stat: Stat | None = None
+    content: bytes | None = None
+    kept: str | None = None
+    length: int = -1
+    taken: Taken | None = None
+    refused: tuple[str, str] | None = None
+    unused: str | None = None
+
+
+class FolderList(NamedTuple):
+    """All that a folder held, and what could not be listed of it."""
+
+    files: tuple[Listed, ...]
+    errors: tuple[DecodeError, ...] = ()
+
+    def file(self, name: str) -> Listed | None:
+        """The file of that name."""
+        return next((item for item in self.files if item.name == name), None)
+
+
+def encoded(found: FolderList) -> bytes:
+    """A list as bytes, the same for the same list."""
+    data = {
+        "version": VERSION,
+        "files": [_as_json(item) for item in found.files],
+        "errors": [list(error) for error in found.errors],
+    }
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+    return gzip.compress(text, compresslevel=6, mtime=0)
+
+
+def _as_json(item: Listed) -> dict[str, Any]:
+    said: dict[str, Any] = {"name": item.name, "size": item.size}
+    if item.stat is not None:
+        said["stat"] = list(item.stat)
+    if item.content is not None:
+        said["content"] = base64.b64encode(item.content).decode()
+    for name in ("kept", "refused", "unused"):
+        if (value := getattr(item, name)) is not None:
+            said[name] = value
+    if item.length >= 0:
+        said["length"] = item.length
+    if item.taken is not None:
+        said["taken"] = item.taken._asdict()
+    return said
+
+
+def decoded(data: bytes) -> FolderList | str:
+    """A list, or why these bytes are none."""
+    if len(data) > MOST_STORED:
+        return f"a list of more than {MOST_STORED} bytes"
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
+            text = unpacked.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            return f"a list that becomes more than {MOST_BYTES} bytes"
+        return _list(json.loads(text))
+    except _Wrong as wrong:
+        return str(wrong)
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+        return "a list that cannot be unpacked"
+
+
+class _Wrong(Exception):
+    """A value that no list has."""
+
+
+def _need(fits: bool, what: str) -> None:
+    if not fits:
+        raise _Wrong(f"{what} of the list is not as it should be")
+
+
+def _list(data: Any) -> FolderList:
+    _need(isinstance(data, dict), "the form")
+    if data.get("version") != VERSION:
+        raise _Wrong("a list of a version that this program does not know")
+    files = tuple(_listed(item) for item in _sequence(data.get("files", [])))
+    _need(len({item.name for item in files}) == len(files), "a name")
+    return FolderList(files, _errors(data.get("errors", []), folder=True))
+
+
+def _listed(item: Any) -> Listed:
+    _need(isinstance(item, dict), "a file")
+    name = item.get("name")
+    _need(isinstance(name, str) and is_name(name), "a name")
+    size, length = _number(item.get("size")), _number(item.get("length", -1), least=-1)
+    stat = Stat(*_numbers(item["stat"], 3)) if "stat" in item else None
+    content = _content(item["content"]) if "content" in item else None
+    kept = item.get("kept")
+    _need(kept is None or (isinstance(kept, str) and is_name(kept)), "a name")
+    refused, unused = item.get("refused"), item.get("unused")
+    _need(unused is None or isinstance(unused, str), "a reason")
+    if refused is not None:
+        _need(len(_sequence(refused)) == 2 and refused[0] in REASONS and isinstance(refused[1], str), "a reason")
+        refused = (refused[0], refused[1])
+    taken = _taken(item["taken"], size) if "taken" in item else None
+    _need(sum(x is not None for x in (content, kept, refused, unused, taken)) <= 1, "a file")
+    _need(content is None or len(content) <= length, "a length")
+    return Listed(name, size, stat, content, kept, length, taken, refused, unused)
+
+
+def is_name(name: str) -> bool:
+    """Whether it is the name of a file in a folder, and leads nowhere else."""
+    return (
+        0 < len(name) <= 1024
+        and name not in (".", "..")
+        and "/" not in name
+        and "\\" not in name
+        and name.isprintable()
+    )
+
+
+def _taken(data: Any, size: int) -> Taken:
+    _need(isinstance(data, Mapping), "a segment")
+    file, first, rows = data.get("file"), _number(data.get("first")), _number(data.get("rows"))
+    _need(isinstance(file, str) and is_name(file) and file.endswith(".parquet"), "a name")
+    found = [_numbers(chunk, 3, least=-MOST - 1) for chunk in _sequence(data.get("chunks"))]
+    chunks = tuple((count, end, following) for count, end, following in found)
+    _need(bool(chunks) and sum(c[0] for c in chunks) == rows and all(c[0] >= 0 for c in chunks), "a segment's rows")
+    ends = [0, *(end for _, end, _ in chunks), size]
+    _need(all(a <= b for a, b in itertools.pairwise(ends)), "a segment's end")
+    foreign = tuple(tuple(_numbers(row, 17, least=-(2**63))) for row in _sequence(data.get("foreign", [])))
+    errors, bodies = _errors(data.get("errors", [])), _errors(data.get("body_errors", []))
+    return Taken(file, first, rows, chunks, errors, bodies, foreign, data.get("checked", True) is True)
+
+
+def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:
+    found = []
+    for item in _sequence(data):
+        _need(len(_sequence(item)) == len(DecodeError._fields), "an error")
+        file, position, length, reason, detail, *offsets = item
+        _need(isinstance(file, str) and isinstance(detail, str) and reason in REASONS, "an error")
+        _need(not folder or "/" not in file, "a name")
+        numbers = _numbers([position, length, *offsets], 4, least=-(2**63))
+        found.append(DecodeError(file, numbers[0], numbers[1], reason, detail, numbers[2], numbers[3]))
+    return tuple(found)
+
+
+def _sequence(value: Any) -> list[Any]:
+    _need(isinstance(value, list), "a list")
+    found: list[Any] = value
+    return found
+
+
+def _numbers(value: Any, count: int, least: int = 0) -> list[int]:
+    _need(len(_sequence(value)) == count, "a number")
+    return [_number(each, least) for each in value]
+
+
+def _number(value: Any, least: int = 0) -> int:
+    _need(type(value) is int and least <= value <= MOST, "a number")
+    return int(value)
+
+
+def _content(value: Any) -> bytes:
+    _need(isinstance(value, str), "a content")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        raise _Wrong("a content of the list is not as it should be") from None

@@ -1,0 +1,56 @@
+"""What the listing of a PATH stands for where copies lie in it: the files that the directories had."""
+
+from __future__ import annotations
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors import names
+from auditor.connectors.copied.copy_view import CopyView, list_of
+from auditor.connectors.copied.folder_list import LIST, FolderList
+from auditor.connectors.storage import Entry, Listing, Place, Unused
+
+BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
+KAFKAS = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})
+
+
+def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, Listing]:
+    """A folder and what it holds, with the folders that have a list as that says; the place then opens them so.
+
+    A list hides every other file of its folder. What looks like a broker's own among these is an error, since it may
+    be what somebody wanted to have read.
+    """
+    copied = {entry.name.rpartition("/")[0] for entry in found.files if entry.name.rpartition("/")[2] == LIST}
+    if not copied:
+        return where, found
+    seen = Listing([], list(found.unused), list(found.errors))
+    for entry in found.files:
+        folder, _, name = entry.name.rpartition("/")
+        if folder not in copied:
+            seen.files.append(entry)
+        elif names.data_name(name) or name in KAFKAS:
+            seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
+    for folder in sorted(copied):
+        said = list_of(where.child(folder))
+        prefix = f"{folder}/" if folder else ""
+        if isinstance(said, FolderList):
+            _add(said, prefix, seen, limits)
+        else:
+            why = said or DecodeError(LIST, 0, -1, "vanished", "gone since the directory was listed")
+            seen.errors.append(why._replace(file=prefix + LIST))
+    for each in seen:
+        each.sort()
+    return where._replace(view=CopyView()), seen
+
+
+def _add(said: FolderList, prefix: str, seen: Listing, limits: Limits) -> None:
+    if len(seen.files) + len(seen.unused) + len(said.files) > limits.max_files:
+        detail = f"more than {limits.max_files} files: not all listed"
+        seen.errors.append(DecodeError(prefix + LIST, 0, -1, "limit", detail))
+        return
+    for item in said.files:
+        if item.unused is None:
+            seen.files.append(Entry(prefix + item.name, item.size))
+        else:
+            seen.unused.append(Unused(prefix + item.name, item.size, item.unused))
+    for error in said.errors:
+        seen.errors.append(error._replace(file=prefix + error.file if error.file else prefix.rstrip("/")))

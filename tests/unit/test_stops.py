@@ -1,0 +1,117 @@
+"""The gate before a broker is stopped or a folder is moved: every combination of what the metadata may show.
+
+What has to come out is told here by other means than the gate's: whether anything could be lost, and who would know.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from auditor.base.advice import Act, Advice, Moves, Verdict
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules import repairs, stops
+from auditor.rules.view import Cluster, LogView
+from tests.facts import log_of
+from tests.made import facts
+
+OTHER, MINE = "s-7", ("t", 0)
+ACT = Advice(Verdict.ACT, "it loses nothing", act=(Act("stop broker 1, and start it"),), moves=Moves(1, (2,)))
+SEEN = ("unknown", "alone", "others")  # what the metadata says of who is in sync
+UNCLEAN = {"on": "true", "off": "false", "unset": None}
+VOTERS: dict[str, tuple[int, ...]] = {
+    "none": (),
+    "others": (2, 3, 4),
+    "alone": (1,),
+    "of two": (1, 2),
+    "of three": (1, 2, 3),
+}
+
+
+def cluster(seen: str, unclean: str = "unset", voters: str = "none", short: bool = False, **given: Any) -> Cluster:
+    known = Cluster(as_of=0, newest_time=0, has_metadata=seen != "unknown", voters=VOTERS[voters], **given)
+    known.alone_in_sync = {1: [OTHER]} if seen == "alone" else {}
+    known.topic_configs = {"s": {stops.UNCLEAN: value}} if (value := UNCLEAN[unclean]) else {}
+    known.short_without = {1: (OTHER, 3)} if short else {}
+    return known
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize(("seen", "unclean", "voters"), itertools.product(SEEN, UNCLEAN, VOTERS))
+def test_every_state_of_a_broker_that_is_to_be_stopped(seen: str, unclean: str, voters: str, short: bool) -> None:
+    advice = stops.gated(cluster(seen, unclean, voters, short), 1, ACT)
+    loses = seen == "alone" and unclean == "on"
+    stalls = voters == "of two"  # one of two voters is no majority
+    safe = seen == "others" and not stalls
+    assert advice.verdict == ("do_not_act" if loses else "act" if safe else "look")
+    assert bool(advice.act) == safe
+    assert advice.then.startswith("only once that is so: stop broker 1") != safe
+    assert advice.moves == ACT.moves  # what is to be moved counts for other findings' advices, too
+    assert ("writes with acks=all to 3 partitions, s-7 among them, are refused" in advice.cost) == short
+    quorum = [look for look in advice.look if "metadata-quorum" in look.command]
+    assert bool(quorum) == (voters in ("of two", "of three"))
+
+
+def view(levels: dict[str, int], isr: tuple[int, ...], eligible: tuple[int, ...], least: str | None) -> LogView:
+    made = [facts(broker_id=broker, log_dir=f"broker-{broker}", folder="t-0") for broker in (1, 2, 3)]
+    known = cluster(
+        "others", levels=levels, in_sync={MINE: (*isr, *eligible)}, eligible={MINE: eligible} if eligible else {}
+    )
+    known.topic_configs = {"t": {stops.MIN_IN_SYNC: least}} if least else {}
+    return log_of(made, known)
+
+
+def of(log: LogView, broker: int) -> ReplicaFacts:
+    return next(c for c in log.replicas if c.broker_id == broker)
+
+
+@pytest.mark.parametrize("elr", [0, 1])
+@pytest.mark.parametrize("least", [None, "1", "2", "3"])
+@pytest.mark.parametrize(
+    ("isr", "eligible"), [((1, 2, 3), ()), ((1, 2), ()), ((2, 3), ()), ((2, 3), (1,)), ((2,), (1,))]
+)
+def test_an_emptied_replica_may_not_be_eligible_to_lead(
+    elr: int, least: str | None, isr: tuple[int, ...], eligible: tuple[int, ...]
+) -> None:
+    """KIP-966: who leaves fewer in sync than min.insync.replicas stays eligible, whatever is in its folder."""
+    log = view({stops.ELR: elr}, isr, eligible, least)
+    advice = repairs.refetch(log, of(log, 1))
+    left = set(isr) - {1}
+    stays_out = elr == 0 or (least is not None and len(left) >= int(least) and 1 not in eligible)
+    assert advice.verdict == ("act" if stays_out else "look")
+    assert ("empty one may not lead" in repr(advice.conditions)) == bool(elr)
+    assert set(advice.moves.sources) == left
+
+
+@pytest.mark.parametrize(("voters", "kraft", "verdict"), [
+    ("none", 0, "do_not_act"),  # nothing shows who votes
+    ("of three", 0, "do_not_act"),  # a static quorum
+    ("of three", 1, "look"),
+    ("others", 0, "act"),  # an observer
+    ("others", 1, "act"),
+])  # fmt: skip
+def test_a_vote_is_never_moved_away(voters: str, kraft: int, verdict: str) -> None:
+    """KIP-853: a voter leaves before its log is taken, and joins with one that it has fetched."""
+    replica = facts(broker_id=1, log_dir="broker-1", folder="__cluster_metadata-0", topic="__cluster_metadata")
+    known = cluster("others", voters=voters, levels={stops.KRAFT: kraft}, directory_ids={"broker-1": "dir id"})
+    advice = repairs.refetch(log_of([replica], known), replica)
+    assert advice.verdict == verdict
+    assert bool(advice.act) == (verdict == "act")
+    assert all("kafka-metadata-quorum.sh" in look.command for look in advice.look[:1])
+    steps = [advice.then.find(words) for words in ("remove-controller", "format", "add-controller")]
+    if verdict == "look":
+        assert 0 < steps[0] < steps[1] < steps[2]
+        assert advice.then.startswith("only once that is so: kafka-metadata-quorum.sh --bootstrap-server B ")
+        assert "--controller-id 1 --controller-directory-id 'dir id'" in advice.then
+    else:
+        assert steps == [-1, -1, -1]
+    assert ("moved" in advice.then or "do not move" in advice.then) == (verdict == "do_not_act")
+
+
+def test_a_gate_holds_for_the_observer_too() -> None:
+    """Of an observer that has a partition in sync alone, others of which wait to be elected."""
+    replica = facts(broker_id=1, log_dir="broker-1", folder="__cluster_metadata-0", topic="__cluster_metadata")
+    advice = repairs.refetch(log_of([replica], cluster("alone", "on", "others")), replica)
+    assert (advice.verdict, advice.act) == ("do_not_act", ())

@@ -1,0 +1,27 @@
+"""Every incident that is forged here is held to one advice on every surface, whatever else its test asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from auditor.pipeline.whole_audit import Audit
+from tests import audited, one_advice
+
+
+@pytest.fixture(autouse=True)
+def one_advice_everywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What an incident's audit says is looked at on every surface; other audits of this folder are not rendered."""
+    if not request.module.__name__.rpartition(".")[2].startswith("test_incidents"):
+        yield
+        return
+    folder: Path = tmp_path_factory.mktemp("surfaces")
+
+    def look(audit: Audit) -> None:
+        one_advice.everywhere(audit, folder)
+
+    audited.LOOKS.append(look)
+    yield
+    audited.LOOKS.remove(look)

@@ -1,0 +1,122 @@
+"""A copy without payload is audited as the directory that it was taken from: the same bytes of findings."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.copying.run import copied
+from auditor.copying.target import README
+from auditor.pipeline.options import AuditOptions
+from tests import corpora, every_corpus
+from tests.audited import published
+from tests.conftest import NIGHTLY
+from tests.copies import LIST, copy_of
+from tests.facts import opened
+from tests.fuzz import mutated_directories
+
+# Objects of Aiven's plugin are not taken: --remote gives them beside the copy.
+NOT_TAKEN = ("aiven-43", "tiered-moved-43")
+MUTANTS = 500 if NIGHTLY else 6
+
+
+def findings(path: Path, out: Path, as_of: int | None, *more: Path) -> bytes:
+    published(AuditOptions((str(path), *map(str, more)), out, as_of=as_of))
+    return (out / "findings.jsonl").read_bytes()
+
+
+def test_every_corpus_is_found_the_same_in_a_copy(tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    paths = [Path(path) for path in every_corpus.paths(source) if Path(path).parent == source]
+    copied([str(path) for path in paths], copy)
+    audits = {
+        out: findings(paths[0], tmp_path / out, every_corpus.AS_OF, *paths[1:])
+        for out, paths in (("a", paths), ("b", [copy / path.name for path in paths]))
+    }
+    assert audits["a"].count(b"\n") > 300
+    assert audits["b"].splitlines() == audits["a"].splitlines()
+
+
+def test_a_copy_holds_no_file_that_a_broker_would_start_on(tmp_path: Path) -> None:
+    copy_of(corpora.unpack("healthy-41"), tmp_path)
+    names = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
+    assert names[0] == README
+    assert "no backup" in (tmp_path / README).read_text()
+    assert not [n for n in names if not n.endswith((".parquet", ".gz")) and n != README]
+
+
+@pytest.mark.parametrize("number", range(MUTANTS))
+def test_damaged_directories_too(number: int, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    tree = mutated_directories.mutant(35, number)
+    mutated_directories.write({k: v for k, v in tree.items() if "rsm-manifest" not in k}, source)
+
+    def found(path: Path) -> list[str]:
+        try:
+            return [f.to_json() for f in opened(path, limits=mutated_directories.LIMITS).findings]
+        except AuditInputError:
+            return ["nothing to audit"]
+
+    was = found(source)
+    try:
+        copy_of(source, tmp_path / "copy")
+    except AuditInputError:
+        assert was == ["nothing to audit"]
+    else:
+        assert found(tmp_path / "copy") == was
+
+
+def test_copies_and_directories_are_read_side_by_side(tmp_path: Path) -> None:
+    """One broker of three as a copy, in the same place relative to the others."""
+    whole = corpora.copy("replicas-41", tmp_path / "whole")
+    as_of = corpora.manifest("replicas-41")["copied_at"]
+    was = findings(whole, tmp_path / "a", as_of)
+    brokers = sorted(p.name for p in whole.glob("broker-*"))
+    mixed = tmp_path / "mixed"
+    copy_of(whole / brokers[0], mixed)
+    for name in brokers[1:]:
+        shutil.copytree(whole / name, mixed / name)
+    for file in whole.glob("server-*.properties"):
+        shutil.copy(file, mixed)
+    assert findings(mixed, tmp_path / "b", as_of) == was
+
+
+def test_what_a_list_names_elsewhere_is_refused(tmp_path: Path) -> None:
+    copy_of(corpora.unpack("healthy-41"), tmp_path / "copy")
+    at = next(p for p in (tmp_path / "copy").rglob(LIST) if "kept" in p.parent.name or "-" in p.parent.name)
+    said = json.loads(gzip.decompress(at.read_bytes()))
+    said["files"][0]["name"] = "../../etc/passwd"
+    at.write_bytes(gzip.compress(json.dumps(said).encode()))
+    audit = opened(tmp_path / "copy")
+    assert [e.file for _, e in audit.unread()] == [LIST]
+    assert audit.exit_code() == 3
+
+
+def test_a_file_of_kafkas_beside_the_list_is_no_input_and_is_said(tmp_path: Path) -> None:
+    copy_of(corpora.unpack("healthy-41"), tmp_path / "copy")
+    at = next(p.parent for p in (tmp_path / "copy").rglob(f"*-0/{LIST}"))
+    (at / f"{0:020}.log").write_bytes(b"")
+    audit = opened(tmp_path / "copy")
+    assert audit.exit_code() == 3
+    assert ["list has it not" in error.detail for _, error in audit.unread()] == [True]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, copy = corpora.copy("healthy-41", tmp_path / "source"), tmp_path / "copy"
+    assert cli.main(["copy", str(source), "--out", str(copy)]) == 0
+    said = capsys.readouterr().out
+    assert "no backup" in said
+    assert f"auditor audit {copy}" in said
+    assert cli.main(["copy", str(source), "--out", str(copy), "--quiet"]) == 0  # once more, over the earlier one
+    for wrong in (source / "inside", source.parent, tmp_path / "source" / "broker-1"):
+        assert cli.main(["copy", str(source), "--out", str(wrong)]) == 2
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").touch()
+    assert cli.main(["copy", str(source), "--out", str(tmp_path / "other")]) == 2
+    assert "no earlier copy" in capsys.readouterr().err
