@@ -131,11 +131,19 @@ def _closing(
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:NOTES]]
     if len(summary["notes"]) > NOTES:
         lines.append(f"Note: {len(summary['notes']) - NOTES:,} more, see summary.json")
+    return [part for line in lines for part in wrap(line, width)] + _hints(listed, findings, summary, report)
+
+
+def _hints(
+    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], report: str | None
+) -> list[str]:
+    """Commands that say more, each whole on its line, to be pasted."""
+    folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
     first = next((name for f in listed if (name := short_fingerprint(f))), "")
-    if first:
-        folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
-        lines.append(f"One finding with its evidence: auditor explain {first} --out {folder}")
-    return [part for line in lines for part in wrap(line, width)]
+    hints = [f"One finding with its evidence: auditor explain {first} --out {folder}"] if first else []
+    if any(row["standing"] == "unknown" for row in summary["blocked"] or ()) or any(f.get("if_true") for f in findings):
+        hints.append(f"What a newer copy shows of it: auditor recheck --out {folder} NEWER-COPY")
+    return hints
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:

@@ -50,9 +50,10 @@ class Setting:
         """Status, and of each hold that a run left its answer and why, as the running cluster shows it."""
         call = ["recheck", "--out", str(self.folder / name), "--bootstrap-server", self.cluster.servers,
                 "--client-config", str(self.folder / "client.properties"), "--as-of", self.as_of]  # fmt: skip
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")) as said:
             status = cli.main([*call, "--format", "json"])
-        rows = [json.loads(line) for line in said.getvalue().splitlines()]
+        said.seek(0)
+        rows = [json.loads(line) for line in said]
         return status, [(row["answer"], row["why"]) for row in rows if row["fingerprint"] is None]
 
     def offline(self, name: str) -> list[dict[str, Any]]:

@@ -149,3 +149,17 @@ def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = audited(path, tmp_path / "out")
     assert cli.main(["recheck", "--out", str(out), str(path)]) == 0
     assert "nothing held and nothing undecided" in capsys.readouterr().out
+
+
+def test_the_terminal_says_how_to_look_again_where_it_could_not_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = set()
+    for name in ("skipped-marker-43", "retention-in-transaction-43", "live-copy-39"):
+        out = tmp_path / name
+        cli.main(["audit", str(corpora.unpack(name)), "--out", str(out), "--master", "inline[1]"])
+        unsure = any(row["standing"] == "unknown" for row in blocked(out))
+        unsure |= any(json.loads(line)["if_true"] for line in (out / "findings.jsonl").read_text().splitlines())
+        assert (f"auditor recheck --out {out} NEWER-COPY" in capsys.readouterr().out) == unsure
+        said.add(unsure)
+    assert said == {True, False}
