@@ -53,8 +53,7 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     if master is None:
         if not missing:
             return SparkRunner(lambda size: session.start(INSTALLED, input_bytes=size))
-        sys.stderr.write(f"auditor: no {missing} found, so this runs without Spark, as with --master inline\n")
-        return _inline("inline")
+        return _inline("inline")  # the same findings: nobody who did not ask for Spark has to hear of it
     if missing == "pyspark":
         how = install("pyspark", "spark")
         raise AuditInputError(f"--master {master} needs pyspark, which is not installed; {how} or give --master inline")
@@ -178,6 +177,8 @@ def command(done: Audit, printed: Printing | None = None, *, alert: Sequence[str
         progress.done()
     if not chosen.quiet:
         printing.show(done, chosen)
+    if chosen.verbose and done.options.master is None and (missing := missing_for_spark()):
+        warn([f"no {missing} found, so this ran without Spark, as with --master inline"])
     if alert:
         warn(alerts.send(alerts.news(done, alert_on), alert))
     return done.exit_code()

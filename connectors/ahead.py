@@ -17,7 +17,8 @@ from auditor.connectors import threads
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.remote_file import BLOCK, Opened
 
-AT_ONCE = 24  # files that are opened or wait to be taken
+AT_ONCE = 24  # files that are opened or wait to be taken, for each slot of a cluster
+MANY = threads.AT_ONCE  # of them where one process works for all, before there are slots
 MOST_BYTES = 32 << 20  # of them in memory
 
 
@@ -49,7 +50,8 @@ class _Fetched(NamedTuple):
 
 
 class _Ahead:
-    def __init__(self, groups: Iterable[Iterable[Coming]]) -> None:
+    def __init__(self, groups: Iterable[Iterable[Coming]], at_once: int) -> None:
+        self.at_once = at_once
         self.following = ((number, file) for number, group in enumerate(groups) for file in group)
         self.next: tuple[int, Coming] | None = None
         self.fetched: dict[tuple[str, str], _Fetched] = {}
@@ -58,7 +60,7 @@ class _Ahead:
 
     def fetch(self) -> None:
         """Begins to fetch as many files as may be under way."""
-        while len(self.fetched) < AT_ONCE:
+        while len(self.fetched) < self.at_once:
             number, file = self.next or next(self.following, (-1, None))
             self.next = None
             if file is None:
@@ -107,11 +109,11 @@ def _opened(file: Coming, size: int) -> Opened:
 
 
 @contextmanager
-def coming(groups: Iterable[Iterable[Coming]]) -> Iterator[None]:
-    """While these files are read, in about this order."""
+def coming(groups: Iterable[Iterable[Coming]], at_once: int = AT_ONCE) -> Iterator[None]:
+    """While these files are read, in about this order; ``at_once``: how many are under way or wait."""
     global _ahead
 
-    before, _ahead = _ahead, _Ahead(groups)
+    before, _ahead = _ahead, _Ahead(groups, at_once)
     mine = _ahead
     mine.fetch()
     try:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from auditor.base.errors import StoreTrouble
 
 Answer = TypeVar("Answer")
+Given = TypeVar("Given")
 
 # What drivers raise for what cannot be read or written; Arrow says of some names of objects that they are invalid,
 # hdfs-native raises RuntimeError for most, and drivers that cannot write NotImplementedError, which is one.
@@ -141,6 +142,17 @@ def resigned(rounds: int | None = 1) -> Iterator[None]:
         yield
     finally:
         _state.rounds, _state.tired = before, False
+
+
+def as_here(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:
+    """``work`` for another thread, as patient as this one."""
+    rounds = _state.rounds
+
+    def done(given: Given) -> Answer:
+        with resigned(rounds):
+            return work(given)
+
+    return done
 
 
 def gave_up() -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.connectors.asking import REFUSED
+from auditor.connectors.threads import AT_ONCE
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -30,6 +31,8 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     """
     import pyarrow.fs as pafs  # the clients of all stores: only where a URI needs them
 
+    if pa.io_thread_count() < AT_ONCE:
+        pa.set_io_thread_count(AT_ONCE)  # its S3 client has as many connections, and 25 at least
     scheme = uris.parsed(uri).scheme
     try:
         files, path = pafs.FileSystem.from_uri(uri)

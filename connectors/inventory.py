@@ -8,6 +8,7 @@ Contract section 1; reference/formats.md section 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from auditor.base import uris
@@ -16,7 +17,7 @@ from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.base.scope import EVERYTHING, Scope
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
-from auditor.connectors.copied.copy_view import is_copy
+from auditor.connectors.copied.copy_view import copy_list
 from auditor.connectors.files import (
     DataFile,
     Inventory,
@@ -39,6 +40,7 @@ _ASIDE = {
     "stray": "folder of a partition that did not belong here",
 }
 OF_COPY = "is a copy without payload: nothing is said of the records of its data, --records or not"
+_LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
     PACKED: PACKED,
@@ -75,7 +77,7 @@ def inventory_of(
 ) -> Inventory:
     """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
     naming = naming_of(found)
-    with ahead.coming(_coming(found, scope)):
+    with ahead.coming(_coming(found, scope), ahead.MANY):
         built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
@@ -99,11 +101,20 @@ def inventory_of(
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
     notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
+    notes += [_read_at(d) for d in log_dirs if d.read_at]
     notes += left_out
     return Inventory(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
         unread_bytes=sum(max(0, error.length) for _, error in found.errors),
     )  # fmt: skip
+
+
+def _read_at(log_dir: LogDir) -> str:
+    ends = min(log_dir.read_at.values()), max(log_dir.read_at.values())
+    first, last = (
+        datetime.fromtimestamp(min(at, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for at in ends
+    )
+    return f"{log_dir.name} was read from {first} to {last} while its broker ran, as the copy says"
 
 
 def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
@@ -177,6 +188,7 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
         replicas.append(loose_replica(name, draft.loose))
     replicas.sort(key=lambda item: (item.replica.topic or "", item.replica.partition or 0, item.replica.folder))
     cluster_id = who.meta.cluster_id if who.meta else None
+    copied = copy_list(draft.place)
     log_dir = LogDir(
         name=name,
         place=draft.place,
@@ -192,7 +204,8 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
         aside=tuple(item.replica for item in replicas if item.replica.kind != "live"),
         texts=tuple(sorted(draft.texts)),
         small_files=identity.small_files(draft.small),
-        copied=is_copy(draft.place),
+        copied=copied is not None,
+        read_at={r.folder: r.begun for r in copied.readings if r.live} if copied is not None else {},
     )
     errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)

@@ -17,6 +17,7 @@ CHECKPOINT_KINDS = {
     "log-start-offset-checkpoint": "log-start",
     "cleaner-offset-checkpoint": "cleaner",
 }
+OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # directly in its log directories
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"

@@ -10,7 +10,8 @@ and why), ``maxBatchBytes``, ``maxBatchRatio``. What is read: ``topics`` and ``p
 ``TOPIC-N`` or a number), ``brokers`` (of ids), ``since`` (an offset or a time, as ``--since``), ``fromOffset`` and
 ``toOffset`` (segments that by their names may hold these offsets; of those all rows come), ``columns`` (a JSON list).
 Internal topics always come along. Columns: those of :mod:`auditor.connectors.schema`. Bytes that cannot be read are
-rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by itself.
+rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by itself,
+but those of an audit, which are given what it reads (``inventory``).
 
 Conditions on broker, topic and partition keep files closed where the session pushes filters down
 (:data:`PUSHDOWN`, which auditors' own sessions do). An implemented ``pushFilters`` is fatal on a session that does
@@ -67,16 +68,19 @@ class TableReader(DataSourceReader):
         options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
         asked = options.asked(self.options)
         with ours("connectors.gate").guarded(asked.refused):
-            inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits, asked.scope)
-            if inventory.remote:
-                remote = ours("connectors.remote_log")
-                read = remote.read_all(remote.tasks(inventory, asked.how.limits))
-                inventory = ours("connectors.tiered").with_remote(inventory, read, asked.scope)
-            inventory = ours("connectors.scoped").narrowed(inventory, asked.scope)
+            inventory = asked.inventory or self._discovered(asked)
             wanted = ours("connectors.pruning").Wanted(self.conditions, *asked.offsets)
             found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
         slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
         return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
+
+    def _discovered(self, asked: Any) -> Any:
+        inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits, asked.scope)
+        if inventory.remote:
+            remote = ours("connectors.remote_log")
+            read = remote.read_all(remote.tasks(inventory, asked.how.limits))
+            inventory = ours("connectors.tiered").with_remote(inventory, read, asked.scope)
+        return ours("connectors.scoped").narrowed(inventory, asked.scope)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
@@ -229,7 +233,7 @@ SOURCES = (
 
 def register_all(spark: SparkSession) -> None:
     """Makes all sources known to a session, once, and again where it began or ceased to push filters down."""
-    pushes = spark.conf.get(PUSHDOWN, "false") == "true"
+    pushes = hasattr(DataSourceReader, "pushFilters") and spark.conf.get(PUSHDOWN, "false") == "true"  # from 4.1 on
     if _KNOWING.get(spark) != pushes:
         for source in SOURCES:
             spark.dataSource.register(type(source.__name__, (source,), {"pushes": True}) if pushes else source)

@@ -12,11 +12,13 @@ outside was not asked for. Everything here is plain data, so that it travels to 
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 import urllib.parse
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,21 +26,23 @@ import numpy as np
 from auditor.base import uris
 from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import ahead, asking, gate
+from auditor.connectors import ahead, asking, gate, names
 from auditor.connectors.asking import REFUSED as REFUSED
 from auditor.connectors.drivers import filesystem as filesystem
 from auditor.connectors.drivers import refusal, renewed
 from auditor.connectors.remote_file import RemoteFile
-from auditor.connectors.threads import side_by_side
+from auditor.connectors.threads import AT_ONCE, side_by_side
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-_SIDE_BY_SIDE = 64  # folders that are listed each by itself; more are listed as one, a thousand objects a request
+_SIDE_BY_SIDE = 64  # folders that are listed each by itself, whatever they are
+_BROKERS = 4096  # folders that are too, unless they are partitions'
 _FIRST_S = 5.0  # for which the first request is tried again: what it is refused for is most often the user's mistake
 
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
+A_LINK = "a symbolic link, which is not followed: give the file that it leads to as a PATH"
 NOT_UTF8 = "file name is not UTF-8"
 NO_PATH = "object name that is no path"
 NOT_A_STEP = frozenset({"", ".", ".."})
@@ -233,21 +237,54 @@ def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeErr
 
 
 def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
-    """What a folder of a remote file system holds. Folders directly in it, as one a broker, are listed side by side."""
+    """What a folder of a remote file system holds."""
     start = len(where.path.rstrip("/")) + 1
     try:
-        infos = _infos(where, deep=False)
-        folders = [info.path for info in infos if not info.is_file] if deep else []
-        if len(folders) > _SIDE_BY_SIDE:
-            infos, folders = _infos(where, deep=True), []
-        below = [where._replace(path=folder) for folder in folders]
-        found = [infos, *side_by_side(lambda folder: _infos(folder, deep=True), below)]
+        infos = _all_infos(where) if deep else _infos(where, deep=False)
     except REFUSED as error:
         yield problem("", error)
         return
-    for info in (info for some in found for info in some):
+    for info in infos:
         if info.is_file:
             yield Entry(info.path[start:], info.size or 0)
+
+
+def _all_infos(where: Place) -> list[pafs.FileInfo]:
+    """All that is below a folder. Folders above those of brokers are looked into level by level; what is below the
+    others is listed as one, a thousand objects a request, side by side."""
+    found: list[pafs.FileInfo] = []
+    whole: list[Place] = []
+    level = [where]
+    while level and len(whole) + len(level) < AT_ONCE:
+        following: list[Place] = []
+        for folder, infos in zip(level, side_by_side(partial(_infos, deep=False), level), strict=True):
+            below = [where._replace(path=info.path) for info in infos if not info.is_file]
+            if not below:
+                found += infos
+            elif _is_kafkas(infos) or not _are_few(below):
+                whole.append(folder)
+            else:
+                found += [info for info in infos if info.is_file]
+                following += below
+        level = following
+    return found + [info for infos in side_by_side(partial(_infos, deep=True), whole + level) for info in infos]
+
+
+def _are_few(folders: list[Place]) -> bool:
+    """Whether folders are worth a request each: some, or as many as there are brokers, the first no partition's."""
+    if len(folders) <= _SIDE_BY_SIDE:
+        return True
+    infos = _infos(folders[0], deep=False)
+    return len(folders) <= _BROKERS and (_is_broker(infos) or not _is_kafkas(infos))
+
+
+def _is_kafkas(infos: list[pafs.FileInfo]) -> bool:
+    """Whether files are directly in a folder that a broker has there: it is a log directory's or a partition's."""
+    return _is_broker(infos) or any(info.is_file and names.data_name(info.base_name) for info in infos)
+
+
+def _is_broker(infos: list[pafs.FileInfo]) -> bool:
+    return any(info.is_file and info.base_name in names.OF_A_BROKER for info in infos)
 
 
 def _infos(where: Place, *, deep: bool) -> list[pafs.FileInfo]:
@@ -345,4 +382,6 @@ def problem(name: str, error: Exception) -> DecodeError:
     """
     if asking.meaning(error) is asking.Meaning.GONE:
         return DecodeError(printable(name), 0, -1, "vanished", "gone since the directory was listed")
-    return DecodeError(printable(name), 0, -1, "unreadable", getattr(error, "strerror", None) or asking.code_of(error))
+    said = getattr(error, "strerror", None) or asking.code_of(error)
+    linked = isinstance(error, OSError) and error.errno == errno.ELOOP
+    return DecodeError(printable(name), 0, -1, "unreadable", A_LINK if linked else said)

@@ -11,18 +11,18 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import names, storage
+from auditor.connectors import asking, names, storage, threads
 from auditor.connectors.copied.listing import seen_through
 from auditor.connectors.files import TextFile
 from auditor.connectors.names import DataName
 from auditor.connectors.storage import Entry, Place, Unused
 from auditor.connectors.text.sniff import HEAD_BYTES, sniff
 
-SMALL_FILES = (names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS)
 REMOTE_CACHE = "cache of the tiered storage's indexes"
 UNKNOWN = "no file of Kafka's and no known text dump"
 LINKED_DATA = "a symbolic link, which is not followed: give the folder that it leads to as a PATH"
@@ -89,8 +89,8 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
     if not paths:
         raise AuditInputError("no PATH given; name a log directory, a folder above some, or a file")
     result = Drafts()
-    outermost = _outermost(storage.place(path) for path in paths)
-    for tree in [_tree(given, limits) for given in outermost]:
+    outermost = _outermost(threads.apart(asking.as_here(storage.place), paths))
+    for tree in threads.apart(asking.as_here(partial(_tree, limits=limits)), outermost):
         _bring_out_hidden(tree, outermost)
         _sort_files(tree, result)
     return result
@@ -138,7 +138,7 @@ def _seen_from_above(tree: Tree, top: Place) -> Tree:
 def _with_small_files(tree: Tree) -> Tree:
     """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
     tree.top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
-    tree.files += [entry for entry in around.files if entry.name in SMALL_FILES]
+    tree.files += [entry for entry in around.files if entry.name in names.OF_A_BROKER]
     return tree
 
 
@@ -213,7 +213,7 @@ def _is_within(link: Place, paths: Sequence[Place]) -> bool:
 
 def _may_hold_data(link: Place) -> bool:
     """Whether a link leads to a log directory, or with a partition's name to what a partition has or is unreadable."""
-    if any(os.path.lexists(os.path.join(link.path, name)) for name in SMALL_FILES):
+    if any(os.path.lexists(os.path.join(link.path, name)) for name in names.OF_A_BROKER):
         return True
     if not _is_live(link.name):
         return False
@@ -234,7 +234,7 @@ def _sort_files(tree: Tree, result: Drafts) -> None:
         by_folder.setdefault(folder, {})[name] = entry.size
     partitions = {folder for folder, files in by_folder.items() if _is_partition(_last(folder), files)}
     roots = {_above(folder) for folder in partitions}
-    roots |= {folder for folder, files in by_folder.items() if not files.keys().isdisjoint(SMALL_FILES)}
+    roots |= {folder for folder, files in by_folder.items() if not files.keys().isdisjoint(names.OF_A_BROKER)}
     for folder, files in by_folder.items():
         if folder in partitions:
             draft = result.draft(tree.top.child(_above(folder)), tree.given)
@@ -253,7 +253,7 @@ def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str]
     cache = _last(folder) == names.REMOTE_INDEX_CACHE and _above(folder) in roots
     for name, size in files.items():
         where = place.child(name)
-        if folder in roots and name in SMALL_FILES:
+        if folder in roots and name in names.OF_A_BROKER:
             result.draft(place, tree.given).small[name] = size
         elif _SERVER_PROPERTIES.fullmatch(name):
             result.configs.append((where, size))

@@ -272,6 +272,14 @@ def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open
     return found
 
 
+def advised(finding: Finding) -> tuple[str, str]:
+    """How pages colour the verdict of a finding's advice, and the verdict in a word or two; of a finding of the past,
+    which has none, both empty."""
+    given = whole(finding.get("advice"))
+    verdict = Verdict(given["verdict"]) if given else None
+    return (TONES[verdict], WORDS[verdict]) if verdict else ("", "")
+
+
 def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[str, Any]:
     """As :mod:`rules.safety` judges, for a run of the past, whose rows have no advice, and for a finding alone."""
     verdict, cost = _judged(row, findings)

@@ -9,11 +9,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from auditor.dashboards import report_shapes, verdict
+from auditor.base.words import plural
+from auditor.dashboards import remedies, report_shapes, verdict
 from auditor.dashboards.junit import junit
 from auditor.dashboards.row_formats import csv_lines, escaped, markdown_lines
 from auditor.dashboards.sarif import sarif
-from auditor.dashboards.wording import Finding, pieces, place, visible, who
+from auditor.dashboards.wording import Finding, log_name, place, told, visible, who
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
 OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
@@ -56,13 +57,15 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
         by = escaped(who(holder.row) or "an unknown producer")
         stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
-        yield f"{escaped(holder.lead)}\n"
-        for kind, text in pieces(holder.remedy):
-            # Indented by four a command is code, whatever signs it holds.
-            yield f"\n    {visible(text)}\n" if kind == "command" else f"\n{escaped(text.strip(' ;:'))}\n"
+        yield from _steps(holder.told)
     if decided.accepted:
         names = ", ".join(row.holder.name for row in decided.accepted)
         yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
+    for one in remedies.remedies(findings, decided.held)[: remedies.SHOWN]:
+        where = log_name(one.first) or one.first["file"] or "the cluster"
+        more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
+        yield f"\n## {escaped(' and '.join(one.rules))}: {escaped(where)}{more}\n\n"
+        yield from _steps(told(one.first["advice"], one.text))
     yield "\n## Findings\n\n"
     if not findings:
         yield "None.\n"
@@ -73,3 +76,9 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
         ((f["severity"], f["rule"], place(f), who(f), f["message"], (f.get("fingerprint") or "")[:SHORT])
          for f in findings),
     )  # fmt: skip
+
+
+def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What to do; indented by four a command is code, whatever signs it holds."""
+    said = [f"    {visible(text)}\n" if kind == "command" else f"{escaped(text)}\n" for kind, text in parts]
+    yield "\n".join(said)

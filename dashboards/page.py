@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from auditor.base.kept_code import folder_for
 from auditor.base.words import duration, plural
-from auditor.dashboards import happened, timeline, verdict, wording
+from auditor.dashboards import answers, happened, timeline, verdict, wording
 
 
 def render(template: str, **content: object) -> str:
@@ -48,7 +48,7 @@ def _environment() -> Environment:
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
         "held_for": verdict.held_for, "aged": verdict.aged, "begun": verdict.begun, "when": happened.when,
-        "baseline_said": verdict.baseline,
+        "baseline_said": verdict.baseline, "advised": answers.advised,
     }  # fmt: skip
     environment.globals["in_words"] = timeline.in_words
     return environment

@@ -58,8 +58,9 @@ def print_findings(
     if len(others) > TOP and not verbose:
         lines += wrap(f"… {plural(len(others) - TOP, 'more cause')}: --verbose prints every finding", width)
     if said.unsaid:
-        lines += wrap("What to do about the others: auditor explain, with the digits behind the rule", width)
-    lines += ["", *_closing(listed, whole, full, width, shown, report, notes)]
+        lines += ["", *wrap("What to do about the others: auditor explain, with the digits behind the rule", width)]
+    named = [f for row in decided.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
+    lines += ["", *_closing(listed, whole, full, width, shown, report, notes, named)]
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
 
 
@@ -115,10 +116,10 @@ def _of_causes(
 
 def _closing(
     listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int,
-    shown: Selection, report: str | None, notes: int,
+    shown: Selection, report: str | None, notes: int, named: Sequence[Finding] = (),
 ) -> list[str]:  # fmt: skip
     """How many of each severity, which are not printed, what was read and what was not, and where to read on.
-    ``notes``: how many infos are not printed."""
+    ``notes``: how many infos are not printed; ``named``: findings whose digits are printed all the same."""
     lines = [_counted(answers.tally(findings, summary), notes)]
     if shown.narrow:
         lines.append(f"Printed: {len(listed):,} of them ({visible(shown.said())}); results and exit status are of all")
@@ -131,7 +132,7 @@ def _closing(
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:NOTES]]
     if len(summary["notes"]) > NOTES:
         lines.append(f"Note: {len(summary['notes']) - NOTES:,} more, see summary.json")
-    return [part for line in lines for part in wrap(line, width)] + _hints(listed, findings, summary, report)
+    return [part for line in lines for part in wrap(line, width)] + _hints((*listed, *named), findings, summary, report)
 
 
 def _hints(

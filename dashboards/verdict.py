@@ -75,10 +75,7 @@ def _headline(
 ) -> tuple[str, str]:  # fmt: skip
     blocked = f"{plural(len(held), 'partition')} {_are(len(held))} blocked"
     if lost:
-        places = len({(f["topic"], f["partition"]) for f in lost})
-        return "bad", f"Acknowledged records are lost or at risk in {plural(places, 'partition')}" + (
-            f"; {blocked}" if held else ""
-        )
+        return "bad", "; ".join([_of_loss(lost), *([blocked] if held else [])])
     if held:
         return "bad", blocked
     bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
@@ -105,6 +102,13 @@ def _headline(
     if counts.get("warning"):
         return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
     return "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
+
+
+def _of_loss(findings: Sequence[Finding]) -> str:
+    """Lost records, or where none are, those at risk: by the worse of both, so that nobody has to ask which."""
+    worse = [f for f in findings if f["declared"]["loses"] == "lost"]
+    places = len({(f["topic"], f["partition"]) for f in worse or findings})
+    return f"Acknowledged records are {'lost' if worse else 'at risk'} in {plural(places, 'partition')}"
 
 
 def _scope(scope: Mapping[str, Any]) -> str:
@@ -141,7 +145,7 @@ def clock(summary: Mapping[str, Any], now: datetime.datetime | None = None) -> s
     give the same text."""
     said = f"As of {instant(summary['as_of'])}"
     newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
-    if not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0:
+    if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
         return "As of an unknown time: nothing that was read shows one"
     chosen = newest is not None and not summary["as_of_given"]
     until = now if chosen else as_of

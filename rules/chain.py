@@ -120,7 +120,7 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     epoch. Only where it holds a transaction open, with the broker stopped move it away and keep it, so that an older
     one is loaded and the log replayed; never where the log below it is gone, and never take .kafka_cleanshutdown away:
     that makes it a start as after a crash, which takes the broker from all in-sync sets (KIP-966).
-    Source: ProducerStateManager; semantics 1.14
+    Source: ProducerStateManager
     """
     for replica in log.replicas:
         in_doubt: list[tuple[SnapshotLink, list[Difference]]] = []
@@ -252,7 +252,7 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
     move the segment's .txnindex and .index away: a missing .index makes the start recover the segment and rebuild both.
-    Source: TransactionIndex.collectAbortedTxns, sanityCheck; LocalLog.collectAbortedTransactions; semantics 1.10
+    Source: TransactionIndex.collectAbortedTxns, sanityCheck; LocalLog.collectAbortedTransactions
     """
     for replica in log.replicas:
         yield from _in_other_segments(log, replica)
@@ -415,7 +415,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     Can be wrong: brokers up to 2.7 index lone ABORT markers (allowed for). Retention takes the head of a transaction:
     an entry that begins below the log start is right where no marker of the producer lies between that and its own.
     What to do: as for aborted-transaction-not-indexed.
-    Source: TransactionIndex; semantics 1.10
+    Source: TransactionIndex
     """
     for replica in log.replicas:
         wrong = index_entries.faults(replica, whole_from(log, replica))

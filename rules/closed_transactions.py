@@ -151,7 +151,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     was expected is no hole: that one's number is wrong (duplicate-sequence-range, sequence-reset-same-epoch).
     What to do: reprocess the input of the transaction, which writes the records that are there a second time; check
     acks and unclean elections.
-    Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """
     gaps: dict[int, list[Event]] = {}
     for e in log.events(Kind.SEQUENCE_GAP):

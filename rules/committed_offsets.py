@@ -220,8 +220,8 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
     Checks: an offset that came into force below the one in force before, for the same group and partition. Pending and
     aborted offsets do not count, nor those that a later record had overtaken already.
     Why it matters: the records between the two are processed again; in a transaction their output is there twice.
-    Can be wrong: a reset by hand (a plain commit while the group is empty: info), an intended seek, a topic that was
-    deleted and created again.
+    Can be wrong: a topic that was made again; a reset by hand (a plain commit while the group is empty: info); an
+    intended seek.
     What to do: find the writer by its producer id; look whether a rebalance or a zombie was before it.
     Source: KIP-447
     """
@@ -340,10 +340,10 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     Why it matters: above the end, the partition lost its tail or was recreated; below the start, records
     were deleted that the group had not counted as processed. Either way auto.offset.reset decides where the group goes
     on.
-    Can be wrong: the log was copied before the offsets (then the finding says so: in flight); the topic was created
-    again.
+    Can be wrong: the topic was made again; the log was copied before the offsets (then the finding says so: in
+    flight).
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
-    Source: UnknownProducerId and OutOfOrderSequence page
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
     seen = watched(log)
 

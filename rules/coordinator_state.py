@@ -60,7 +60,7 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     What to do: start a broker that is in sync for each partition without a leader (never elect another one unclean);
     if it does not go on then, let another in-sync replica lead the owning __transaction_state partition, so that its
     markers are sent again. Never abort it by hand.
-    Source: KIP-98; semantics 3.7
+    Source: KIP-98
     """
     yield from made(log, "stuck-prepare", _stuck(log))
 

@@ -3,7 +3,7 @@
 After a crash a broker trusts nothing from the recovery point on: it scans those segments batch by batch, cuts the log
 at the first one that is not sound and drops what follows. There are two dry runs: one that scans everything, as without
 recovery points (the worst case), and one from the recovery points as they stand.
-Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState; semantics 1.13, formats 1.4, observed 15, 16.
+Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState.
 """
 
 from __future__ import annotations

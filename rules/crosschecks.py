@@ -41,7 +41,7 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     Can be wrong: the clocks of two brokers (30 s are allowed for).
     What to do: do what hanging-transaction says of it while it is open; else list its records (offsets in the
     evidence), and compensate downstream.
-    Source: KIP-890; semantics 3.14 X8
+    Source: KIP-890
     """
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
@@ -126,7 +126,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     Why it matters: the coordinator's state went back, after an unclean election or a restore: zombies may pass.
     Can be wrong: __transaction_state was copied before the data (then the finding says so: in flight).
     What to do: restart the producers so that they initialise again.
-    Source: KIP-360; semantics 3.14 X9
+    Source: KIP-360
     """
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
@@ -172,7 +172,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
     What to do: start the producers of these ids again, so that they get ids that were given out; look whether the
     segments, or the metadata, were restored from another cluster or time, and compensate downstream.
-    Source: KIP-730; semantics 3.14 X12
+    Source: KIP-730
     """
     limit = log.cluster.next_producer_id
     if limit is None:

@@ -44,12 +44,12 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     at the log start, or a batch below it, does know it, the batch is judged as any other one and not named here.
     Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
     before the broker lost its state, or never existed.
-    Can be wrong: an id older than the first snapshot that is kept; a partition mirrored from raw segments; a topic that
-    was deleted and recreated under a producer (info where the coordinator shows it, or the metadata log: the name of
-    a removed topic, a producer id given out before, a batch within the time that brokers remember a producer).
+    Can be wrong: a topic that was made again under a producer (info where the coordinator shows it, or the metadata
+    log: the name of a removed topic, a producer id given out before, a batch within the time that brokers remember a
+    producer); a partition mirrored from raw segments; an id older than the first snapshot that is kept.
     What to do: look for a leader change, DeleteRecords or an expiration just before; compare other replicas; treat the
     sequences below as possibly lost.
-    Source: KIP-360, UnknownProducerId and OutOfOrderSequence page
+    Source: KIP-360, UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
     shown, more = 0, 0
     for e in log.events(Kind.FIRST_NONZERO):

@@ -136,8 +136,8 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
-    Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
-    coordinator record shows it) and 30 seconds, and not proved to hang. In text that does not show markers, a warning
+    Checks: a transaction open at the end of the leader replica for longer than its time-out and the margin (15 minutes
+    where no coordinator record shows a time-out), and not proved to hang. In text that does not show markers, a warning
     after a longer time.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of. Nothing is said

@@ -15,6 +15,7 @@ from auditor.rules import commands, repairs
 from auditor.rules.cleaning import LEADERS_LOG, Missing, hole
 from auditor.rules.damaged_fields import EPOCH, OFFSET, damaged_fields
 from auditor.rules.finding import Finding
+from auditor.rules.kinds import Loss
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     ANOTHER_BATCH_ELSEWHERE,
@@ -43,7 +44,7 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
     family=FAMILY,
     severities={"critical": "", "info": "while it may be in flight"},
     voids=True,
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
@@ -104,7 +105,7 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
     },
     absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
@@ -115,7 +116,7 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     Can be wrong: a live broker was writing; preallocated segments end in zeros.
     What to do: nothing if the high watermark is not in it; otherwise keep a copy of the folder before the broker starts
     (it cuts the bytes off), and let an in-sync replica that has the records lead.
-    Source: UnifiedLog recovery; formats 1.4
+    Source: LogSegment.recover
     """
     for replica in log.replicas:
         for pieces in tails(replica).values():
@@ -153,7 +154,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        advice=repairs.keep_tail(log, replica) if beyond else None,
+        advice=repairs.torn_tail(log, replica, newest=newest, lost=beyond),
     )
 
 
@@ -197,7 +198,7 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
     holes, and so does who has lost its replica and fetched it anew (one info a replica); a pass of the cleaner that was
     ended early moved no checkpoint (likely; also where cleanup.policy is not known).
     What to do: compare with the other replicas from the missing offset on.
-    Source: UnknownProducerId and OutOfOrderSequence page
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
     for replica in log.replicas:
         leaders = []
@@ -236,6 +237,7 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
             "confidence": "undecidable" if at_start else proof,
             "missing": lost,
         },
+        advice=repairs.compared(log, replica, e["first_missing_offset"]),
     )
 
 
@@ -313,7 +315,7 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     index's end, at offsets that the log may have reached again: those that fit no batch are info.
     What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
     move the segment's .index and .timeindex away; a missing .index makes the start recover the segment and write both.
-    Source: formats 6.1, 6.2; OffsetIndex, TimeIndex
+    Source: OffsetIndex, TimeIndex
     """
     explained = {e["last_offset"] for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
     if (ahead := log.leader.ahead) is not None and is_ahead_of_all(log, ahead):
@@ -425,7 +427,7 @@ def _all_beyond(found: Sequence[Finding]) -> str:
     ),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(_of_one_directory, _all_beyond),
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     """A checkpoint promises more log than there is
@@ -435,7 +437,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
     Can be wrong: the checkpoint was copied after the log (live directory: then the finding says so: in flight).
     What to do: compare with the other replicas before this one becomes leader.
-    Source: UnifiedLog; semantics 6.2
+    Source: UnifiedLog, LogManager (checkpoints)
     """
     for replica in log.replicas:
         if not replica.segments or _end_unknown(replica):
@@ -477,6 +479,7 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
         evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
                   "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
         doubt=live and not replica.unreadable,
+        advice=repairs.compared(log, replica, limit or 0),
     )  # fmt: skip
 
 

@@ -39,6 +39,13 @@ class Blocks(Enum):
     GROUP = "group"  # they, and the group that the finding names, which cannot fetch its offsets
 
 
+class Loss(Enum):
+    """What critical findings say of acknowledged records."""
+
+    LOST = "lost"  # they are no longer in the cluster
+    AT_RISK = "at risk"  # another replica, or who acts in time, may still have them
+
+
 class Unverified(Enum):
     """Why a leader that verifies with the coordinator refuses the data that is found (KIP-890)."""
 
@@ -65,8 +72,7 @@ class Kind:
     where it holds of one (:mod:`auditor.rules.prevention`). ``moving``: they may only have been seen in motion, so
     ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the first offset,
     which is no news where reading began later. ``unverified``: why verification refuses such data. ``together``: which
-    of its findings have one cause, and are one finding. ``loses``: critical ones say that acknowledged records are
-    lost, or will be.
+    of its findings have one cause, and are one finding. ``loses``: what critical ones say of acknowledged records.
     """
 
     id: str
@@ -90,7 +96,7 @@ class Kind:
     before_start: bool = False
     unverified: Unverified | None = None
     together: Together | None = None
-    loses: bool = False
+    loses: Loss | None = None
     raised: tuple[str, ...] = ()  # further severities: a finding is as severe as what it explains
 
     @property
@@ -121,8 +127,8 @@ class Kind:
     @property
     def declared(self) -> dict[str, Any]:
         """What pages need of it, as plain data: see :func:`auditor.rules.registry.described`."""
-        blocks = self.blocks.value if self.blocks else None
-        return {"blocks": blocks, "decided": self.decided, "loses": self.loses}
+        blocks, loses = (each.value if each else None for each in (self.blocks, self.loses))
+        return {"blocks": blocks, "decided": self.decided, "loses": loses}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: an in-sync
     replica that has the marker, and lacks nothing, may lead; else the marker has to be written again. Nothing where its
     data was ended already.
-    Source: KIP-98; semantics 3.14 X4
+    Source: KIP-98
     """
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
@@ -236,7 +236,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     may be of a later transaction.
     What to do: list both sides; look for aborts by hand; compensate downstream. Nothing of it is open, so there is
     nothing to abort. Never abort by hand what the coordinator has prepared to commit.
-    Source: KIP-98, KIP-664, KIP-1228; semantics 3.14 X5
+    Source: KIP-98, KIP-664, KIP-1228
     """
     if log.topic == TOPIC:
         return
@@ -371,7 +371,7 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     Why it matters: committed data is hidden, or aborted data is read as committed.
     Can be wrong: an operator aborted a hanging transaction of the same producer right before the decision.
     What to do: list both sides; look for aborts by hand; compensate downstream.
-    Source: KIP-98; semantics 3.14 X6
+    Source: KIP-98
     """
     for t in _judged_markers(log):
         window = contradicting_window(log, t)
@@ -419,7 +419,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     (then info).
     What to do: nothing of an abort by hand. Of another ABORT ask who ran kafka-transactions.sh abort then, which writes
     no COMMIT; else look whether __transaction_state lost records (unclean-election, illegal-transition).
-    Source: KIP-98, KIP-664, KIP-1228; semantics 3.14 X7
+    Source: KIP-98, KIP-664, KIP-1228
     """
     if log.topic == TOPIC:
         return
@@ -471,7 +471,7 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     Can be wrong: __transaction_state was copied before the marker came (then the finding says so: in flight).
     What to do: look whether this segment was copied or restored from another cluster (cluster.id in meta.properties):
     what its markers decided holds there. List the records up to them, and compensate downstream.
-    Source: KIP-98; semantics 3.14 X11
+    Source: KIP-98
     """
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:

@@ -11,6 +11,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs, stops
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
+from auditor.rules.kinds import Loss
 from auditor.rules.registry import rule
 from auditor.rules.together import by_cause
 from auditor.rules.view import METADATA_TOPIC, LogView
@@ -123,7 +124,7 @@ def _all_absent(found: Sequence[Finding]) -> str:
     family=FAMILY,
     severities={"critical": "", "info": "where files were copied one after another"},
     together=by_cause(_of_one_copy, _all_absent),
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def replica_absent(log: LogView) -> Iterator[Finding]:
     """A broker has no folder of a partition that it has in sync

@@ -79,7 +79,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
     --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
     written between the two batches.
-    Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """
     for gap in _gaps(log):
         e, swapped = gap[0], len(gap) > 1
@@ -116,10 +116,16 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.LOOK,
                 look=(look_at(log, e),),
-                then="look at what lies around it, compare the replicas, check unclean elections and acks, and send "
-                f"again from the source what was written {_between(e)}",
+                then=f"look at what lies around it{_and_at_others(log)}, and send again from the source what was "
+                f"written {_between(e)}",
             ),
         )
+
+
+def _and_at_others(log: LogView) -> str:
+    """What other replicas would show, where there are any."""
+    alone = log.cluster.replicas.get((log.topic, log.partition)) == 1
+    return "" if alone else ", compare the replicas, look for unclean elections"
 
 
 def certainty(log: LogView, e: Event) -> dict[str, str]:

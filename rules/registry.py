@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor import rules
 from auditor.rules.finding import SEVERITIES, Finding
-from auditor.rules.kinds import SECTIONS, Blocks, Check, Hold, Kind, Rule, Together, Unverified, found_by
+from auditor.rules.kinds import SECTIONS, Blocks, Check, Hold, Kind, Loss, Rule, Together, Unverified, found_by
 from auditor.rules.relations import By, Relation
 from auditor.rules.safeguards import Safeguard
 
@@ -65,7 +65,7 @@ def rule(
     before_start: bool = False,
     unverified: Unverified | None = None,
     together: Together | None = None,
-    loses: bool = False,
+    loses: Loss | None = None,
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
 

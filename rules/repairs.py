@@ -180,14 +180,41 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
     )
 
 
-def keep_tail(log: LogView, replica: ReplicaFacts) -> Advice:
-    """Keeping the torn end of a log that holds acknowledged records, before a start cuts it off."""
+def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
+    """What lacks from an offset on may be in another replica, where there is one."""
+    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
+        return Advice(
+            Verdict.LOOK, then=f"there is no other replica of {log.name}: what lacks has to come from its source again"
+        )
+    return Advice(
+        Verdict.LOOK,
+        then=f"compare with the other replicas from offset {offset} on, before broker {replica.broker_id} leads "
+        f"{log.name}",
+    )
+
+
+def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
+    """What a torn end needs before a start cuts it off: nothing, but where it held acknowledged records (``lost``), or
+    lies before the ``newest`` segment, where the records behind it would be cut off, too."""
+    if newest and not lost:
+        return Advice(
+            Verdict.WAIT,
+            "nothing is to be done: "
+            + ("the high watermark is not in it, and " if replica.high_watermark is not None else "")
+            + f"broker {replica.broker_id} cuts these bytes off when it starts",
+        )
+    others = log.cluster.replicas.get((log.topic, log.partition)) != 1
     return Advice(
         Verdict.ACT,
-        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts these bytes off when "
-        "it starts",
+        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
+        f"{replica.log_end} when it starts"
+        if lost
+        else f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which may cut off what lies "
+        "behind these bytes when it starts",
         act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then="let a replica lead that is in sync and has the records, where there is one",
+        then="let a replica lead that is in sync and has the records, where there is one"
+        if others
+        else f"there is no other replica: read the copy for what is cut off: {commands.dump(None, '--print-data-log')}",
     )
 
 

@@ -36,7 +36,7 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     directory whose index is of another moment (then the finding says so: in flight).
     What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
     the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
-    Source: semantics 1.10, 1.15; TransactionIndex
+    Source: TransactionIndex, UnifiedLog.rebuildProducerState
     """
     for pair in replica_pairs(log):
         only_leader, only_replica = pair.index_entries()

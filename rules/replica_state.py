@@ -34,7 +34,7 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
     Can be wrong: legal; each replica has its own retention, expiry and start. A running leader's start may be higher
     than what it noted last (then the finding says that it may be in flight).
     What to do: nothing while clients are 2.5 or newer.
-    Source: KIP-360 (problem 2, and the note on reassignment); semantics 1.12, 1.15
+    Source: KIP-360 (problem 2, and the note on reassignment); ProducerStateManager.truncateAndReload
     """
     for pair in replica_pairs(log):
         if pair.replica.segments and pair.leader.segments and pair.replica.own_start < pair.leader.own_start:

@@ -14,6 +14,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
+from auditor.rules.kinds import Loss
 from auditor.rules.pairs import Gap, Pair, batches_of, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
@@ -55,7 +56,7 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
     severities={"critical": "", "warning": "for the tail of a crashed leader that a clean election left behind"},
     absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    loses=True,
+    loses=Loss.LOST,
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
@@ -75,7 +76,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     What to do: keep the losing replica before its broker starts, which cuts it; read its records with kafka-dump-log.sh
     and produce again what is missed. Two replicas of one lineage that differ: find out which is right, copy the other
     one to a safe place, and let it be fetched again, once the right one is in the in-sync set.
-    Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
+    Source: KIP-101; UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.truncateTo
     """
     for pair in replica_pairs(log):
         if pair.divergent and row_of(log, pair.replica, pair.first_offset):
@@ -341,7 +342,7 @@ def _all_behind(found: Sequence[Finding]) -> str:
     ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_behind, _all_behind, few=FEW),
-    loses=True,
+    loses=Loss.AT_RISK,
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
@@ -354,7 +355,7 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     flight); bytes that could not be read (then said as undecidable). Retention and cleaning are left out.
     What to do: fetch the replica without them again; if that is the leader, first copy the folder of one that has them
     to a safe place, and let it lead if it is in sync and lacks nothing that the leader has.
-    Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.highWatermark
     """
     reported: set[tuple[int, int]] = set()  # what the leader replica lacks is one cause, however many followers have it
     for pair in replica_pairs(log):

@@ -28,9 +28,9 @@ def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
     the quorum goes on. A partition without other replicas, and a quorum of one, wait for it, and lose nothing."""
     alone = sorted(cluster.alone_in_sync.get(-1 if broker is None else broker, []))
     known = cluster.has_metadata and broker is not None
-    by = f"not of {few(alone)}" if alone else BY_METADATA if known else NOT_BY_METADATA
+    by = f"{few(alone)}" if alone else BY_METADATA if known else NOT_BY_METADATA
     others = Condition(
-        f"where broker {broker} has a partition in sync, another replica of it is, too, or eligible to lead",
+        f"no partition that has other replicas is in sync on broker {broker} alone, with none of them eligible to lead",
         not alone if known else None, by,
     )  # fmt: skip
     found = [others]

@@ -18,6 +18,7 @@ from auditor.base.glossary import GLOSSARY  # noqa: E402
 from auditor.cli import GROUPS, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules import registry  # noqa: E402
+from auditor.rules import rule_page as text_pages  # noqa: E402
 from auditor.rules.kinds import SECTIONS, Kind, Rule  # noqa: E402
 from auditor.rules.registry import FAMILIES  # noqa: E402
 
@@ -170,10 +171,14 @@ def rule_page(rule: Rule) -> str:
     for name in SECTIONS:
         lines += ["", f"## {name}"]
         for kind, text in rule.said(name):
-            lines += ["", f"`{kind}`: {text}" if kind else _sentence(text)]
+            if name == "Can be wrong":
+                lines += ["", *([f"`{kind}`:", ""] if kind else [])]
+                lines += [f"- {_sentence(cause)}" for cause in text_pages.causes(text)]
+            else:
+                lines += ["", f"`{kind}`: {text}" if kind else _sentence(text)]
     if causes := dict.fromkeys(name for by in rule.absorbed_by for name in by.rules):
-        lines += ["", "## Becomes evidence of", ""]
-        lines += [f"- [`{name}`]({_page_of(name)}.md)" for name in causes]
+        beside = ", ".join(f"[`{name}`]({_page_of(name)}.md)" for name in causes)
+        lines += ["", "## Not reported on its own beside", "", f"{beside}, whose evidence it then is."]
     if rule.prevented_by:
         lines += ["", "## Prevented by", "", *(f"- {safeguard.setting}" for safeguard in rule.prevented_by)]
     return "\n".join(lines) + "\n"

@@ -92,7 +92,7 @@ class Manner:
 
 
 class FailingStore(ThreadingHTTPServer):
-    """Serves ``buckets``, folders by name. ``log``: the requests so far."""
+    """Serves ``buckets``, folders by name. ``log``: the requests so far; ``most``: that were under way at once."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -101,6 +101,7 @@ class FailingStore(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.buckets, self.manner = buckets, manner
         self.log: list[Request] = []
+        self.under_way = self.most = 0
 
     def environment(self) -> dict[str, str]:
         """The variables by which the standard credential chain finds it."""
@@ -123,10 +124,21 @@ class _Answer(BaseHTTPRequestHandler):
         """Says nothing."""
 
     def do_HEAD(self) -> None:
-        self._served("HEAD")
+        self._counted("HEAD")
 
     def do_GET(self) -> None:
-        self._served("GET")
+        self._counted("GET")
+
+    def _counted(self, method: str) -> None:
+        server = self.server
+        with server.manner.lock:
+            server.under_way += 1
+            server.most = max(server.most, server.under_way)
+        try:
+            self._served(method)
+        finally:
+            with server.manner.lock:
+                server.under_way -= 1
 
     def _served(self, method: str) -> None:
         url = urllib.parse.urlsplit(self.path)

@@ -32,6 +32,10 @@ GLOSSARY = {
     ),
     "log end": "The offset that the next record gets.",
     "log start": "The first offset that a partition still has; what lay below it is deleted.",
+    "margin": (
+        "What is allowed beyond a transaction's time-out before its partition counts as blocked: 30 s; where no "
+        "time-out is known, 15 minutes are taken for it."
+    ),
     "marker": (
         "A control record that ends a transaction in a partition: COMMIT or ABORT. Its coordinator has it written."
     ),

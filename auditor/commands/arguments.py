@@ -153,7 +153,7 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
     )  # fmt: skip
     g.add_argument(
         "--min-severity", choices=LEVELS[:-1], metavar="SEVERITY",
-        help="only findings of this severity or above (default: all, of which a table counts infos alone)",
+        help="only findings of this severity or above (default: warning for people, in tables and markdown; else all)",
     )  # fmt: skip
     g.add_argument(
         "--partition", action="append", default=[], metavar="GLOB",

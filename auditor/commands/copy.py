@@ -45,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         took = time.monotonic() - began
         sys.stdout.write(
-            f"copied {plural(done.batches, 'batch')} of {plural(done.folders, 'folder')} in {took:.1f} s: "
-            f"{done.bytes_seen:,} bytes seen, keys and values are not among what was taken\n"
+            f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {took:.1f} s: "
+            f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
+            f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
         )
         if done.refused:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")

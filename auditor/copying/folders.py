@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import inventory as inventories
-from auditor.connectors import names
+from auditor.connectors import names, storage
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.naming import Naming
+from auditor.connectors.partition_folder import folder_replica
 from auditor.connectors.storage import Place
 from auditor.connectors.tree import Draft, Drafts, drafts
 from auditor.pipeline.options import AuditOptions
@@ -39,6 +40,24 @@ class Folder:
     topic: str | None = None
     configs: set[str] = field(default_factory=set)
     aside: bool = False
+    log_dir: str | None = None  # the folder of its log directory, by ``name``
+
+    def refresh(self) -> None:
+        """Lists a live partition's folder once more: what is read next is as it is by now, not as when all was listed.
+        Where it cannot be listed any more, it stays as it was found."""
+        if self.task is None or self.topic is None:
+            return
+        now = storage.listing(self.place, deep=False)
+        if now.errors:
+            return
+        odd = {item.name for item in now.unused}  # links in place of files, which were found before
+        files = {name: size for name, size in self.files.items() if name in odd}
+        files |= {entry.name: entry.size for entry in now.files if entry.name not in self.unused}
+        self.files = files
+        at, replica = self.task.place, self.task.replica
+        if any(names.data_name(name) for name in files):
+            built = folder_replica(at, replica.log_dir, replica.folder, files)
+            self.task = replace(self.task, replica=built.replica)
 
     @property
     def step(self) -> int:
@@ -65,6 +84,8 @@ class Folders:
         for place, draft in found.found.items():
             self._log_dir(place, draft, tasks)
         self._outside(found)
+        top = next(iter(found.found), Place("", ""))
+        self.found.setdefault("", Folder("", top))  # whose list says that nothing else is there
 
     def in_order(self) -> list[Folder]:
         """The folders in the order of copying."""
@@ -82,10 +103,11 @@ class Folders:
         top.files |= draft.small | {file: size for file, (size, _) in draft.loose.items()}
         top.unused |= {text.name: (text.size, TEXT) for text in draft.texts}
         top.task = tasks.get((name, ""))
+        top.log_dir = top.name
         for folder, files in draft.partitions.items():
             at = self._at(place.child(folder))
             at.files |= files
-            at.task = tasks.get((name, folder))
+            at.task, at.log_dir = tasks.get((name, folder)), top.name
             says = names.partition_folder(folder)
             at.topic, at.aside = (says.topic, says.kind != "live") if says else (None, False)
 

@@ -15,10 +15,12 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.blanking import Blanks
 from auditor.connectors.codec.foreign import foreign_row
 from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.header_bytes import CHECKED_FROM, header_of
 from auditor.connectors.codec.mending import Known
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.copied.folder_list import Taken
-from auditor.connectors.copied.segment_columns import FILE_BYTES, FILE_ROWS, SegmentWriter
+from auditor.connectors.copied.copy_view import rows_of
+from auditor.connectors.copied.folder_list import Listed, Taken
+from auditor.connectors.copied.segment_columns import FILE_BYTES, FILE_ROWS, GROUP_ROWS, SegmentRows, SegmentWriter
 from auditor.connectors.storage import BinaryFile, Place, open_file, read_head
 from auditor.copying.target import Target, finished
 from auditor.replay.bounds import known_of
@@ -41,8 +43,8 @@ class SegmentsTaken:
         self.first = ""
         self.pending: list[tuple[str, Taken]] = []  # of the file that is open
         self.done: dict[str, Taken] = {}
-        self.bytes = 0
-        self.batches = 0
+        self.bytes = 0  # of stored batches in it
+        self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
 
     def take(self, place: Place, name: str, size: int, task: ReplicaTask | None) -> DecodeError | None:
         """Takes one segment; why not, where it could not be opened."""
@@ -50,13 +52,68 @@ class SegmentsTaken:
         f = open_file(place, name)
         if isinstance(f, DecodeError):
             return f
-        if self.open is None:
-            self._begin(last.partition(".")[0])
+        self._began(last)
         with contextlib.closing(f):
-            self.pending.append((last, self._segment(f, place, name, size, task)))
-        if self.writer.rows >= FILE_ROWS or self.bytes >= FILE_BYTES:
-            self.finish()
+            chunks = _chunks(f, name, size, task, self.limits, raw=self.blanks is not None)
+            self.pending.append((last, self._chunks_taken(place, name, chunks)))
+        self._file_is_full()
         return None
+
+    def keep(self, name: str, taken: Taken) -> None:
+        """Leaves a segment as an earlier copy has it."""
+        self.done[name] = taken
+        self.kept += 1
+
+    def carry(self, name: str, old: Taken) -> bool:
+        """Moves the rows of a segment from an earlier file; whether that could be done."""
+        reader = self._earlier(old)
+        if reader is None:
+            return False
+        self._began(name)
+        first = self.writer.rows
+        self._add_earlier(reader, old)
+        self.pending.append((name, old._replace(first=first)))
+        self._file_is_full()
+        return True
+
+    def go_on(self, place: Place, name: str, size: int, task: ReplicaTask | None, old: Listed) -> bool:
+        """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
+        the last one with its checksum."""
+        taken = old.taken
+        if taken is None or taken.errors or taken.body_errors or not taken.rows or size < old.size:
+            return False
+        reader = self._earlier(taken)
+        f = open_file(place, name)
+        if reader is None or isinstance(f, DecodeError):
+            return False
+        last = reader.rows(taken.first + taken.rows - 1, taken.first + taken.rows)[0][0]
+        with contextlib.closing(f):
+            if not _is_there(place, name, last):
+                return False
+            self._began(name.rpartition("/")[2])
+            first, end, following = self.writer.rows, *taken.chunks[-1][1:]
+            self._add_earlier(reader, taken)
+            chunks = _chunks(f, name, size, task, self.limits, raw=self.blanks is not None, start=(end, following))
+            more = self._chunks_taken(place, name, chunks)
+        joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*taken.chunks, *more.chunks))
+        self.pending.append((name.rpartition("/")[2], joined))
+        self._file_is_full()
+        return True
+
+    def _earlier(self, taken: Taken) -> SegmentRows | None:
+        """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
+        try:
+            reader = rows_of(Place("", str(self.target.out / self.folder)), taken.file)
+            reader.rows(taken.first, taken.first + taken.rows)
+        except OSError:
+            return None
+        return reader if reader.stored == (self.blanks is not None) else None
+
+    def _add_earlier(self, reader: SegmentRows, old: Taken) -> None:
+        for first in range(old.first, old.first + old.rows, GROUP_ROWS):
+            rows, stored = reader.rows(first, min(first + GROUP_ROWS, old.first + old.rows), stored=reader.stored)
+            self.bytes += sum(map(len, stored or ()))
+            self.writer.add(rows, old.checked, stored)
 
     def finish(self) -> dict[str, Taken]:
         """What was taken by the names of the segments, once all are there."""
@@ -69,22 +126,30 @@ class SegmentsTaken:
             self.pending, self.bytes = [], 0
         return self.done
 
-    def _begin(self, first: str) -> None:
+    def _file_is_full(self) -> None:
+        if self.writer.rows >= FILE_ROWS or self.bytes >= FILE_BYTES:
+            self.finish()
+
+    def _began(self, name: str) -> None:
+        """A file is open, which the segment of that name may be put into."""
+        if self.open is not None:
+            return
         self.open = contextlib.ExitStack()
-        self.first = first
+        self.first = first = name.partition(".")[0]
         self.path = self.open.enter_context(self.target.begun(self.folder, first))
         self.writer = SegmentWriter(self.path, stored=self.blanks is not None)
 
-    def _segment(self, f: BinaryFile, place: Place, name: str, size: int, task: ReplicaTask | None) -> Taken:
+    def _chunks_taken(self, place: Place, name: str, found: Iterator[Chunk]) -> Taken:
         first = self.writer.rows
         chunks, errors, bodies = [], [], []
-        for chunk in _chunks(f, name, size, task, self.limits, raw=self.blanks is not None):
+        for chunk in found:
             stored = None
             if self.blanks is not None and chunk.raw is not None:
                 stored = self.blanks.blanked(chunk.batches, chunk.raw)
                 self.bytes += sum(map(len, stored))
             self.writer.add(chunk.rows, True, stored)
             self.batches += len(chunk.rows)
+            self.read += int(chunk.rows[:, walking.SIZE].sum())
             chunks.append((len(chunk.rows), chunk.end, chunk.next_offset))
             errors += chunk.errors
             bodies += chunk.body_errors
@@ -92,22 +157,37 @@ class SegmentsTaken:
         return Taken("", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign)
 
 
+def _is_there(place: Place, name: str, last: np.ndarray) -> bool:
+    """Whether a batch is where it was, with its offset and its checksum."""
+    header = header_of(last)[: CHECKED_FROM if last[walking.MAGIC] == 2 else walking.PREFIX - 1]
+    return read_head(place, name, len(header), start=int(last[walking.POSITION])) == header
+
+
 def _chunks(
-    f: BinaryFile, name: str, size: int, task: ReplicaTask | None, limits: Limits, *, raw: bool
-) -> Iterator[Chunk]:
-    """The chunks as an audit reads them."""
+    f: BinaryFile, name: str, size: int, task: ReplicaTask | None, limits: Limits, *, raw: bool,
+    start: tuple[int, int] = (0, 0),
+) -> Iterator[Chunk]:  # fmt: skip
+    """The chunks as an audit reads them, from a byte and an offset on."""
     numbers = {s.name: k for k, s in enumerate(task.replica.segments)} if task is not None else {}
     number = numbers.get(name)
     if task is None or number is None:
         says = names.data_name(name.rpartition("/")[2]) or names.remote_name(name.rpartition("/")[2])
+        lowest = offset_range(says.offset if says else -1)
         yield from read_segment(
-            f, size, file=name, limits=limits, raw=raw, offsets=offset_range(says.offset if says else -1)
+            f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(lowest, start)
         )
         return
     behind = task.replica.segments[number + 1 : number + 2]
     offsets = offset_range(task.replica.segments[number].base_offset, behind[0].base_offset if behind else -1)
     known: Known = known_of(task, number)
-    yield from read_segment(f, size, file=name, limits=limits, raw=raw, offsets=offsets, known=known)
+    yield from read_segment(
+        f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(offsets, start), known=known
+    )
+
+
+def _behind(offsets: tuple[int, int], start: tuple[int, int]) -> tuple[int, int]:
+    """The offsets that are possible from a byte and an offset on."""
+    return (max(offsets[0], start[1]), offsets[1]) if start[0] else offsets
 
 
 def _foreign(place: Place, name: str, errors: list[DecodeError], limits: Limits) -> Iterator[tuple[int, ...]]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.copied.folder_list import LIST, FolderList, decoded, encoded
-from auditor.connectors.copied.segment_columns import SUFFIX
+from auditor.connectors.copied.segment_columns import SUFFIX, digest_of, file_name
 
 README = "0-THIS-IS-NO-BACKUP.txt"
 SAYS = """\
@@ -58,13 +57,40 @@ class Target:
             return None
         return found if isinstance(found, FolderList) else None
 
-    def put_list(self, name: str, found: FolderList) -> None:
-        """Replaces a folder's list, then takes away what it no longer names. Errors: ``OSError``."""
+    def has(self, name: str, file: str) -> bool:
+        """Whether a file that a folder's list names is there."""
+        try:
+            return stat.S_ISREG(os.lstat(self.out / name / file).st_mode)
+        except OSError:
+            return False
+
+    def folders(self) -> set[str]:
+        """The folders that have a list, by their names."""
+        return {path.parent.relative_to(self.out).as_posix().removeprefix(".") for path in self.out.rglob(LIST)}
+
+    def take_away(self, name: str) -> None:
+        """Takes away a folder that the input has no longer. Errors: ``OSError``."""
         at = self.folder(name)
-        _written(at / LIST, encoded(found))
-        named = {LIST, README, *(item.kept for item in found.files), *(i.taken.file for i in found.files if i.taken)}
+        (at / LIST).unlink()
+        self._clear(at, frozenset())
+        while at != self.out and not any(at.iterdir()):
+            at.rmdir()
+            at = at.parent
+
+    def put_list(self, name: str, found: FolderList, before: FolderList | None = None) -> None:
+        """Replaces a folder's list where it is another than ``before``, then takes away what it does not name. Errors:
+        ``OSError``."""
+        at = self.folder(name)
+        if found != before:
+            _written(at / LIST, encoded(found))
+        kept = {item.kept for item in found.files if item.kept is not None}
+        self._clear(at, kept | {item.taken.file for item in found.files if item.taken is not None})
+
+    def _clear(self, at: Path, named: Set[str]) -> None:
+        """Takes away the files of a copy that no list names."""
         for each in os.scandir(at):
-            if each.name not in named and each.is_file(follow_symlinks=False) and _is_ours(each.name):
+            ours = each.name != LIST and each.name not in named and _is_ours(each.name)
+            if ours and each.is_file(follow_symlinks=False):
                 os.unlink(each.path)
 
     def put(self, name: str, file: str, content: bytes) -> None:
@@ -86,9 +112,7 @@ class Target:
 
 def finished(path: Path, first: str) -> str:
     """Gives a written file the name that its content has; that name. Errors: ``OSError``."""
-    with path.open("rb") as f:
-        digest = hashlib.file_digest(f, lambda: hashlib.blake2b(digest_size=6)).hexdigest()
-    name = f"{first}-{digest}{SUFFIX}"
+    name = file_name(first, digest_of(path.read_bytes()))
     path.chmod(0o644 & ~_umask())
     path.replace(path.parent / name)
     return name

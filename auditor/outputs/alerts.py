@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards.wording import pieces, short_fingerprint, visible
+from auditor.dashboards.wording import short_fingerprint, told, visible
 from auditor.outputs import runs
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.pipeline import results
@@ -218,9 +218,10 @@ def slack(news: News) -> dict[str, Any]:
 def _remedy(row: Row) -> str:
     """What to do, each command whole on a line of its own; what is beyond Slack's limit is named, never cut."""
     said = ""
-    for kind, text in pieces(row["remedy"]):
-        safe = _safe(visible(text.strip(" ;:")))
-        part = f"\n```{safe}```\n" if kind == "command" else safe
+    for kind, text in told(row.get("advice"), row["remedy"]):
+        safe = _safe(visible(text))
+        gap = " " if said and not said.endswith("\n") else ""
+        part = f"\n```{safe}```\n" if kind == "command" else f"{gap}{safe}"
         if len(said) + len(part) > MAX_REMEDY:
             return f"{said} … more by `auditor explain {row['fingerprint']}`"
         said += part

@@ -12,7 +12,7 @@ from typing import Any
 
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import answers, output_formats, report_shapes, terminal, verdict
-from auditor.dashboards.selection import Printing, Selection, is_partition, named
+from auditor.dashboards.selection import LEAST, Printing, Selection, is_partition, named
 from auditor.outputs import delivery
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
@@ -73,6 +73,8 @@ def show(done: Audit, printing: Printing) -> None:
         return
     if printing.format != "json":
         picked = [row for row in answers.unaccepted(rows) if shown.shows(row)]
+        if printing.format == "markdown" and not (printing.verbose or shown.infos):
+            picked = [row for row in picked if row["severity"] != LEAST]
         whole, full = report_shapes.whole(rows, report_shapes.FINDING), report_shapes.summary(summary)
         decided = verdict.of_run(whole, full)
         hidden = Counter(row["rule"] for row in rows) - Counter(row["rule"] for row in picked)

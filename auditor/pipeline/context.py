@@ -28,6 +28,7 @@ from auditor.rules.view import MIN_IN_SYNC, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
+ReadAt = dict[tuple[str, str, int], int]  # ms by log directory, topic and partition
 MOST_OPEN, MOST_OPEN_IN_ALL = (
     50_000,
     500_000,
@@ -188,11 +189,12 @@ def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], 
 
 def build(
     briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, records: bool, copying: int = 0,
-    at_once: bool = False,
+    at_once: bool = False, read_at: ReadAt | None = None,
 ) -> dict[str, Cluster]:  # fmt: skip
     """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input.
 
     ``copying``: how long, in ms, copying a log directory may have taken; ``at_once``: all is of one moment.
+    ``read_at``: when logs were read by the clock of their broker, as far as copies say.
     """
     newest = max([b.broker_time for b in briefs], default=-1)
     since_set = newest - max([b.went_back for b in briefs], default=0)  # the newest may be of before a clock was set
@@ -200,14 +202,15 @@ def build(
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         mine = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records, copying)
+        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records, copying, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
     return out
 
 
 def _cluster(
-    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool, copying: int
-) -> Cluster:
+    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool, copying: int,
+    read_at: ReadAt,
+) -> Cluster:  # fmt: skip
     cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
@@ -257,7 +260,8 @@ def _cluster(
     cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
     for at, b in leading.items():
         if not (b.bounds.out_of_sync or b.lacks_end):
-            cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
+            moment = max(cluster.moments.get(b.log_dir, -1), read_at.get((b.log_dir, *at), -1))
+            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment)
     return cluster
 
 

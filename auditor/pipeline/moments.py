@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from auditor.connectors.files import Inventory
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.rules.coordinator_history import LEAST_MARGIN_MS
 from auditor.rules.named import DECIDING, SKEW_MS
@@ -34,6 +35,19 @@ class ReadLog(NamedTuple):
 def copying_ms(size: int) -> int:
     """How long, in ms, copying ``size`` bytes is taken to last where nothing shows that it took longer."""
     return min(LEAST_MARGIN_MS, SKEW_MS + size // BYTES_A_MS)
+
+
+def read_at(inventory: Inventory) -> dict[tuple[str, str, int], int]:
+    """When (ms) each log was listed and then read, by the clock of its broker, as copies of running brokers say.
+
+    That is a claim. It says that a log has what was written before, so it can take away a doubt, and no finding.
+    """
+    return {
+        (log_dir.name, replica.topic or "", replica.partition or 0): log_dir.read_at[replica.folder]
+        for log_dir in inventory.log_dirs
+        for replica in log_dir.replicas
+        if replica.folder in log_dir.read_at
+    }
 
 
 def settled(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, int]:

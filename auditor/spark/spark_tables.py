@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors import schema
+from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import derived_tables
@@ -53,6 +54,7 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         maxBatchBytes=str(options.limits.max_batch_bytes),
         maxBatchRatio=str(options.limits.max_batch_ratio),
         refused=json.dumps(audit.refused()),
+        inventory=_shipped(audit),
     )
     if options.since is not None:
         reader = reader.option("since", options.since.text)
@@ -60,6 +62,16 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     if table == "decode_errors" and audit.outside:
         rows = rows.unionAll(local(spark, derived_tables.outside(audit.inventory, audit.outside)))
     return rows
+
+
+_SHIPPED: WeakKeyDictionary[Audited, str] = WeakKeyDictionary()
+
+
+def _shipped(audit: Audited) -> str:
+    """What the audit reads as text, for the data sources, so that they list nothing again."""
+    if audit not in _SHIPPED:
+        _SHIPPED[audit] = source_options.shipped(audit.scoped)
+    return _SHIPPED[audit]
 
 
 def local(spark: SparkSession, table: pa.Table) -> DataFrame:

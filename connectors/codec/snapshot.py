@@ -13,6 +13,7 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.words import plural
 from auditor.connectors.codec.crc32c import crc32c
 
 VERSION = 1
@@ -73,7 +74,7 @@ def decode_snapshot(data: bytes, file: str = "") -> tuple[ProducerEntries, list[
     whole = max(0, min(count, (len(data) - HEADER.size) // ENTRY.itemsize))
     end = HEADER.size + whole * ENTRY.itemsize
     if count != whole or end != len(data):
-        detail = f"{count} entries declared, {len(data) - HEADER.size} bytes for them, {whole} read"
+        detail = f"{plural(count, 'entry')} declared, {plural(len(data) - HEADER.size, 'byte')} for them, {whole} read"
         errors.append(DecodeError(file, end, len(data) - end, "bad_length", detail))
     limit = DEFAULT_LIMITS.max_producer_entries
     if whole > limit:

@@ -18,7 +18,7 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.header_bytes import header_of, with_right_checksum
 from auditor.connectors.codec.segment import ROWS, Chunk, StoredChunks
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
-from auditor.connectors.copied.segment_columns import MOST_FILE, SegmentRows
+from auditor.connectors.copied.segment_columns import MOST_FILE, SegmentRows, digest_of, file_name
 from auditor.connectors.storage import BinaryFile, Place, open_file, printable, read_file
 
 NOT_TAKEN = "its name alone was taken into the copy"
@@ -53,11 +53,13 @@ def _list(data: bytes | DecodeError) -> FolderList | DecodeError | None:
 
 
 @functools.lru_cache(maxsize=2)  # small segments share a file, whose name changes with its content
-def _rows_of(folder: Place, name: str) -> SegmentRows:
+def rows_of(folder: Place, name: str) -> SegmentRows:
     """The rows of a file of batches. Errors: ``OSError``."""
     data = read_file(folder, name, limit=MOST_FILE)
     if isinstance(data, DecodeError):
         raise OSError(0, data.detail)
+    if not name.endswith(file_name("", digest_of(data))):
+        raise OSError(0, "a file of the copy has another content than its name says")
     return SegmentRows(data)
 
 
@@ -81,9 +83,10 @@ class CopyView(NamedTuple):
         return _opened(above, item, shown)
 
 
-def is_copy(place: Place) -> bool:
-    """Whether a folder is one that was copied without payload."""
-    return place.view == CopyView() and list_of(place._replace(view=None)) is not None
+def copy_list(place: Place) -> FolderList | None:
+    """The list of a folder that was copied without payload, None for any other."""
+    found = list_of(place._replace(view=None)) if place.view == CopyView() else None
+    return found if isinstance(found, FolderList) else None
 
 
 @functools.lru_cache(maxsize=LISTS)
@@ -177,7 +180,7 @@ class CopiedSegment(_Bytes, StoredChunks):
     def _rows(self, first: int, behind: int, raw: bool) -> tuple[np.ndarray, list[bytes] | None]:
         if first >= behind:
             return walking.walk_rows(0), [] if raw else None
-        reader = _rows_of(self.folder, self.taken.file)
+        reader = rows_of(self.folder, self.taken.file)
         rows, stored = reader.rows(self.taken.first + first, self.taken.first + behind, stored=raw)
         _check(rows, stored, self.size)
         return rows, stored

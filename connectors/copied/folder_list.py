@@ -70,11 +70,23 @@ class Listed(NamedTuple):
     unused: str | None = None
 
 
+class Reading(NamedTuple):
+    """When a folder was read, in ms by the clock of the machine that copied: its files were listed after ``begun``, and
+    all were read before ``done``. ``live``: a broker of that machine, whose clock is the same, ran in between."""
+
+    folder: str
+    begun: int
+    done: int
+    live: bool
+
+
 class FolderList(NamedTuple):
-    """All that a folder held, and what could not be listed of it."""
+    """All that a folder held, and what could not be listed of it. ``readings``: of a log directory, when each of its
+    folders was read."""
 
     files: tuple[Listed, ...]
     errors: tuple[DecodeError, ...] = ()
+    readings: tuple[Reading, ...] = ()
 
     def file(self, name: str) -> Listed | None:
         """The file of that name."""
@@ -87,6 +99,7 @@ def encoded(found: FolderList) -> bytes:
         "version": VERSION,
         "files": [_as_json(item) for item in found.files],
         "errors": [list(error) for error in found.errors],
+        "readings": [list(reading) for reading in found.readings],
     }
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(text, compresslevel=6, mtime=0)
@@ -139,7 +152,17 @@ def _list(data: Any) -> FolderList:
         raise _Wrong("a list of a version that this program does not know")
     files = tuple(_listed(item) for item in _sequence(data.get("files", [])))
     _need(len({item.name for item in files}) == len(files), "a name")
-    return FolderList(files, _errors(data.get("errors", []), folder=True))
+    readings = tuple(_reading(item) for item in _sequence(data.get("readings", [])))
+    return FolderList(files, _errors(data.get("errors", []), folder=True), readings)
+
+
+def _reading(item: Any) -> Reading:
+    _need(len(_sequence(item)) == len(Reading._fields), "a moment")
+    folder, begun, done, live = item
+    _need(isinstance(folder, str) and isinstance(live, bool), "a moment")
+    begun, done = _numbers([begun, done], 2)
+    _need(begun <= done, "a moment")
+    return Reading(folder, begun, done, live)
 
 
 def _listed(item: Any) -> Listed:

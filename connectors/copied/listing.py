@@ -10,7 +10,6 @@ from auditor.connectors.copied.folder_list import LIST, FolderList
 from auditor.connectors.storage import Entry, Listing, Place, Unused
 
 BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
-KAFKAS = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})
 
 
 def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, Listing]:
@@ -27,7 +26,7 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
         folder, _, name = entry.name.rpartition("/")
         if folder not in copied:
             seen.files.append(entry)
-        elif names.data_name(name) or name in KAFKAS:
+        elif names.data_name(name) or name in names.OF_A_BROKER:
             seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
     for folder in sorted(copied):
         said = list_of(where.child(folder))

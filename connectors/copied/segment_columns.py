@@ -6,6 +6,7 @@ its checksum. Of internal topics the stored bytes of each batch are there too.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from auditor.base.limits import MIB
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
+from auditor.connectors.copied.parquet_pages import footer_fits, group_fits
 
 SUFFIX = ".log.parquet"
 GROUP_ROWS = 1 << 17  # of a row group, of which one is in memory at a time
@@ -31,6 +33,17 @@ COLUMNS = pa.schema(
     ]
 )
 WITH_BYTES = COLUMNS.append(pa.field(STORED, pa.binary()))
+
+
+def file_name(first: str, digest: str) -> str:
+    """The name of a file of batches: the first segment's, and what its content comes to (:func:`digest_of`)."""
+    return f"{first}-{digest}{SUFFIX}"
+
+
+def digest_of(data: bytes) -> str:
+    """What a content comes to. Damage to a file is found by its name, before anything reads it: libraries may die of
+    a damaged footer."""
+    return hashlib.blake2b(data, digest_size=6).hexdigest()
 
 
 class SegmentWriter:
@@ -81,6 +94,9 @@ class SegmentRows:
     """
 
     def __init__(self, data: bytes) -> None:
+        self.data = data
+        if not footer_fits(data):
+            raise OSError(0, "no Parquet file of a copy")
         try:
             self.file = pq.ParquetFile(pa.BufferReader(data))
         except (pa.ArrowException, ValueError) as error:
@@ -118,6 +134,8 @@ class SegmentRows:
         if held != number or (stored and table is None):
             names = [*BatchColumns._fields, *([STORED] if stored else [])]
             try:
+                if not group_fits(self.data, self.file.metadata.row_group(number), len(COLUMNS)):
+                    raise OSError(0, "batches of the copy would become more than there can be")
                 read = self.file.read_row_group(number, columns=names, use_threads=False)
             except (pa.ArrowException, ValueError) as error:
                 raise OSError(0, "the batches of the copy cannot be read") from error

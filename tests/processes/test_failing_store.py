@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.conftest import ROOT
 from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, FailingStore, Fault
 
 NAME = "replicas-41"
+MASTERS = ["inline[2]", pytest.param("local[2]", marks=pytest.mark.spark)]
 
 
 @pytest.fixture
@@ -23,13 +25,18 @@ def s3() -> Iterator[FailingStore]:
         yield server
 
 
+def command(server: FailingStore, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """What the command does in a folder. ``more``: variables of its environment."""
+    environment = store.clean_environment(server.environment()) | {"PYTHONPATH": str(ROOT)} | more
+    call = [sys.executable, "-m", "auditor.cli", *words]
+    return subprocess.run(call, capture_output=True, text=True, env=environment, check=False, cwd=folder)
+
+
 def audited(path: str, out: Path, master: str, server: FailingStore, patience: float = 5.0, *more: str) -> int:
     """The exit status of an audit by the command, whose results are in ``out``."""
-    environment = store.clean_environment(server.environment())
-    environment |= {"PYTHONPATH": str(ROOT), "AUDITOR_STORE_PATIENCE": str(patience)}
-    command = [sys.executable, "-m", "auditor.cli", "audit", path, "--out", str(out), "--master", master, "--records"]
-    command += ["--as-of", str(corpora.manifest(NAME)["copied_at"]), *more]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=out.parent)
+    words = ["audit", path, "--out", str(out), "--master", master, "--records"]
+    words += ["--as-of", str(corpora.manifest(NAME)["copied_at"]), *more]
+    ran = command(server, out.parent, *words, AUDITOR_STORE_PATIENCE=str(patience))
     assert ran.returncode in (0, 1, 3), ran.stderr
     return ran.returncode
 
@@ -48,14 +55,17 @@ def local(tmp_path: Path, server: FailingStore) -> tuple[int, bytes]:
     return status, (tmp_path / "local" / "findings.jsonl").read_bytes()
 
 
-def test_a_fifth_of_all_requests_fails_and_the_findings_are_the_same(s3: FailingStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("master", MASTERS)
+def test_a_fifth_of_all_requests_fails_and_the_findings_are_the_same(
+    s3: FailingStore, tmp_path: Path, master: str
+) -> None:
     """At random: throttled, failed, expired, broken off, said to be whole, and now and then without any answer."""
     of_each = 0.04
     s3.manner.faults = [
         Fault(what, share=of_each) for what in ("SlowDown", "InternalError", "ExpiredToken", BREAKS_OFF, TOO_SHORT)
     ]
     s3.manner.faults.append(Fault(TIMES_OUT, count=2, share=of_each))
-    status = audited("s3://copies", tmp_path / "s3", "inline[2]", s3, 60.0)
+    status = audited("s3://copies", tmp_path / "s3", master, s3, 60.0)
     found = (tmp_path / "s3" / "findings.jsonl").read_bytes()
     failed = sum(request.what != "" for request in s3.log)
     assert 0.1 < failed / len(s3.log) < 0.3
@@ -63,7 +73,7 @@ def test_a_fifth_of_all_requests_fails_and_the_findings_are_the_same(s3: Failing
     assert found
 
 
-@pytest.mark.parametrize("master", ["inline[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("master", MASTERS)
 def test_a_token_that_expires_and_is_renewed_leaves_no_hole(s3: FailingStore, tmp_path: Path, master: str) -> None:
     """Longer than one attempt is patient: the work is done again."""
     s3.manner.faults = [Fault("ExpiredToken", a_segment(), "GET", 9)]
@@ -71,7 +81,7 @@ def test_a_token_that_expires_and_is_renewed_leaves_no_hole(s3: FailingStore, tm
     assert (status, (tmp_path / "s3" / "findings.jsonl").read_bytes()) == local(tmp_path, s3)
 
 
-@pytest.mark.parametrize("master", ["inline[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("master", MASTERS)
 @pytest.mark.parametrize("code", ["ExpiredToken", "AccessDenied"])
 def test_what_a_store_goes_on_refusing_is_a_row_with_its_code(
     s3: FailingStore, tmp_path: Path, master: str, code: str
@@ -85,3 +95,45 @@ def test_what_a_store_goes_on_refusing_is_a_row_with_its_code(
     assert [(e["reason"], code in e["detail"]) for e in unread] == [("unreadable", True)]
     asked = sum(request.what == code for request in s3.log)
     assert asked >= 4 if code == "ExpiredToken" else asked <= 2
+
+
+@pytest.mark.parametrize("master", MASTERS)
+def test_the_tables_of_a_query_are_those_that_were_listed_once(s3: FailingStore, tmp_path: Path, master: str) -> None:
+    counts = ", ".join(
+        f"(SELECT count(*) FROM {name}) AS {name}" for name in ("batches", "checkpoints", "index_entries", "findings")
+    )
+    text = f"SELECT {counts}"
+    ran = command(s3, tmp_path, "sql", text, "s3://copies", "--master", master, "--format", "json")
+    assert ran.returncode == 0, ran.stderr
+    rows = json.loads(ran.stdout)
+    assert all(rows[name] for name in ("batches", "checkpoints", "index_entries"))
+    lists = Counter(request.key for request in s3.log if request.method == "LIST")
+    brokers = {f"{path.name}/" for path in corpora.unpack(NAME).iterdir() if path.is_dir()}
+    assert lists.keys() == {"", *brokers}
+    assert max(lists[broker] for broker in brokers) <= 2  # for its folders, and for all below it
+    assert max(Counter(r.key for r in s3.log if r.key.endswith("meta.properties") and r.method == "GET").values()) <= 3
+
+
+WRONG = {  # what is wrong, how the store refuses it, and what pyarrow calls that
+    "password": ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH"),
+    "token": ({"AWS_SESSION_TOKEN": "old"}, "ExpiredToken", "ExpiredToken"),
+    "user": ({"AWS_ACCESS_KEY_ID": "nobody"}, "InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID"),
+    "endpoint": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "", "NETWORK_CONNECTION"),
+    "name of an endpoint": ({"AWS_ENDPOINT_URL": "http://nowhere.invalid"}, "", "NETWORK_CONNECTION"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_with_a_call_is_one_sentence_with_the_stores_code(
+    s3: FailingStore, tmp_path: Path, wrong: str
+) -> None:
+    """Before a JVM starts."""
+    given, refusal, code = WRONG[wrong]
+    if refusal:
+        s3.manner.faults = [Fault(refusal)]
+    ran = command(s3, tmp_path, "audit", "s3://copies", "--out", str(tmp_path / "out"), "--master", "local[2]", **given)
+    assert ran.returncode == 2
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("auditor: s3://copies: ")
+    assert f"the store says {code}" in line
+    assert not any(secret in line for secret in (*given.values(), s3.environment()["AWS_SECRET_ACCESS_KEY"]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from auditor import running
+from auditor import cli, running
 from auditor.base.errors import AuditInputError
 from auditor.inline.masters import processes_of
 from auditor.pipeline.options import AuditOptions
@@ -86,10 +86,17 @@ def test_neither_spark_nor_a_compiler_is_loaded(command: str, tmp_path: Path) ->
     assert ran.stdout.split("\n")[0] == "[] 0"
 
 
-def test_where_java_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_java_is_missing_it_is_said_to_who_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The findings are the same: nobody has to hear of Spark who asked for none."""
     monkeypatch.setattr(session, "find_java", lambda: None)
-    assert running.runner_for(None).name.startswith("inline[")
-    assert capsys.readouterr().err == ("auditor: no Java found, so this runs without Spark, as with --master inline\n")
+    call = ["audit", str(corpora.unpack("remedied-43")), "--out", str(tmp_path / "out")]
+    assert cli.main(call) == 0
+    assert "Spark" not in "".join(capsys.readouterr())
+    assert cli.main([*call, "--verbose"]) == 0
+    said = capsys.readouterr().err
+    assert said.endswith("auditor: no Java found, so this ran without Spark, as with --master inline\n")
 
 
 @pytest.mark.parametrize("master", ["inline[0]", "inline[x]", "inlined"])

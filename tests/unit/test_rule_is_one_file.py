@@ -92,7 +92,9 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     assert names.index("sleeping-transaction") > names.index("transaction-abort-rate")  # continues its family
     assert names.index("sleeping-transaction") < names.index("illegal-transition")
     assert "sleeping-transaction" in rule_page.catalogue(catalogue)
-    assert "sleeping-transaction (same transaction)" in rule_page.page(catalogue["snoring-transaction"])
+    assert "Not reported on its own beside:\n  sleeping-transaction\n" in rule_page.page(
+        catalogue["snoring-transaction"]
+    )
 
     wanted = [registry.kinds()[name] for name in ("snoring-transaction", "sleeping-transaction")]
     kept = resolve(registry.judge(some_log(), wanted))

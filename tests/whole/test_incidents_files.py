@@ -92,6 +92,10 @@ def test_truncated_tail(tmp_path: Path, name: str) -> None:
     assert (f.kind, f.severity) == ("torn-tail", "critical")
     assert (f.offset, f.position, f.evidence["bytes"]) == (log.end, size_of(log, base), len(log.tails[base]))
     assert [a["rule"] for a in f.evidence["also"]] == ["checkpoint-beyond-log-end"]
+    assert f"cuts its log at offset {log.end} when it starts" in f.remedy
+    zookeeper = name.startswith("2.8")  # which alone knows how many replicas there are
+    assert ("here is no other replica: read the copy" in f.remedy) != zookeeper
+    assert ("where there is one" in f.remedy) == zookeeper
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -104,6 +108,7 @@ def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> 
         lab.is_live()
     (f,) = [f for f in lab.findings() if f.kind == "torn-tail"]
     assert (f.severity, f.offset, f.position) == ("info" if live else "warning", 220, size_of(log, 189))
+    assert f.remedy.startswith("Wait: nothing is to be done: the high watermark is not in it")
 
 
 @pytest.mark.parametrize("name", ["4.1", "2.8", "2.8 trimmed", "4.1 transactional"])
@@ -146,6 +151,7 @@ def test_a_lost_batch_is_a_hole_and_a_gap(tmp_path: Path) -> None:
     log.save()
     (f,) = above_info(lab.findings())
     assert (f.kind, f.severity, f.offset, f.last_offset) == ("offset-hole", "error", 140, 145)
+    assert "here is no other replica of" in f.remedy
     assert "sequence-gap" in {a["rule"] for a in f.evidence["also"]}
 
 

@@ -38,6 +38,7 @@ BREAKS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("findings", {"severity": "error"}, {"severity"}),
     ("findings", {"severity": "grave"}, {"severity"}),
     ("findings", {"rule": "no-such-rule"}, {"rule"}),
+    ("findings", {"kind": "no-such-kind"}, {"kind"}),
     ("findings", {"message": None}, {"message"}),
     ("findings", {"timestamp": "yesterday"}, {"timestamp"}),
     ("findings", {"last_offset": 4}, {"last_offset, offset"}),

@@ -1,0 +1,151 @@
+"""One folder of the input in the copy: what is as it was stays, of what grew the end is read, all else is made anew."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from auditor.base.errors import is_unread
+from auditor.base.limits import Limits
+from auditor.connectors import names
+from auditor.connectors.codec.blanking import KEPT, Blanks
+from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
+from auditor.connectors.copied.segment_columns import GROUP_ROWS
+from auditor.connectors.storage import Place
+from auditor.copying.folders import Folder
+from auditor.copying.small_entries import settings_file, small_file, stat_of
+from auditor.copying.taken_segments import SegmentsTaken
+from auditor.copying.target import Target
+
+NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker opens again
+RACY_NS = 2_000_000_000  # a file that changed so shortly before it was read may change again under the same times
+MANY_FILES = 16  # of few batches each, after which they become one
+_TOP = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})
+_WHOLE = frozenset(
+    {*names.INDEX_KINDS, "snapshot", names.LEADER_EPOCHS, names.PARTITION_METADATA, names.QUORUM_STATE}
+)  # fmt: skip
+
+
+@dataclass
+class Done:
+    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were."""
+
+    folders: int = 0
+    batches: int = 0
+    bytes_seen: int = 0
+    bytes_read: int = 0
+    segments: int = 0
+    kept: int = 0
+    refused: int = 0
+
+
+class OneFolder:
+    """Takes one folder."""
+
+    def __init__(self, target: Target, folder: Folder, limits: Limits) -> None:
+        self.target, self.folder, self.limits = target, folder, limits
+        internal = folder.topic if folder.topic in KEPT else None
+        self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
+        self.before = target.list_of(folder.name)
+        self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
+        self.scattered = self._scattered()
+
+    def take(self, done: Done) -> None:
+        """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
+        folder, segments = self.folder, self.segments
+        items = [self._file(name, size) for name, size in sorted(folder.files.items())]
+        found = segments.finish()
+        items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
+        items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
+        readings = self.before.readings if self.before is not None else ()  # until the new ones are known
+        now = FolderList(tuple(items), tuple(folder.errors), readings)
+        self.target.put_list(folder.name, now, self.before)
+        done.folders += 1
+        done.bytes_seen += sum(folder.files.values())
+        done.batches += segments.batches
+        done.bytes_read += segments.read
+        done.segments += len(found)
+        done.kept += segments.kept
+        done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
+        done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
+
+    def _scattered(self) -> frozenset[str]:
+        """Files of the earlier copy that hold few batches each, where they are many."""
+        rows = Counter[str]()
+        for item in self.old.values():
+            if item.taken is not None:
+                rows[item.taken.file] += item.taken.rows
+        few = [file for file, count in rows.items() if count < GROUP_ROWS]
+        return frozenset(few) if len(few) > MANY_FILES else frozenset()
+
+    def _file(self, name: str, size: int) -> Listed:
+        """One file, a segment without its batches, which come when all are read."""
+        place, limits, at = self.folder.place, self.limits, self.folder.name
+        if name in self.folder.configs:
+            return settings_file(self.target, at, place, name, size)
+        says = names.data_name(name) or names.remote_name(name)
+        if says is not None and says.state in NOT_TAKEN:
+            return Listed(name, size)
+        kind = says.kind if says is not None else _kind_by_ending(self.folder, name)
+        if self.folder.aside and kind != names.PARTITION_METADATA:
+            return Listed(name, size)
+        stat = settled(stat_of(place, name))
+        if name in _TOP or kind in _WHOLE:
+            if (old := self._as_it_was(name, size, stat)) is not None:
+                return old
+            return small_file(self.target, at, place, name, size, limits, kind or name)._replace(stat=stat)
+        return self._segment(name, size, stat) if kind in ("log", "checkpoint") else Listed(name, size)
+
+    def _as_it_was(self, name: str, size: int, stat: Stat | None) -> Listed | None:
+        """What an earlier copy has of a file that did not change since."""
+        old = self.old.get(name)
+        if old is None or stat is None or not stat.changed_ns or (old.size, old.stat) != (size, stat):
+            return None
+        if old.refused is not None:
+            return None
+        taken = old.taken
+        if taken is not None and (
+            taken.errors or taken.body_errors or not self.target.has(self.folder.name, taken.file)
+        ):
+            return None  # what damage is taken for depends on what lies around it
+        return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
+
+    def _segment(self, name: str, size: int, stat: Stat | None) -> Listed:
+        old, item = self.old.get(name), Listed(name, size, stat)
+        same = self._as_it_was(name, size, stat)
+        if same is not None and same.taken is not None and self._stays(name, same.taken):
+            return item
+        at, path = _from_log_dir(self.folder, name)
+        in_place = old is not None and old.stat is not None and stat is not None and old.stat.inode == stat.inode
+        if in_place and old is not None and self.segments.go_on(at, path, size, self.folder.task, old):
+            return item
+        why = self.segments.take(at, path, size, self.folder.task)
+        return item if why is None else item._replace(refused=(why.reason, why.detail))
+
+    def _stays(self, name: str, taken: Taken) -> bool:
+        if taken.file in self.scattered:
+            return self.segments.carry(name, taken)
+        self.segments.keep(name, taken)
+        return True
+
+
+def settled(stat: Stat | None) -> Stat | None:
+    """What tells later that a file is as it was. One that changed so shortly ago that this would not tell has no time
+    of change."""
+    if stat is not None and max(stat.modified_ns, stat.changed_ns) > time.time_ns() - RACY_NS:
+        return stat._replace(changed_ns=0)
+    return stat
+
+
+def _kind_by_ending(folder: Folder, name: str) -> str:
+    """Of a file that is in no partition's folder, and may have any name."""
+    return name.rpartition(".")[2] if folder.topic is None else ""
+
+
+def _from_log_dir(folder: Folder, name: str) -> tuple[Place, str]:
+    """A segment by the name that an audit has for it: errors carry it."""
+    if folder.task is not None:
+        inside = folder.task.replica.folder
+        return folder.task.place, f"{inside}/{name}" if inside else name
+    return folder.place, name

@@ -1,0 +1,246 @@
+"""A copy into an earlier one: what is as it was is not read, and whatever happened meanwhile, it is as a new one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor.connectors import gate
+from auditor.connectors.copied.folder_list import LIST
+from auditor.connectors.inventory import discover
+from auditor.connectors.pieces import plan
+from auditor.connectors.rows import How, read_piece
+from auditor.copying import one_folder, target
+from tests import corpora, segments
+from tests.copies import copy_of
+
+NAME = f"{0:020}.log"
+
+
+@pytest.fixture(autouse=True)
+def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are a test's own, and all have just been written."""
+    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+
+
+def batches(first: int, count: int, **header: Any) -> bytes:
+    return b"".join(segments.simple(3 * n, 3, **header) for n in range(first, first + count))
+
+
+def offsets(first: int, count: int) -> bytes:
+    key = b"\0\1\0\1g\0\1t\0\0\0\0"
+    value = b"\0\1" + bytes(8) + b"\0\6secret" + bytes(16)
+    return b"".join(
+        segments.batch(segments.record(0, key, value), 1, base_offset=n) for n in range(first, first + count)
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    root = tmp_path / "in" / "broker-1"
+    for folder, content in (("t-0", batches(0, 5)), ("t-1", batches(0, 2)), ("__consumer_offsets-0", offsets(0, 5))):
+        (root / folder).mkdir(parents=True)
+        (root / folder / NAME).write_bytes(content)
+        (root / folder / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=Q0xVU1RFUi0tLS0tLS0tLQ\n")
+    return root
+
+
+def rows_of(path: Path) -> dict[str, list[Any]]:
+    wanted = frozenset({"batches", "decode_errors", "offset_commits", "index_entries", "checkpoints"})
+    found: dict[str, list[Any]] = {}
+    for piece in plan(discover([str(path)]), wanted):
+        for name, some in read_piece(piece, wanted, How()):
+            found.setdefault(name, []).extend(some.to_pylist())
+    return found
+
+
+def test_of_an_unchanged_directory_no_log_is_opened(tmp_path: Path) -> None:
+    source, opened = corpora.unpack("unclean-43"), list[str]()
+    first = copy_of(source, tmp_path / "copy")
+    lists = {path: path.stat().st_ino for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    with gate.guarded({}, opened.append):
+        again = copy_of(source, tmp_path / "copy")
+    assert first.segments == again.segments == again.kept > 50
+    assert again.batches == again.bytes_read == 0
+    assert opened
+    assert not [path for path in opened if path.startswith(str(source)) and path.endswith(".log")]
+    # Of the log directories the lists say when it was read.
+    rest = {
+        p: inode for p, inode in lists.items() if p.name != target.README and not p.parent.name.startswith("broker")
+    }
+    assert {p: p.stat().st_ino for p in rest if p.exists()} == rest
+
+
+def appended(source: Path) -> None:
+    for folder, more in (("t-0", batches(5, 3)), ("__consumer_offsets-0", offsets(5, 3))):
+        with (source / folder / NAME).open("ab") as f:
+            f.write(more)
+
+
+def appended_and_torn(source: Path) -> None:
+    with (source / "t-0" / NAME).open("ab") as f:
+        f.write(batches(5, 3)[:-10])
+
+
+def rolled(source: Path) -> None:
+    (source / "t-0" / f"{15:020}.log").write_bytes(batches(5, 2))
+
+
+def cut_and_written_anew(source: Path) -> None:
+    size = (source / "t-0" / NAME).stat().st_size
+    with (source / "t-0" / NAME).open("r+b") as f:
+        f.truncate(0)
+        f.write(batches(0, 3) + batches(3, 5, producer_id=9, epoch=1, sequence=0))
+    assert (source / "t-0" / NAME).stat().st_size > size
+
+
+def cut(source: Path) -> None:
+    os.truncate(source / "t-0" / NAME, len(batches(0, 2)))
+
+
+def cleaned(source: Path) -> None:
+    """As the cleaner does: another file of the name, with the times of the old one."""
+    path = source / "t-0" / NAME
+    times = path.stat().st_mtime_ns
+    (source / "new").write_bytes(batches(1, 4) + batches(5, 1))
+    os.utime(source / "new", ns=(times, times))
+    (source / "new").rename(path)
+
+
+def deleted(source: Path) -> None:
+    shutil.rmtree(source / "t-1")
+
+
+def set_aside(source: Path) -> None:
+    (source / "t-1").rename(source / "t-1.0123456789abcdef0123456789abcdef-delete")
+
+
+def made_anew(source: Path) -> None:
+    shutil.rmtree(source / "t-1")
+    (source / "t-1").mkdir()
+    (source / "t-1" / NAME).write_bytes(batches(0, 2, producer_id=7, epoch=0, sequence=0))
+    (source / "t-1" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n")
+
+
+def trimmed(source: Path) -> None:
+    rolled(source)
+    (source / "t-0" / NAME).unlink()
+
+
+CHANGES = [
+    appended,
+    appended_and_torn,
+    rolled,
+    cut_and_written_anew,
+    cut,
+    cleaned,
+    deleted,
+    set_aside,
+    made_anew,
+    trimmed,
+]
+
+
+def whole(copy: Path) -> set[str]:
+    """Every file, and that each is named by a list."""
+    return {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_happened_it_is_as_a_new_one(source: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
+    again, new = tmp_path / "again", tmp_path / "new"
+    copy_of(source.parent, again)
+    change(source)
+    done = copy_of(source.parent, again)
+    copy_of(source.parent, new)
+    assert rows_of(again) == rows_of(new)
+    assert {path.rpartition("/")[0] for path in whole(again)} == {path.rpartition("/")[0] for path in whole(new)}
+    if change in (appended, rolled):
+        assert done.bytes_read == sum(
+            map(len, (batches(5, 3), offsets(5, 3)) if change is appended else [batches(5, 2)])
+        )
+    assert rows_of(again)["batches"] == rows_of(source.parent)["batches"]
+
+
+def test_many_small_copies_do_not_leave_many_files(source: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    for number in range(1, 60):
+        (source / "t-0" / f"{15 * number:020}.log").write_bytes(batches(5 * number, 5))
+        copy_of(source.parent, copy)
+        assert len(list((copy / "broker-1" / "t-0").glob("*.parquet"))) <= one_folder.MANY_FILES + 2
+    assert rows_of(copy)["batches"] == rows_of(source.parent)["batches"]
+
+
+def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(source: Path, tmp_path: Path) -> None:
+    """Each folder is as before or as after, and the next copy is whole."""
+    copy_of(source.parent, tmp_path / "before")
+    appended(source)
+    rolled(source)
+    copy_of(source.parent, tmp_path / "after")
+    states = [rows_of(tmp_path / name)["batches"] for name in ("before", "after")]
+    of = lambda rows, folder: [r for r in rows if r["file"].startswith(folder)]  # noqa: E731
+    for number in range(60):
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(tmp_path / "before", copy)
+        if not _breaks_off(source.parent, copy, number):
+            break
+        found = rows_of(copy)
+        assert "decode_errors" not in found
+        for folder in ("t-0", "t-1", "__consumer_offsets-0"):
+            assert of(found["batches"], folder) in [of(state, folder) for state in states]
+        copy_of(source.parent, copy)
+        assert rows_of(copy)["batches"] == states[1]
+        assert not [path for path in whole(copy) if ".partial" in path]
+    assert number > 5
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _breaks_off(source: Path, copy: Path, number: int) -> bool:
+    """Copies up to the change of the target that has this number, counted from 0; whether there was one."""
+    left = [number]
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise _Killed
+            return real(*args, **more)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("replace", "unlink", "rename"):
+            patched.setattr(os, name, counted(getattr(os, name)))
+        try:
+            copy_of(source, copy)
+        except _Killed:
+            return True
+    return False
+
+
+def test_a_file_that_changed_just_now_is_read_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_folder, "RACY_NS", 1 << 62)
+    copy_of(source.parent, tmp_path / "copy")
+    assert copy_of(source.parent, tmp_path / "copy").kept == 0
+
+
+def test_what_is_missing_or_damaged_in_the_earlier_copy_is_made_anew(source: Path, tmp_path: Path) -> None:
+    copy_of(source.parent, tmp_path / "copy")
+    lists = sorted((tmp_path / "copy").rglob(LIST))
+    parquet = sorted((tmp_path / "copy").rglob("*.parquet"))
+    lists[-1].write_bytes(b"")
+    parquet[0].unlink()
+    copy_of(source.parent, tmp_path / "copy")
+    assert rows_of(tmp_path / "copy")["batches"] == rows_of(source.parent)["batches"]

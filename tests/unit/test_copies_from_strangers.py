@@ -1,0 +1,170 @@
+"""A copy is untrusted: lists and Parquet files that claim more than there can be are refused, and not unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.copied import folder_list
+from auditor.connectors.copied.folder_list import LIST, FolderList, Listed, Taken
+from auditor.connectors.copied.segment_columns import COLUMNS, WITH_BYTES, SegmentRows, SegmentWriter, digest_of
+from auditor.connectors.inventory import discover
+from auditor.connectors.pieces import plan
+from auditor.connectors.rows import How, read_piece
+from tests import segments
+from tests.copies import copy_of
+
+TAKEN = {"file": "a.log.parquet", "first": 0, "rows": 2, "chunks": [[2, 100, 7]]}
+
+
+def packed(**more: Any) -> bytes:
+    data = {"version": 1, "files": [{"name": "x.log", "size": 100, "taken": TAKEN}], "errors": []} | more
+    return gzip.compress(json.dumps(data).encode())
+
+
+def file_of(**more: Any) -> bytes:
+    return packed(files=[{"name": "x.log", "size": 100} | more])
+
+
+def test_a_list_comes_back_as_it_was() -> None:
+    error = DecodeError("x", 70, 30, "zero_filled", "d")
+    taken = Taken("a.parquet", 3, 1, ((1, 70, -5),), (error,), (), ((1,) * 17,))
+    found = FolderList(
+        (Listed("x.log", 100, taken=taken), Listed("y", 9, content=b"\xff\0a", length=9), Listed("ü", 3, unused="y"),
+         Listed("q", 1, refused=("vanished", "gone")), Listed("k", 1, kept="k.gz", length=5)),
+        (DecodeError("f", 0, -1, "unreadable", "denied"),),
+    )  # fmt: skip
+    assert folder_list.decoded(folder_list.encoded(found)) == found
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b"[" * 100_000), packed(version=2), packed(files={}),
+        packed()[:-12], file_of(name="../x"), file_of(name="a/b"), file_of(name=".."), file_of(name=""),
+        file_of(size=-1),
+        file_of(size=1.5), file_of(size=True), file_of(size=1 << 70), file_of(content="!"),
+        file_of(content="AAAA", length=1),
+        file_of(kept="../../etc/passwd", length=1), file_of(unused=3), file_of(refused=["nothing", "known"]),
+        file_of(taken=TAKEN | {"file": "/etc/x.parquet"}), file_of(taken=TAKEN | {"rows": 3}),
+        file_of(taken=TAKEN | {"chunks": []}), file_of(taken=TAKEN | {"chunks": [[2, 101, 7]]}),
+        file_of(taken=TAKEN | {"foreign": [[1, 2]]}), file_of(taken=TAKEN, unused="both"), file_of(stat=[1, 2]),
+        packed(errors=[["a/b", 0, 0, "unreadable", "", -1, -1]]),
+        packed(files=[{"name": "x", "size": 1}, {"name": "x", "size": 2}]),
+    ],
+)  # fmt: skip
+def test_what_is_no_list_is_none(data: bytes) -> None:
+    assert isinstance(folder_list.decoded(data), str)
+
+
+def test_a_list_that_explodes_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_list, "MOST_BYTES", 1 << 20)
+    bomb = gzip.compress(b" " * (1 << 24))
+    assert len(bomb) < 1 << 16
+    assert "becomes more than" in str(folder_list.decoded(bomb))
+
+
+def rows(count: int, size: int = 100) -> np.ndarray:
+    found = np.zeros((count, len(BatchColumns._fields)), np.int64)
+    found[:, 0] = np.arange(count) * size
+    found[:, 1], found[:, 2] = size, 2
+    found[:, 8] = np.random.default_rng(1).integers(0, 1 << 32, count)
+    return found
+
+
+def written(found: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    writer = SegmentWriter(out, stored=False)
+    writer.add(found, True)
+    writer.close()
+    return out.getvalue()
+
+
+def test_rows_come_back_as_they_were() -> None:
+    found = rows(300_000)
+    reader = SegmentRows(written(found))
+    for first, behind in ((0, 10), (0, 300_000), (131_000, 262_200), (299_999, 300_000)):
+        assert np.array_equal(reader.rows(first, behind)[0], found[first:behind])
+    with pytest.raises(OSError, match="fewer batches"):
+        reader.rows(299_999, 300_001)
+
+
+def table(schema: pa.Schema, count: int, **given: Any) -> pa.Table:
+    columns = [given.get(f.name, pa.array(np.zeros(count), f.type)) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def parquet(found: pa.Table, **how: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(found, out, **({"row_group_size": 1 << 26} | how))
+    return out.getvalue()
+
+
+def test_few_bytes_that_are_very_many_rows_are_refused() -> None:
+    data = parquet(table(COLUMNS, 2_000_000), compression="zstd")
+    assert len(data) < 200_000
+    with pytest.raises(OSError, match="more than there can be"):
+        SegmentRows(data).rows(0, 1)
+
+
+def test_one_value_that_is_repeated_without_end_is_refused() -> None:
+    many = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array([b"x" * 1_000]))
+    data = parquet(table(WITH_BYTES, 100_000, stored=many.cast(pa.binary())), compression="zstd", use_dictionary=True)
+    assert len(data) < 50_000
+    with pytest.raises(OSError, match="more than there can be"):
+        SegmentRows(data).rows(0, 1, stored=True)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PAR1", b"PAR1PAR1PAR1", b"PAR1" + b"\xff" * 20 + b"PAR1", parquet(pa.table({"a": [1]}))]
+)
+def test_what_is_no_parquet_file_of_a_copy_is_none(data: bytes) -> None:
+    with pytest.raises(OSError, match="of a copy"):
+        SegmentRows(data)
+
+
+def decoded_rows(path: Path) -> dict[str, list[Any]]:
+    wanted, found = frozenset({"batches", "decode_errors"}), {"batches": [], "decode_errors": []}
+    for piece in plan(discover([str(path)]), wanted):
+        for name, some in read_piece(piece, wanted, How()):
+            found[name] += some.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("change", ["gone", "another", "cut", "rows", "bit"])
+def test_batches_that_are_not_there_are_an_error_of_their_segment(tmp_path: Path, change: str) -> None:
+    (tmp_path / "in" / "b" / "t-0").mkdir(parents=True)
+    (tmp_path / "in" / "b" / "t-0" / f"{0:020}.log").write_bytes(b"".join(segments.simple(3 * n) for n in range(5)))
+    copy_of(tmp_path / "in", tmp_path / "copy")
+    assert len(decoded_rows(tmp_path / "copy")["batches"]) == 5
+    file = next((tmp_path / "copy").rglob("*.parquet"))
+    if change == "gone":
+        file.unlink()
+    elif change == "another":  # batches beyond the end of the segment
+        file.write_bytes(written(rows(5, 1_000)))
+    elif change == "cut":
+        file.write_bytes(file.read_bytes()[:-100])
+    elif change == "bit":  # which shows by the name alone
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    else:
+        file.write_bytes(written(rows(4)))
+    name = "other" if change == "bit" else f"other-{digest_of(file.read_bytes() if file.exists() else b'')}"
+    renamed = file.with_name(f"{name}.log.parquet")  # what was read of the old name is kept by it
+    if file.exists():
+        file.rename(renamed)
+    at = file.parent / LIST
+    at.write_bytes(gzip.compress(gzip.decompress(at.read_bytes()).replace(file.name.encode(), renamed.name.encode())))
+    (error,) = decoded_rows(tmp_path / "copy")["decode_errors"]
+    assert (error["reason"], error["file"]) == ("unreadable", f"t-0/{0:020}.log")
