@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from auditor.base.words import plural
 from auditor.dashboards import answers, cause_lines, causes, first_lines, report_shapes, verdict
 from auditor.dashboards.selection import ALL, LEAST, Selection
-from auditor.dashboards.text_columns import wrap
+from auditor.dashboards.text_columns import cells, wrap
 from auditor.dashboards.wording import Finding, short_fingerprint, size, visible
 
 TOP, NOTES = 20, 3
@@ -132,19 +132,24 @@ def _closing(
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:NOTES]]
     if len(summary["notes"]) > NOTES:
         lines.append(f"Note: {len(summary['notes']) - NOTES:,} more, see summary.json")
-    return [part for line in lines for part in wrap(line, width)] + _hints((*listed, *named), findings, summary, report)
+    wrapped = [part for line in lines for part in wrap(line, width)]
+    return wrapped + _hints((*listed, *named), findings, summary, width, report)
 
 
 def _hints(
-    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], report: str | None
+    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int, report: str | None
 ) -> list[str]:
-    """Commands that say more, each whole on its line, to be pasted."""
+    """Commands that say more, each on one line, however long, so that it can be pasted."""
     folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
     first = next((name for f in listed if (name := short_fingerprint(f))), "")
-    hints = [f"One finding with its evidence: auditor explain {first} --out {folder}"] if first else []
+    hints = {"One finding with its evidence:": f"auditor explain {first} --out {folder}"} if first else {}
     if any(row["standing"] == "unknown" for row in summary["blocked"] or ()) or any(f.get("if_true") for f in findings):
-        hints.append(f"What a newer copy shows of it: auditor recheck --out {folder} NEWER-COPY")
-    return hints
+        hints["What a newer copy shows of it:"] = f"auditor recheck --out {folder} NEWER-COPY"
+    lines = []
+    for lead, command in hints.items():
+        fits = cells(f"{lead} {command}") <= width
+        lines += [f"{lead} {command}"] if fits else [*wrap(lead, width), f"    {command}"]
+    return lines
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
