@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from auditor.base.words import plural
 from auditor.dashboards import answers, cause_lines, causes, first_lines, report_shapes, verdict
 from auditor.dashboards.selection import ALL, LEAST, Selection
-from auditor.dashboards.text_columns import wrap
+from auditor.dashboards.text_columns import cells, wrap
 from auditor.dashboards.wording import Finding, short_fingerprint, size, visible
 
 TOP, NOTES = 20, 3
@@ -133,10 +133,14 @@ def _closing(
     if len(summary["notes"]) > NOTES:
         lines.append(f"Note: {len(summary['notes']) - NOTES:,} more, see summary.json")
     first = next((name for f in (*listed, *named) if (name := short_fingerprint(f))), "")
-    if first:
-        folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
-        lines.append(f"One finding with its evidence: auditor explain {first} --out {folder}")
-    return [part for line in lines for part in wrap(line, width)]
+    wrapped = [part for line in lines for part in wrap(line, width)]
+    if not first:
+        return wrapped
+    folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
+    lead, command = "One finding with its evidence:", f"auditor explain {first} --out {folder}"
+    if cells(f"{lead} {command}") <= width:
+        return [*wrapped, f"{lead} {command}"]
+    return [*wrapped, *wrap(lead, width), f"    {command}"]  # on one line, however long, so that it can be pasted
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
