@@ -12,7 +12,7 @@ from auditor.dashboards import answers, held_table, verdict
 from auditor.dashboards.alike import Alike, alike, names, values_in_lines
 from auditor.dashboards.selection import ALL, Selection
 from auditor.dashboards.text_columns import indented, wrap
-from auditor.dashboards.wording import Finding, short_fingerprint, visible, who
+from auditor.dashboards.wording import Finding, short_fingerprint, told, visible, who
 
 SHOWN, NAMED, NUMBERS = 5, 10, 20
 COMPARED = 1000  # partitions of which those that are spoken of in the same words are looked for
@@ -61,7 +61,12 @@ def answer(
         lines += [line for row in accepted[:NAMED] for line in indented(_brief(row), width, 2)]
         lines += _more(accepted[NAMED:], width)
     about = [f for row in held for f in (*row.holder.findings, *row.behind[: held_table.BEHIND]) if _blocks(f)]
-    return Answer(lines, about, {tuple(row.holder.told): row.holder.name for row in held})
+    said = {tuple(row.holder.told): row.holder.name for row in held}
+    for row in held:
+        same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
+        texts = (tuple(told(f["advice"], "")) for f in same)
+        said |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
+    return Answer(lines, about, said)
 
 
 def _blocks(finding: Finding) -> bool:

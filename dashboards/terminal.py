@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from auditor.base.words import plural
 from auditor.dashboards import answers, cause_lines, causes, first_lines, report_shapes, verdict
 from auditor.dashboards.selection import ALL, LEAST, Selection
-from auditor.dashboards.text_columns import wrap
+from auditor.dashboards.text_columns import cells, wrap
 from auditor.dashboards.wording import Finding, short_fingerprint, size, visible
 
 TOP, NOTES = 20, 3
@@ -58,8 +58,9 @@ def print_findings(
     if len(others) > TOP and not verbose:
         lines += wrap(f"… {plural(len(others) - TOP, 'more cause')}: --verbose prints every finding", width)
     if said.unsaid:
-        lines += wrap("What to do about the others: auditor explain, with the digits behind the rule", width)
-    lines += ["", *_closing(listed, whole, full, width, shown, report, notes)]
+        lines += ["", *wrap("What to do about the others: auditor explain, with the digits behind the rule", width)]
+    named = [f for row in decided.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
+    lines += ["", *_closing(listed, whole, full, width, shown, report, notes, named)]
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
 
 
@@ -115,10 +116,10 @@ def _of_causes(
 
 def _closing(
     listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int,
-    shown: Selection, report: str | None, notes: int,
+    shown: Selection, report: str | None, notes: int, named: Sequence[Finding] = (),
 ) -> list[str]:  # fmt: skip
     """How many of each severity, which are not printed, what was read and what was not, and where to read on.
-    ``notes``: how many infos are not printed."""
+    ``notes``: how many infos are not printed; ``named``: findings whose digits are printed all the same."""
     lines = [_counted(answers.tally(findings, summary), notes)]
     if shown.narrow:
         lines.append(f"Printed: {len(listed):,} of them ({visible(shown.said())}); results and exit status are of all")
@@ -131,11 +132,24 @@ def _closing(
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:NOTES]]
     if len(summary["notes"]) > NOTES:
         lines.append(f"Note: {len(summary['notes']) - NOTES:,} more, see summary.json")
+    wrapped = [part for line in lines for part in wrap(line, width)]
+    return wrapped + _hints((*listed, *named), findings, summary, width, report)
+
+
+def _hints(
+    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int, report: str | None
+) -> list[str]:
+    """Commands that say more, each on one line, however long, so that it can be pasted."""
+    folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
     first = next((name for f in listed if (name := short_fingerprint(f))), "")
-    if first:
-        folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
-        lines.append(f"One finding with its evidence: auditor explain {first} --out {folder}")
-    return [part for line in lines for part in wrap(line, width)]
+    hints = {"One finding with its evidence:": f"auditor explain {first} --out {folder}"} if first else {}
+    if any(row["standing"] == "unknown" for row in summary["blocked"] or ()) or any(f.get("if_true") for f in findings):
+        hints["What a newer copy shows of it:"] = f"auditor recheck --out {folder} NEWER-COPY"
+    lines = []
+    for lead, command in hints.items():
+        fits = cells(f"{lead} {command}") <= width
+        lines += [f"{lead} {command}"] if fits else [*wrap(lead, width), f"    {command}"]
+    return lines
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:

@@ -78,7 +78,6 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     Checks: the number of producers that the broker had in memory at the peak of the replay, each from its first batch
     until it expires, at 224 bytes a producer and 40 a cached batch; reported from 10,000 producers of a partition on.
     'auditor what-if' says it for whole brokers, whatever their size.
-    Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
     Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input say.
     What to do: find the short-lived producers; watch the metric kafka.server:type=ReplicaManager,name=ProducerIdCount;
     from 3.4 on a lower producer.id.expiration.ms lets brokers forget them sooner.
@@ -118,7 +117,7 @@ def _fewer(log: LogView, first: str) -> Advice:
 def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak) -> Finding:
     """What all partitions of a log directory hold together: the sums of their peaks, as it is and under the draft."""
     heavy = now.bytes > MANY_BYTES
-    return Finding(
+    found = Finding(
         "producer-state-memory",
         "warning" if heavy else "info",
         broker_id,
@@ -132,9 +131,9 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
             "log_dir": log_dir,
             "confidence": "likely",
         },
-        advice=kinds()["producer-state-memory"].advice,
-        source=kinds()["producer-state-memory"].source,
     )
+    (whole,) = kinds()["producer-state-memory"].completed([found])
+    return whole
 
 
 @rule("short-lived-producers", family=FAMILY, severities={"warning": ""})
@@ -142,7 +141,6 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """Producers come and go with hardly a batch each
 
     Checks: a thousand or more producer ids that wrote three batches or fewer to the partition, all begun in one day.
-    Why it matters: each of them stays in the memory of every replica until it expires, and in every snapshot.
     Can be wrong: functions that are meant to be short-lived.
     What to do: share producers between requests. With transactional ids use a few of them again: they need idempotence;
     without, enable.idempotence=false gives them no producer id, where duplicates do no harm. From 3.4 on a lower

@@ -91,11 +91,9 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
             snapshot_of_its_batch,
         ),
         By("offset-hole", snapshot_of_the_missing),
-        By(
-            ("sequence-gap", "duplicate-sequence-range", "sequence-reset-same-epoch"), snapshot_with_the_number_expected
-        ),
+        By(("missing-records", "repeated-sequences"), snapshot_with_the_number_expected),
         By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
-        By(("unknown-coordinator-epoch", "coordinator-epoch-regression"), snapshot_of_another_coordinator),
+        By("marker-of-a-wrong-coordinator", snapshot_of_another_coordinator),
     ),
     together=by_cause(_one_unknown, _all_undecidable),
 )
@@ -411,7 +409,6 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
     Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
     in the log; a different last stable offset alone is info.
-    Why it matters: read_committed consumers leave out what the index names: committed records are hidden.
     Can be wrong: brokers up to 2.7 index lone ABORT markers (allowed for). Retention takes the head of a transaction:
     an entry that begins below the log start is right where no marker of the producer lies between that and its own.
     What to do: as for aborted-transaction-not-indexed.

@@ -130,10 +130,16 @@ def _said(evidence: Mapping[str, Any]) -> str:
 
 
 def _decided_by(log: LogView, named: Named, window: np.void) -> int | None:
-    """The broker that led the coordinator's partition when it wrote a decision."""
-    partition, row = int(window["partition"]), int(window["prepare_row"])
+    """The broker that led the coordinator's partition when it wrote a decision, None where another one completed it:
+    a marker lies between two clocks then."""
+    partition, row, complete = (int(window[name]) for name in ("partition", "prepare_row", "complete_row"))
     _, columns = named.chunks[window["chunk"]]
-    led = log.cluster.led(TRANSACTION_STATE, partition, int(columns["leader_epoch"][row])) if row >= 0 else None
+    led, last = (
+        log.cluster.led(TRANSACTION_STATE, partition, int(columns["leader_epoch"][at])) if at >= 0 else None
+        for at in (row, complete)
+    )
+    if None not in (led, last) and led != last:
+        return None
     history = log.cluster.coordinator
     return led if led is not None or history is None else history.brokers.get(partition)
 
@@ -159,12 +165,7 @@ def _finding(
         RULE,
         severity,
         _said(evidence),
-        segment=int(row["marker_segment"]),
-        offset=row["marker_offset"],
-        last_offset=row["marker_offset"],
-        producer_id=row["producer_id"],
-        producer_epoch=row["marker_epoch"],
-        position=row["marker_position"],
-        time_ms=row["marker_timestamp"],
+        marker=row,
+        transactional_id=None,
         evidence=evidence,
     )

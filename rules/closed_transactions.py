@@ -94,14 +94,7 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
             severity,
             f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
             f"its transaction was over: {why}; {fate}",
-            segment=int(t["segment"]),
-            offset=offset,
-            last_offset=t["last_offset"],
-            producer_id=t["producer_id"],
-            producer_epoch=t["producer_epoch"],
-            transactional_id=log.owner(t["producer_id"]),
-            time_ms=log.time(t["first_time"]),
-            position=t["position"],
+            at=t,
             evidence={
                 "previous_marker_offset": t["prev_marker_offset"],
                 "previous_marker_epoch": t["prev_marker_epoch"],
@@ -234,14 +227,8 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
         "warning" if habit else "info",
         f"{many} of producer {first['producer_id']} in {log.name} {NO_DATA if cleaned else 'closed nothing'}"
         + (": it keeps adding partitions that it does not write" if habit else ""),
-        segment=int(first["marker_segment"]),
-        offset=first["marker_offset"],
+        marker=first,
         last_offset=last["marker_offset"],
-        producer_id=first["producer_id"],
-        producer_epoch=first["marker_epoch"],
-        transactional_id=log.owner(first["producer_id"]),
-        time_ms=first["marker_timestamp"],
-        position=first["marker_position"],
         evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))}
         | ({"cleaned": True} if cleaned else {}),
     )

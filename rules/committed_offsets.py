@@ -130,14 +130,9 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: 
         severity,
         message + (" (the files may have been copied at different times)" if doubt else ""),
         doubt=doubt,
-        segment=int(t.row["segment"]),
-        offset=offset,
-        last_offset=t.row["last_offset"],
-        producer_id=t.row["producer_id"],
-        producer_epoch=t.row["producer_epoch"],
+        at=t.row,
         transactional_id=t.owner,
         group_id=groups[0] if len(groups) == 1 else None,
-        position=t.row["position"] if t.row["position"] >= 0 else None,
         time_ms=t.since,
         evidence={
             **t.evidence(),
@@ -211,7 +206,7 @@ def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
     "offset-regression",
     family=FAMILY,
     severities={"error": "by a transaction in a living group", "warning": "else", "info": "for resets"},
-    absorbed_by=(By(("zombie-offset-commit", "interleaved-offset-producers"), of_the_same_commit),),
+    absorbed_by=(By("group-with-two-owners", of_the_same_commit),),
     prevented_by=(GROUP_METADATA,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:

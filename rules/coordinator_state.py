@@ -53,8 +53,6 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     is fenced or shutting down. Info where the logs of a running cluster were copied one after another and this one may
     have been copied before it went on: its partitions have their markers, or a later transaction; or other logs are
     newer and neither this log nor one in which the transaction is open goes on behind that time.
-    Why it matters: some partition did not take its marker: consumers stop there, and every client of the id gets
-    CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
     marker is known of those in the input that have data of it; one that was added and never written to is not seen.
     What to do: start a broker that is in sync for each partition without a leader (never elect another one unclean);

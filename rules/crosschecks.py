@@ -91,14 +91,8 @@ def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
         "error",
         f"Producer {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, a "
         "partition that its transaction does not have",
-        segment=int(t["segment"]),
-        offset=t["first_offset"],
-        last_offset=t["last_offset"],
-        producer_id=t["producer_id"],
-        producer_epoch=t["producer_epoch"],
+        at=t,
         transactional_id=entry.transactional_id,
-        time_ms=log.time(t["first_time"]),
-        position=t["position"],
         evidence={"partitions": sorted(entry.partitions), "coordinator_offset": entry.offset, "records": t["records"]},
     )
 
@@ -168,7 +162,6 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
 
     Checks: data of a producer id at or above the allocator's next one in __cluster_metadata.
-    Why it matters: the data comes from another cluster, or the allocator was reset: ids will collide.
     Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
     What to do: start the producers of these ids again, so that they get ids that were given out; look whether the
     segments, or the metadata, were restored from another cluster or time, and compensate downstream.

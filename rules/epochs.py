@@ -73,7 +73,6 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
 
     Checks: a marker whose coordinator epoch is lower than that of an earlier marker of the same producer in the
     partition.
-    Why it matters: the coordinator epoch fences coordinators that were replaced; their decisions must not count.
     Can be wrong: the partition count of __transaction_state was changed; aborts by hand on old brokers send epoch 0.
     What to do: check the owning __transaction_state partition for two leaders at that time in the controller's log.
     Source: KIP-360; ProducerAppendInfo.checkCoordinatorEpoch

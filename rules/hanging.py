@@ -20,6 +20,7 @@ from auditor.rules.skipped import defect_in_words, of_the_defect, until_it_is_fi
 from auditor.rules.view import LogView
 
 FAMILY = "transactions"
+SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)
 # Nobody knows it only where the coordinator's log was read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 
@@ -40,14 +41,9 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
         rule_id,
         severity,
         message,
-        segment=int(t.row["segment"]),
-        offset=t.row["first_offset"],
-        last_offset=t.row["last_offset"],
-        producer_id=t.row["producer_id"],
-        producer_epoch=t.row["producer_epoch"],
+        at=t.row,
         transactional_id=t.owner,
         time_ms=t.since,
-        position=t.row["position"] if t.row["position"] >= 0 else None,
         evidence=evidence,
         **more,
     )
@@ -127,7 +123,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     absorbed_by=(
         ABANDONED,
         OPEN_AT_ITS_COORDINATOR,
-        By("transaction-pinned-at-log-start", same_transaction),
+        SAID_OF_IT,
     ),
     blocks=Blocks.READERS,
     hold=Hold.OVERDUE,
@@ -139,7 +135,6 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     Checks: a transaction open at the end of the leader replica for longer than its time-out and the margin (15 minutes
     where no coordinator record shows a time-out), and not proved to hang. In text that does not show markers, a warning
     after a longer time.
-    Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of. Nothing is said
     of what may have ended after this log and its coordinator's were copied, as timeout-not-enforced says.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
@@ -191,7 +186,7 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
     absorbed_by=(
         ABANDONED,
         OPEN_AT_ITS_COORDINATOR,
-        By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction),
+        SAID_OF_IT,
     ),
     blocks=Blocks.READERS,
     hold=Hold.LONG,
@@ -203,7 +198,6 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     Checks: the transaction at the last stable offset is open for longer than its time-out (15 minutes where none is
     known) and half a minute, or for more than an hour: within a time-out that its coordinator knows that is a warning,
     which says when it ends; one of a two-phase commit has no end. However many records wait is no finding.
-    Why it matters: read_committed consumers stop at the last stable offset, and cleaning stops there too.
     Can be wrong: a prepared transaction (two-phase commit) that its transaction manager is about to decide. Nothing is
     said of what may have ended after this log and its coordinator's were copied, but of a two-phase commit as an info.
     What to do: resolve the transaction that the evidence names; one of two-phase commit by its transaction manager.

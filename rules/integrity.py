@@ -30,9 +30,10 @@ from auditor.rules.relations import (
     same_offset_on_the_same_replica,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.stamps_ahead import is_ahead_of_all
 from auditor.rules.tails import tails
 from auditor.rules.together import by_cause, in_each_replica
-from auditor.rules.view import LogView, is_ahead_of_all, runs
+from auditor.rules.view import LogView, runs
 
 FAMILY = "segment integrity"
 OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"

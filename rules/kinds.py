@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.advice import Advice, Verdict
-from auditor.rules.finding import Finding, highest
+from auditor.rules.finding import SEVERITIES, Finding, highest
 from auditor.rules.relations import By, Tie
 from auditor.rules.safeguards import Safeguard
 
@@ -143,10 +143,11 @@ class Rule:
 
     @property
     def severity(self) -> str:
-        """How severe its findings are, in words: of each kind, where there are several."""
+        """How severe its findings are, in words; where there are several kinds, each says when."""
         if len(self.kinds) == 1:
             return self.kinds[0].severity
-        return ". ".join(f"{kind.id}: {kind.severity}" for kind in self.kinds)
+        named = {name for kind in self.kinds for name in kind.severities}
+        return f"{', '.join(name for name in SEVERITIES if name in named)}, by kind"
 
     @property
     def records(self) -> bool:

@@ -68,14 +68,7 @@ def _at_marker(
         rule_id,
         severity,
         message,
-        segment=int(t["marker_segment"]),
-        offset=t["marker_offset"],
-        last_offset=t["marker_offset"],
-        producer_id=t["producer_id"],
-        producer_epoch=t["marker_epoch"],
-        transactional_id=log.owner(t["producer_id"]),
-        time_ms=t["marker_timestamp"],
-        position=t["marker_position"],
+        marker=t,
         evidence={
             "marker": "COMMIT" if t["commit"] else "ABORT",
             "coordinator_epoch": t["coordinator_epoch"],
@@ -112,7 +105,6 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     retained away since, and there is no marker of that producer, epoch and result. Where a later marker with the same
     result ended its data (the next transaction's, or one written by hand), that is an information; where one with the
     other result did, split-decision.
-    Why it matters: the data stays undecided for good: read_committed consumers stop before it.
     Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
     Where one offset is missing in its place, that hole is in the evidence.
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: an in-sync
@@ -228,8 +220,6 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     next transaction after its coordinator had skipped this partition (KAFKA-20734: the finding is then about the data,
     up to that marker), or the transaction before it, whose marker came late (KIP-1228). A later marker with the right
     result finds the data closed and does not make it whole.
-    Why it matters: the transaction is not atomic any more: committed in one partition, aborted in another, or
-    acknowledged as committed and gone.
     Can be wrong: clocks of two brokers more than 30 s apart, or records of clients that are stamped with another time
     than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
     never written to. Not judged is a marker newer than the copy of __transaction_state behind a cleaned part: the data
@@ -360,7 +350,6 @@ def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
     "marker-contradicts-decision",
     family=FAMILY,
     severities={"critical": ""},
-    absorbed_by=(By("split-decision", same_record),),
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     """A marker says the opposite of what the coordinator decided
@@ -368,7 +357,6 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     Checks: a marker whose result differs from the Prepare record of its transaction. Not judged is a marker that is
     newer than the copy of __transaction_state where the log was cleaned: its decision may be one that came later, and
     the marker of the older decision is gone.
-    Why it matters: committed data is hidden, or aborted data is read as committed.
     Can be wrong: an operator aborted a hanging transaction of the same producer right before the decision.
     What to do: list both sides; look for aborts by hand; compensate downstream.
     Source: KIP-98
@@ -405,7 +393,7 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
     "marker-without-decision",
     family=FAMILY,
     severities={"warning": "if it closed something", "info": "else"},
-    absorbed_by=(By(("split-decision", "marker-contradicts-decision", "epoch-regression"), same_record),),
+    absorbed_by=(By("epoch-regression", same_record),),
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided

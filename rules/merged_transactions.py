@@ -93,14 +93,8 @@ def _finding(log: LogView, t: np.void, window: Window, added: Entry, merged: Mer
         f"The marker at offset {t['marker_offset']} {'closed' if merged.confidence == 'proved' else 'seems to close'} "
         f"data of producer {t['producer_id']} that began at offset {t['first_offset']}, {duration(merged.lead_ms)} "
         f"before its transaction had {log.name}",
-        segment=int(t["segment"]),
-        offset=t["first_offset"],
-        last_offset=t["last_offset"],
-        producer_id=t["producer_id"],
-        producer_epoch=t["producer_epoch"],
+        at=t,
         transactional_id=window.transactional_id,
-        time_ms=log.time(t["first_time"]),
-        position=t["position"],
         evidence={
             "marker_offset": t["marker_offset"],
             "partition_added": iso(added.time),

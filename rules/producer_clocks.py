@@ -13,7 +13,8 @@ from auditor.rules.producer_sequences import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import WRONG_TIMES, By, idle_by_stamps_alone
 from auditor.rules.safeguards import PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
-from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
+from auditor.rules.stamps_ahead import at_ahead, is_ahead_of_all
+from auditor.rules.view import LogView, runs
 
 
 @rule(

@@ -294,7 +294,7 @@ def look_at(log: LogView, e: Event) -> Look:
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
-        By(("sequence-gap", "committed-transaction-hole"), behind_a_batch_with_another_number),
+        By("missing-records", behind_a_batch_with_another_number),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
 )

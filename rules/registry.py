@@ -7,7 +7,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -31,7 +30,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A rule that asks several questions, as :func:`merged` declares it. ``module``: where."""
+    """A rule that asks several questions, as :func:`merged` declares it."""
 
     id: str
     family: str
@@ -40,7 +39,6 @@ class Page:
     kinds: tuple[str, ...]
     absorbed_by: tuple[By, ...]
     one_by: Relation | None
-    module: str
 
 
 CATALOGUE: dict[str, Kind] = {}  # as declared: no rule is complete before :func:`load`
@@ -101,8 +99,7 @@ def merged(
     title, sections = _page(inspect.cleandoc(text))
     if family not in FAMILIES or id in PAGES:
         raise AssertionError(f"rule {id}: {family=} already there: {id in PAGES}")
-    module = sys._getframe(1).f_globals["__name__"]
-    PAGES[id] = Page(id, family, title, sections, kinds, absorbed_by, one_by, module)
+    PAGES[id] = Page(id, family, title, sections, kinds, absorbed_by, one_by)
 
 
 def _page(text: str) -> tuple[str, dict[str, str]]:
@@ -117,7 +114,8 @@ def load() -> Mapping[str, Rule]:
     """The whole catalogue: every module of this folder is imported.
 
     Rules stand in the order of the families; within one, the module that opens it goes before those that continue it
-    and import its name, these by their names; within a module, in the order of its pages.
+    and import its name, these by their names; within a module, in the order of its pages;
+    a rule of several kinds where the first of them is.
 
     Errors: AssertionError where a page lacks a section, where ``absorbed_by`` names what is no rule and no kind, or
     where kinds absorb each other.
@@ -125,9 +123,13 @@ def load() -> Mapping[str, Rule]:
     for found in pkgutil.iter_modules(rules.__path__):
         if not found.ispkg:
             importlib.import_module(f"{rules.__name__}.{found.name}")
-    owned = {kind: page for page in PAGES.values() for kind in page.kinds}
-    alone = [Page(kind.id, kind.family, kind.title, kind.sections, (kind.id,), (), None, kind.check.__module__)
-             for kind in CATALOGUE.values() if kind.id not in owned]  # fmt: skip
+    owned = [kind for page in PAGES.values() for kind in page.kinds]
+    if unknown := set(owned) - CATALOGUE.keys():
+        raise AssertionError(f"no kinds are {sorted(unknown)}")
+    alone = (
+        Page(kind.id, kind.family, kind.title, kind.sections, (kind.id,), (), None)
+        for kind in CATALOGUE.values() if kind.id not in owned
+    )  # fmt: skip
     opened_in: dict[str, str] = {}
     for kind in CATALOGUE.values():
         opened_in.setdefault(kind.family, kind.check.__module__)
@@ -156,8 +158,6 @@ def rule_of(name: str) -> Rule | None:
 
 
 def _made(page: Page, names: Mapping[str, tuple[str, ...]]) -> Rule:
-    if unknown := set(page.kinds) - CATALOGUE.keys():
-        raise AssertionError(f"rule {page.id}: no kinds are {sorted(unknown)}")
     whole = []
     for number, name in enumerate(page.kinds):
         kind = CATALOGUE[name]
@@ -172,8 +172,10 @@ def _made(page: Page, names: Mapping[str, tuple[str, ...]]) -> Rule:
     return Rule(id=page.id, family=page.family, title=page.title, sections=page.sections, kinds=tuple(whole))
 
 
-def _place(page: Page, opened_in: Mapping[str, str]) -> tuple[int, bool, str]:
-    return FAMILIES.index(page.family), page.module != opened_in[page.family], page.module
+def _place(page: Page, opened_in: Mapping[str, str]) -> tuple[int, bool, str, int]:
+    first = CATALOGUE[page.kinds[0]]
+    module, within = first.check.__module__, list(CATALOGUE).index(first.id)
+    return FAMILIES.index(page.family), module != opened_in[page.family], module, within
 
 
 def _order(made: Iterable[Rule]) -> list[str]:

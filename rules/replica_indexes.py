@@ -31,7 +31,6 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
 
     Checks: below both high watermarks and above both log starts, entries of the .txnindex files (producer, first
     offset, marker offset) that only one of two replicas has, where both have the marker's batch.
-    Why it matters: read_committed consumers of the broker without the entry get aborted records.
     Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
     directory whose index is of another moment (then the finding says so: in flight).
     What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without

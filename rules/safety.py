@@ -347,7 +347,8 @@ def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
 
 
 def _records(t: OpenTransaction) -> str:
-    return f"{plural(int(t.row['records']), 'record')} ({int(t.row['bytes']):,} bytes)"
+    count, size = plural(int(t.row["records"]), "record"), int(t.row["bytes"])
+    return count if size < 0 else f"{count} ({plural(size, 'byte')})"  # text dumps do not show sizes
 
 
 def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:

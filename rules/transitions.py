@@ -69,7 +69,6 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
     Checks: a record of an id, in a region never cleaned, whose state the coordinator never writes behind the record
     before it, nor behind an earlier one where those between may have failed under the same coordinator epoch
     (coordinator-append-failed); a stored Dead or PrepareEpochFence, which live in memory only.
-    Why it matters: coordinator data was lost or altered; the decision of a transaction may be wrong or missing.
     Can be wrong: records of coordinators that are older than Kafka 2.5 and failed to fence twice.
     What to do: check elections of this __transaction_state partition; move its leadership so that it is reloaded.
     Source: KIP-98, KIP-890; TransactionState.validPreviousStates
@@ -108,7 +107,6 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     Checks: neighbouring records, in a region never cleaned: partitions shrink or differ at the decision, the time-out
     changes outside of Empty, the start changes inside a transaction, where no append that failed explains it; a record
     by itself: Complete with partitions, Empty with a start, any other state without one.
-    Why it matters: the coordinator's data was altered or mixed up.
     Can be wrong: clocks that went back are legal and not reported.
     What to do: check elections of this __transaction_state partition, and compare its replicas; move its leadership so
     that it is reloaded.

@@ -19,10 +19,11 @@ from auditor.rules.culprits import Place, blamed
 from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
-from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record, within_its_offsets
+from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
 from auditor.rules.safeguards import TIMESTAMP_LIMITS
+from auditor.rules.stamps_ahead import at_ahead, is_ahead_of_all
 from auditor.rules.tails import is_whole, tails
-from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
+from auditor.rules.view import LogView, runs
 
 FAMILY = "record validation"
 HOUR_MS = 3_600_000
@@ -298,7 +299,6 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     family=FAMILY,
     severities={"warning": ""},
     records=True,
-    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets),),
     prevented_by=(TIMESTAMP_LIMITS,),
 )
 def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
@@ -374,7 +374,6 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     Checks: in a CreateTime batch that was never cleaned, the header's largest timestamp is not the largest of its
     records. The base timestamp is what the records count from, and need not be the first one's: kafkajs writes the
     smallest.
-    Why it matters: the time index, retention and look-up by time rest on the header.
     Can be wrong: cleaned batches (nothing is said there).
     What to do: write the records again; report the client library.
     Source: KIP-32; LogValidator

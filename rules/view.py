@@ -13,7 +13,7 @@ from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
 from auditor.base.scope import EVERYTHING, Scope
 from auditor.facts.events import Event, Kind, events_of
-from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, Ahead, ReplicaFacts
+from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import releases
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.model.releases import Shown
@@ -378,15 +378,25 @@ class LogView:
         *,
         replica: ReplicaFacts | None = None,
         segment: int = -1,
+        at: np.void | None = None,
+        marker: np.void | None = None,
         doubt: bool = False,
         **fields: Any,
     ) -> Finding:
         """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory.
 
+        ``at``, ``marker``: the transaction whose data, or whose marker, it is about, which say its place, producer and
+        time where ``fields`` do not.
+
         ``doubt``: whether it rests on something that may only be absent because a file was copied too early, or of
         another time than its neighbours. Then it is an info, undecidable, and ``if_true`` is what it would be.
         """
         c = replica or self.leader
+        if at is not None:
+            fields = self._data_of(at) | fields
+        elif marker is not None:
+            fields = self._marker_of(marker) | fields
+        segment = fields.pop("segment", segment)
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
         if doubt:
             severity, fields["if_true"] = "info", severity if severity != "info" else None
@@ -413,6 +423,21 @@ class LogView:
             **{name: plain(value) for name, value in fields.items()},
         )
 
+    def _data_of(self, t: np.void) -> dict[str, Any]:
+        return {
+            "segment": int(t["segment"]), "position": t["position"] if t["position"] >= 0 else None,
+            "offset": t["first_offset"], "last_offset": t["last_offset"], "producer_id": t["producer_id"],
+            "producer_epoch": t["producer_epoch"], "transactional_id": self.owner(t["producer_id"]),
+            "time_ms": self.time(t["first_time"]),
+        }  # fmt: skip
+
+    def _marker_of(self, t: np.void) -> dict[str, Any]:
+        return {
+            "segment": int(t["marker_segment"]), "position": t["marker_position"], "offset": t["marker_offset"],
+            "last_offset": t["marker_offset"], "producer_id": t["producer_id"], "producer_epoch": t["marker_epoch"],
+            "transactional_id": self.owner(t["producer_id"]), "time_ms": t["marker_timestamp"],
+        }  # fmt: skip
+
     def at_event(self, rule: str, severity: str, message: str, event: Event, **fields: Any) -> Finding:
         """A finding that points at the batch of an event."""
         fields.setdefault("last_offset", event["last_offset"])
@@ -425,34 +450,6 @@ class LogView:
         return self.finding(
             rule, severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
         )
-
-
-def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool:
-    """Whether a producer's time lies ahead of all that brokers wrote. Only a controller's log makes that sure: it
-    writes twice a second, so nothing can be much later than its end."""
-    return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
-
-
-def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: Any) -> Finding:
-    """The finding about such a batch."""
-    stamp = iso(ahead.time) or ahead.time
-    who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
-    known = ahead.producer_id >= 0
-    return log.finding(
-        rule,
-        "warning",
-        f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
-        "brokers wrote",
-        segment=ahead.segment,
-        offset=ahead.base_offset,
-        last_offset=ahead.last_offset,
-        producer_id=ahead.producer_id if known else None,
-        producer_epoch=ahead.producer_epoch if known else None,
-        transactional_id=log.owner(ahead.producer_id) if known else None,
-        position=ahead.position,
-        time_ms=ahead.time,
-        evidence={"found": stamp, "broker_time": iso(log.cluster.newest_time), **evidence},
-    )
 
 
 def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:

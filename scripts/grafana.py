@@ -119,7 +119,7 @@ def panels() -> list[Any]:
         curve("Open transactions by class", "Active ones are normal.",
               "sum by (class) (kafka_audit_open_transactions{OF})", "{{class}}", place(12, 14, 12, 9)),
         rows("Findings by rule", "Of the latest run. 'auditor rules ID' says what a rule means and what to do.",
-             "sum by (rule, severity) (kafka_audit_findings{OF}) > 0", place(0, 23, 12, 10), "findings"),
+             "sum by (rule, kind, severity) (kafka_audit_findings{OF}) > 0", place(0, 23, 12, 10), "findings"),
         rows("Clusters", "Version and policy of the latest run of each, and how long it took.",
              "max by (cluster, instance) (kafka_audit_run_duration_seconds{OF})"
              " * on (cluster, instance) group_left (version, policy) kafka_audit_info{OF}",

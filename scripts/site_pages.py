@@ -107,6 +107,7 @@ def pages() -> dict[str, str]:
     commands = parsers()[1]
     made = {"commands/index.md": command_index(commands), "rules/index.md": rule_index(known)}
     made |= {f"commands/{name}.md": command_page(parser) for name, parser in commands.items()}
+    made |= {f"rules/{kind.id}.md": kind_page(kind) for kind in registry.kinds().values()}
     made |= {f"rules/{rule.id}.md": rule_page(rule) for rule in known.values()}
     return made | {"findings.md": finding_page(), "metrics.md": metrics_page(), "words.md": words_page()}
 
@@ -168,6 +169,9 @@ def rule_page(rule: Rule) -> str:
     needs = [text for flag, text in ((rule.records, "It needs `--records`."), (rule.time, "It depends on `--as-of`."),
                                      (rule.what_if, "It speaks in `auditor what-if` alone.")) if flag]  # fmt: skip
     lines = [f"# {rule.id}", "", f"**{rule.title}.** Severity: {rule.severity}. {' '.join(needs)}".rstrip()]
+    if len(rule.kinds) > 1:
+        lines += ["", "| kind | finds | severity |", "| --- | --- | --- |"]
+        lines += [f"| `{kind.id}` | {_cell(kind.title)} | {_cell(kind.severity)} |" for kind in rule.kinds]
     for name in SECTIONS:
         lines += ["", f"## {name}"]
         for kind, text in rule.said(name):
@@ -189,6 +193,11 @@ def _page_of(name: str) -> str:
     rule = registry.rule_of(name)
     assert rule is not None
     return rule.id
+
+
+def kind_page(kind: Kind) -> str:
+    """Where one looks for a kind of findings by its id, which was a rule's before."""
+    return f"# {kind.id}\n\n**{kind.title}.** A kind of findings of [`{kind.rule}`]({kind.rule}.md).\n"
 
 
 def excerpt(kind: Kind) -> str:

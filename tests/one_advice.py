@@ -93,8 +93,8 @@ def _machines(audit: Audit) -> list[dict[str, Any]]:
 def agree(audit: Audit) -> None:
     """No advice acts but by its acts, whose conditions are known to hold; no two contradict each other."""
     for found in audit.findings:
-        assert found.advice is not None, found.rule
-        acts_by_its_acts(found.rule, found.advice.row())
+        assert found.advice is not None, found.kind
+        acts_by_its_acts(found.kind, found.advice.row())
     for held in audit.blocked:
         acts_by_its_acts("blocked", held["advice"])
     nobody_is_source_and_target(audit.findings)

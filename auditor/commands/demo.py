@@ -32,6 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--out", type=folder_of, help="where results go (default: a folder in the system's temporary folder)"
     )
     add_master(p)
+    p.add_argument("--verbose", action="store_true", help="every finding and every partition, not only their causes")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
@@ -46,4 +47,4 @@ def run(args: argparse.Namespace) -> int:
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return running.command(Audit(options, runner), Printing(quiet=args.quiet))
+        return running.command(Audit(options, runner), Printing(quiet=args.quiet, verbose=args.verbose))

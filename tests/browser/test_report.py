@@ -241,6 +241,8 @@ def test_it_prints_on_a_few_sheets(pages: dict[str, Path], visit: Visit) -> None
     assert not page.locator("#accounting table").is_visible()
     assert page.locator("#accounting summary").is_visible()
     assert not page.locator("nav").is_visible()
+    hatches = "getComputedStyle(document.querySelector('#hatch-open').ownerSVGElement).display"
+    assert page.evaluate(hatches) != "none"  # a pattern that is not laid out draws nothing
     page.emulate_media()
     closed = visit(pages["hanging"]).page.pdf(format="A4")
     assert 1 <= closed.count(b"/Type /Page\n") <= 4

@@ -57,7 +57,7 @@ def test_pages_have_calls() -> None:
 def test_every_command_and_every_rule_has_its_page() -> None:
     made = site_pages.pages()
     assert {f"commands/{name}.md" for name in COMMANDS} <= made.keys()
-    assert {f"rules/{rule}.md" for rule in registry.load()} <= made.keys()
+    assert {f"rules/{name}.md" for name in [*registry.load(), *registry.kinds()]} <= made.keys()
     for name, parser in COMMANDS.items():
         text = made[f"commands/{name}.md"]
         assert not [a for a in parser._actions for option in a.option_strings if f"`{option}" not in text]

@@ -177,3 +177,5 @@ def test_the_last_hint_works_as_it_stands() -> None:
     findings = [samples.finding(fingerprint="98a4cf72be27" + "0" * 52)]
     said = printed(findings, samples.empty_summary(), 200, report="/tmp/of today/report.html")
     assert "auditor explain 98a4cf72be27 --out '/tmp/of today'\n" in said
+    narrow = printed(findings, samples.empty_summary(), 40, report="/tmp/of today/report.html")
+    assert "\n    auditor explain 98a4cf72be27 --out '/tmp/of today'\n" in narrow  # to be pasted, however narrow

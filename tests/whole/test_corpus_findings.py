@@ -116,18 +116,18 @@ def test_each_severity_is_declared_at_its_rule(name: str, out: Path) -> None:
     assert not undeclared(findings_of(name, out).findings)
 
 
-@pytest.mark.parametrize("name", BINARY)
-def test_a_baseline_that_was_written_before_rules_were_merged_holds(name: str, out: Path) -> None:
+def test_a_baseline_that_was_written_before_rules_were_merged_holds(out: Path) -> None:
     """What is found now at the place and of the kind of a finding of an earlier release has the fingerprint of then."""
-    then = {place(row): row["fingerprint"] for row in earlier.findings() if row["corpus"] == name}
-    now = {place(f.to_dict()): f.fingerprint for f in findings_of(name, out).findings}
+    then = {place(row, row["corpus"]): row["fingerprint"] for row in earlier.findings()}
+    audits = {name: findings_of(name, out).findings for name in BINARY}
+    now = {place(f.to_dict(), name): f.fingerprint for name, found in audits.items() for f in found}
     same = then.keys() & now.keys()
-    assert same or not then
+    assert len(same) > len(then) / 2  # some are said together now, or are no findings any more
     assert {at: now[at] for at in same} == {at: then[at] for at in same}
 
 
-def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (row["kind"], row["broker_id"], *(row[name] for name in PARTS))
+def place(row: Mapping[str, Any], corpus: str) -> tuple[Any, ...]:
+    return (corpus, row["kind"], row["broker_id"], *(row[name] for name in PARTS))
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -58,9 +58,9 @@ def logs(audit: Audit) -> list[Place]:
 def about(found: list[Finding], log: Place) -> set[tuple[object, ...]]:
     """What is said of a partition, but for what is said of many at once."""
     return {
-        (f.rule, f.kind, f.severity, f.broker_id, f.offset, f.last_offset, f.producer_id, f.group_id, f.message)
+        (f.kind, f.severity, f.broker_id, f.offset, f.last_offset, f.producer_id, f.group_id, f.message)
         for f in found
-        if (f.topic, f.partition) == log and f.rule not in OF_MANY
+        if (f.topic, f.partition) == log and f.kind not in OF_MANY
     }
 
 
@@ -95,25 +95,25 @@ def bases(audit: Audit) -> list[int]:
 @pytest.mark.parametrize("name", EVERY if NIGHTLY else SINCE)
 def test_from_an_offset_on_nothing_is_said_that_the_whole_does_not_say(name: str) -> None:
     whole = audited(name)
-    known = {(f.rule, f.topic, f.partition, f.offset, f.producer_id) for f in whole.findings}
+    known = {(f.kind, f.topic, f.partition, f.offset, f.producer_id) for f in whole.findings}
     for base in bases(whole):
         part = audited(name, since=since_of(str(base + 1)))
-        new = [f for f in part.findings if (f.rule, f.topic, f.partition, f.offset, f.producer_id) not in known]
-        assert not [f for f in new if f.severity != "info" and f.rule not in ACROSS.get(name, ())]
+        new = [f for f in part.findings if (f.kind, f.topic, f.partition, f.offset, f.producer_id) not in known]
+        assert not [f for f in new if f.severity != "info" and f.kind not in ACROSS.get(name, ())]
         assert held(part) == held(whole)
-        lost = {f.rule for f in missing(whole, part)}
+        lost = {f.kind for f in missing(whole, part)}
         assert not lost - {"aborted-transaction-not-indexed"}, base
 
 
 def missing(whole: Audit, part: Audit) -> Iterator[Finding]:
     """What is above info in the whole, where the part has read, and not in the part."""
-    said = {(f.rule, f.topic, f.partition, f.offset, f.producer_id) for f in part.findings}
+    said = {(f.kind, f.topic, f.partition, f.offset, f.producer_id) for f in part.findings}
     begun = {
         (c.topic, c.partition): c.segments[0].base_offset for d in part.scoped.log_dirs for c in d.replicas if c.unread
     }
     for f in whole.findings:
         read = f.offset is not None and f.offset >= begun.get((f.topic, f.partition), 0)
-        if f.severity != "info" and read and (f.rule, f.topic, f.partition, f.offset, f.producer_id) not in said:
+        if f.severity != "info" and read and (f.kind, f.topic, f.partition, f.offset, f.producer_id) not in said:
             yield f
 
 
@@ -202,8 +202,8 @@ def test_what_was_left_out_stands_in_the_headline_and_the_summary(tmp_path: Path
     assert (scope["partitions"], scope["brokers"], scope["since"]) == (["bank.audit-1"], [], None)
     assert scope["left_out"]["copies"] == len(logs(audited("hanging-36"))) - 1
     assert summary["verdict"]["headline"].endswith(
-        "; only partitions that match bank.audit-1 were read, and nothing is said of 7 partition copies that were left "
-        "out"
+        "; only partitions that match bank.audit-1 were read, and nothing is said of 7 partition copies that were not "
+        "read"
     )
 
 
@@ -223,7 +223,7 @@ def test_partitions_that_were_not_read_are_never_absent() -> None:
     """A replica without a folder is lost (--whole); one that was not read is not."""
     for ask in ({"only_partitions": ("0",)}, {"only_brokers": (1,)}):
         audit = opened(corpora.unpack("replicas-41"), as_of=clock("replicas-41"), whole=True, **ask)
-        assert [f.rule for f in audit.findings if f.severity != "info"] == []
+        assert [f.kind for f in audit.findings if f.severity != "info"] == []
         assert summarise(audit)["scope"]["not_in_input"] == 0
 
 

@@ -17,6 +17,7 @@ from auditor.outputs.publish import described_findings, summarise
 from auditor.rules import prevention, registry
 from auditor.rules.elections import WithoutLeader
 from auditor.rules.finding import Finding
+from tests.conftest import ROOT
 from tests.facts import judge, logs_below, opened
 
 AS_OF = int((DEMO / "as-of").read_text())
@@ -55,6 +56,8 @@ def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     first = out.getvalue()
     rows = {line.split()[2]: line.split()[3:-1] for line in first.splitlines()[4:7]}
     assert rows == {"ulna-c": ["45", "Do", "not", "act"], "ulna-a": ["Act"], "ulna-fine": ["Do", "not", "act"]}
+    shown = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("PARTITION   SINCE")[2]
+    assert first.partition("PARTITION   SINCE")[2].startswith(shown.partition("```")[0])
     assert "Its readers go on only once the others above have ended too" in first
     assert "--start-offset" not in first  # how that one is aborted stands with its own conditions, in 'auditor explain'
     card = report.render_report(found, summary, audit.judged["open"], audit.judged["timeline"])

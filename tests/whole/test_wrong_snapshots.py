@@ -30,7 +30,7 @@ def wrong(root: Path, isr: tuple[int, ...], leader: int, field: str, *, newer: b
     other = known[0]._replace(**{field: known[0].sequence + 7 if field == SEQUENCE else known[0].offset})
     log.snapshots[end] = [other, *known[1:]]
     log.save()
-    found = [f for f in lab.findings() if f.rule == "snapshot-replay-mismatch" and f.severity != "info"]
+    found = [f for f in lab.findings() if f.kind == "snapshot-replay-mismatch" and f.severity != "info"]
     assert {f.broker_id for f in found} == {1}
     assert found[0].advice is not None
     return found[0].advice
