@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,9 @@ def test_a_broker_that_works_is_copied_and_nothing_starts_on_the_copy(version: s
         run(f"topic shop.orders 3 1 {segment_bytes(version, 40_000)}")
         run("load t1 shop.orders 60000 parts=3 n=2 size=100 pause=20")
         run("load t2 shop.orders 60000 parts=3 n=2 size=100 pause=35")
-        read = []
         for _ in range(COPIES):
             begun = now_ms()
-            done = copy_of(cluster.log_dir(), copy)
-            read.append((done.kept, done.bytes_read))
+            copy_of(cluster.log_dir(), copy)
             looked_again([str(cluster.log_dir())], copy, begun, opened)
             audit = opened(copy)
             assert not above_info(audit.findings)
@@ -47,9 +46,10 @@ def test_a_broker_that_works_is_copied_and_nothing_starts_on_the_copy(version: s
             assert said
             assert all(live for *_, live in said)
         run("stop")
+        time.sleep(3)  # until what was written is old enough to be known again
         copy_of(cluster.log_dir(), copy)
-        assert read[0][0] == 0
-        assert read[-1][0] > 0, read
+        again = copy_of(cluster.log_dir(), copy)
+        assert again.kept > again.segments // 2
         was, now = opened(cluster.log_dir()).findings, opened(copy).findings
         assert [f.to_json() for f in now] == [f.to_json() for f in was]
         cluster.stop()
