@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BYTE_PARTS = ["bytes_decoded", "bytes_skipped", "bytes_error"]
 OFFSET_PARTS = [
     "offsets_data", "offsets_aborted", "offsets_marker", "offsets_compacted", "offsets_unreadable", "offsets_missing",
-    "offsets_remote", "offsets_not_reached",
+    "offsets_remote", "offsets_left_out", "offsets_not_reached",
 ]  # fmt: skip
 FRESH_MS = 24 * 3_600_000
 
