@@ -132,15 +132,24 @@ def _closing(
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:NOTES]]
     if len(summary["notes"]) > NOTES:
         lines.append(f"Note: {len(summary['notes']) - NOTES:,} more, see summary.json")
-    first = next((name for f in (*listed, *named) if (name := short_fingerprint(f))), "")
     wrapped = [part for line in lines for part in wrap(line, width)]
-    if not first:
-        return wrapped
+    return wrapped + _hints((*listed, *named), findings, summary, width, report)
+
+
+def _hints(
+    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int, report: str | None
+) -> list[str]:
+    """Commands that say more, each on one line, however long, so that it can be pasted."""
     folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
-    lead, command = "One finding with its evidence:", f"auditor explain {first} --out {folder}"
-    if cells(f"{lead} {command}") <= width:
-        return [*wrapped, f"{lead} {command}"]
-    return [*wrapped, *wrap(lead, width), f"    {command}"]  # on one line, however long, so that it can be pasted
+    first = next((name for f in listed if (name := short_fingerprint(f))), "")
+    hints = {"One finding with its evidence:": f"auditor explain {first} --out {folder}"} if first else {}
+    if any(row["standing"] == "unknown" for row in summary["blocked"] or ()) or any(f.get("if_true") for f in findings):
+        hints["What a newer copy shows of it:"] = f"auditor recheck --out {folder} NEWER-COPY"
+    lines = []
+    for lead, command in hints.items():
+        fits = cells(f"{lead} {command}") <= width
+        lines += [f"{lead} {command}"] if fits else [*wrap(lead, width), f"    {command}"]
+    return lines
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:

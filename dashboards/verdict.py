@@ -122,7 +122,7 @@ def _scope(scope: Mapping[str, Any]) -> str:
     left = scope.get("left_out") or {}
     if left.get("copies"):
         said.append(
-            f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} left out"
+            f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} not read"
         )
     if left.get("without_state"):
         many = plural(left["without_state"], "partition copy")

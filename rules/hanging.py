@@ -20,6 +20,7 @@ from auditor.rules.skipped import defect_in_words, of_the_defect, until_it_is_fi
 from auditor.rules.view import LogView
 
 FAMILY = "transactions"
+SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)
 # Nobody knows it only where the coordinator's log was read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 
@@ -122,7 +123,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     absorbed_by=(
         ABANDONED,
         OPEN_AT_ITS_COORDINATOR,
-        By("transaction-pinned-at-log-start", same_transaction),
+        SAID_OF_IT,
     ),
     blocks=Blocks.READERS,
     hold=Hold.OVERDUE,
@@ -185,7 +186,7 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
     absorbed_by=(
         ABANDONED,
         OPEN_AT_ITS_COORDINATOR,
-        By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction),
+        SAID_OF_IT,
     ),
     blocks=Blocks.READERS,
     hold=Hold.LONG,

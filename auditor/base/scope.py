@@ -45,13 +45,15 @@ def since_of(text: str) -> Since:
 class Scope:
     """What is read. Of each kind any of its values will do, every kind that has values must fit; empty: everything.
 
-    ``topics``: globs; ``partitions``: globs over ``topic-partition``, or a partition's number alone.
+    ``topics``: globs; ``partitions``: globs over ``topic-partition``, or a partition's number alone. ``may_lack``: who
+    names them does not know whether they are there, and that one is not is no mistake.
     """
 
     topics: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
     since: Since | None = None
+    may_lack: bool = False
 
     @property
     def leaves_out(self) -> bool:
@@ -109,7 +111,7 @@ def is_of(topic: str, partition: int | None, glob: str) -> bool:
 
 def check(scope: Scope, seen: Iterable[Seen]) -> None:
     """Errors: :class:`AuditInputError` where a value of the scope fits nothing of what there is, or all together."""
-    if not scope.leaves_out:
+    if not scope.leaves_out or scope.may_lack:
         return
     there = list(seen)
     topics = {topic or "" for topic, _, _ in there}

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from auditor import running
 from auditor.base.errors import AuditFailure
 from auditor.base.words import plural
 from auditor.commands.parser import examples
-from auditor.pipeline.options import folder_of
+from auditor.pipeline.options import AuditOptions, folder_of
 
 
 def add_parser(commands: Any) -> None:
@@ -34,11 +35,13 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 3 where part of the input could not be read."""
+    from auditor.copying.readings import now_ms
     from auditor.copying.run import copied  # only now: it loads the readers
 
-    began, out = time.monotonic(), Path(args.out)
+    began, out, begun = time.monotonic(), Path(args.out), now_ms()
     try:
         done = copied(args.paths, out)
+        again = _looked_again(args.paths, out, begun)
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(f"{out}: {what}; what was copied before is whole, call again to go on") from error
@@ -49,7 +52,20 @@ def run(args: argparse.Namespace) -> int:
             f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
             f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
         )
+        if again:
+            sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
         if done.refused:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
         sys.stdout.write(f"it is no backup; read it: auditor audit {out} --out DIR\n")
     return 3 if done.refused else 0
+
+
+def _looked_again(paths: list[str], out: Path, begun: int) -> list[Any]:
+    """What looked held is read once more, where a broker ran."""
+    from auditor.copying.second_look import looked_again
+
+    options = AuditOptions((str(out),), out, master="inline")
+    with running.runner(options) as runner:
+        from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
+
+        return looked_again(paths, out, begun, lambda _: Audit(options, runner))

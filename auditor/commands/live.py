@@ -6,10 +6,12 @@ It sends read-only requests alone; remedies are printed, never executed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
@@ -21,6 +23,10 @@ from auditor.commands.parser import examples
 from auditor.connectors import client_properties
 from auditor.connectors.client_options import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
 from auditor.outputs import alerts
+
+if TYPE_CHECKING:
+    from auditor.pipeline.live_reading import Reading
+    from auditor.pipeline.options import AuditOptions
 
 NUMBERS = ("request_timeout_ms",)
 
@@ -41,6 +47,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--from", dest="begin", default="lso", metavar="WHERE",
         help="where to read topics from: 'lso' (last stable offset: what is undecided), 'start' (all), or an offset",
     )  # fmt: skip
+    add_connection(p)
+    p.set_defaults(run=run)
+
+
+def add_connection(p: argparse._ActionsContainer) -> None:
+    """The options that say how a cluster is asked, for who has ``--bootstrap-server``."""
     p.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help="read no more than that")
     p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="bytes a second, at most")
     files = p.add_mutually_exclusive_group()
@@ -57,7 +69,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for name in CONNECTION_OPTIONS:
         if name not in ("client_id", "api_version"):
             p.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"kafka-python's {name}")
-    p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,20 +81,27 @@ def run(args: argparse.Namespace) -> int:
         raise AuditInputError(f"--from {args.begin!r} is no place in a log; give lso, start, or an offset")
     if args.since is not None and args.begin != "lso":
         raise AuditInputError("--since and --from both say where reading begins; give one of them")
+    with opened(args, options, args.begin) as reading, running.runner(options) as runner:
+        from auditor.pipeline.live_audit import LiveAudit
+
+        done = LiveAudit(reading, runner)
+        return running.command(done, printing(args), alert=args.alert, alert_on=args.alert_on)
+
+
+@contextlib.contextmanager
+def opened(
+    args: argparse.Namespace, options: AuditOptions, begin: str, begins: Mapping[tuple[str, int], int] | None = None
+) -> Iterator[Reading]:
+    """A reading of the cluster that a call's options name, while the connection is open; ``begins``: offsets that logs
+    are read from, whatever ``begin`` says. Errors: :class:`AuditInputError`."""
     if args.max_bytes < MIB or args.max_rate < 1024:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
     require("kafka")
     from auditor.connectors.live_cluster import Budget, LiveCluster
-    from auditor.pipeline.live_audit import LiveAudit
     from auditor.pipeline.live_reading import Reading
 
-    with (
-        LiveCluster(args.bootstrap_server, connection(args)) as cluster,
-        running.runner(options) as runner,
-    ):
-        reading = Reading(cluster, options, Budget(args.max_bytes, args.max_rate), args.begin)
-        done = LiveAudit(reading, runner)
-        return running.command(done, printing(args), alert=args.alert, alert_on=args.alert_on)
+    with LiveCluster(args.bootstrap_server, connection(args)) as cluster:
+        yield Reading(cluster, options, Budget(args.max_bytes, args.max_rate), begin, begins or {})
 
 
 def connection(args: argparse.Namespace) -> dict[str, Any]:

@@ -16,7 +16,10 @@ from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_ti
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from auditor.pipeline.whole_audit import Audit
+
 QUESTION = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|values)\b|.*\s", re.I | re.S)
+RECORDS = re.compile(r"\brecords\b", re.I)
 TEXT = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|values)\s", re.I)
 
 
@@ -72,9 +75,17 @@ def run(args: argparse.Namespace) -> int:
             sql_shell.run(audit, lambda rows: show(rows, args.format))
         else:
             show(audit.query(text), args.format)
+            _say_without_records(text, audit)
         status = 3 if audit.incomplete() else 0
         audit.close()
     return status
+
+
+def _say_without_records(text: str, audit: Audit) -> None:
+    """Says of a question about records which of the input has none of them."""
+    copies = [log_dir.name for log_dir in audit.inventory.log_dirs if log_dir.copied]
+    if copies and RECORDS.search(text):
+        sys.stderr.write(f"auditor: copies without payload, which have no records: {', '.join(copies)}\n")
 
 
 def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
@@ -19,9 +19,12 @@ def nobody(_folder: str) -> None:
 
 
 def copied(
-    paths: Sequence[str], out: Path, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody
-) -> Done:
+    paths: Sequence[str], out: Path, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody,
+    only: Set[str] | None = None,
+) -> Done:  # fmt: skip
     """Copies what is below PATHs into ``out``: of an earlier copy there, what is as it was stays, and is not read.
+
+    ``only``: the folders to copy, all others staying as they are; None for all.
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
@@ -32,6 +35,8 @@ def copied(
     live = {name: held_by_a_broker(place) for name, place in places.items()}
     read: dict[str, list[Reading]] = {name: [] for name in places}
     for folder in found.in_order():
+        if only is not None and folder.name not in only:
+            continue
         say(folder.name)
         begun = now_ms()
         folder.refresh()
@@ -40,17 +45,21 @@ def copied(
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
     for name, place in places.items():
-        _put_readings(target, name, readings(read[name], live=live[name] and held_by_a_broker(place)))
-    for name in target.folders() - found.found.keys():
+        now = readings(read[name], live=live[name] and held_by_a_broker(place))
+        _put_readings(target, name, now, keep=only is not None)
+    for name in target.folders() - found.found.keys() if only is None else ():
         target.take_away(name)
     return done
 
 
-def _put_readings(target: Target, name: str, found: tuple[Reading, ...]) -> None:
-    """Says in the list of a log directory when its folders were read. Errors: ``OSError`` of the target."""
+def _put_readings(target: Target, name: str, found: tuple[Reading, ...], *, keep: bool) -> None:
+    """Says in the list of a log directory when its folders were read; ``keep``: beside what it says of others. Errors:
+    ``OSError`` of the target."""
     before = target.list_of(name)
     if before is not None:
-        target.put_list(name, before._replace(readings=found), before)
+        folders = {reading.folder for reading in found}
+        others = [r for r in before.readings if r.folder not in folders] if keep else []
+        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others)))), before)
 
 
 def check_apart(paths: Sequence[str], out: Path) -> None:

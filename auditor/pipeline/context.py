@@ -254,7 +254,7 @@ def _cluster(
         )
         for b in briefs
     ]  # fmt: skip
-    cluster.went_back = max(b.went_back for b in briefs)
+    cluster.went_back = max((b.went_back for b in briefs), default=0)
     cluster.moments = moments.settled(read, cluster, copying)
     cluster.checkpointed = moments.checkpointed(read)
     cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)

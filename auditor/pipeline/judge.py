@@ -70,6 +70,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "broker_id": replica.broker_id,
         "topic": replica.topic,
         "partition": replica.partition,
+        "topic_id": replica.topic_id,
         "leader_copy": replica is log.leader,
         "log_start": replica.own_start,
         "local_log_start": max(replica.local_start, replica.own_start) if replica.local_start >= 0 else None,

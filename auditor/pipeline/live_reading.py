@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,12 +94,14 @@ class Abandoned:
 @dataclass
 class Reading:
     """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset; where the options say
-    since when, that, and the last stable offset where it is lower. ``left_out``: logs that the options leave out."""
+    since when, that, and the last stable offset where it is lower; ``begins_at``: offsets that some logs are read from
+    instead. ``left_out``: logs that the options leave out."""
 
     cluster: LiveCluster
     options: AuditOptions
     budget: Budget
     begin: str
+    begins_at: Mapping[Name, int] = field(default_factory=dict)
     clock: Callable[[], int] = lambda: int(time.time() * 1000)
     cluster_id: str | None = None
     brokers: list[int] = field(default_factory=list)
@@ -180,6 +182,7 @@ class Reading:
         if log.topic.startswith("__") or self.begin == "start":
             return start
         wanted = self.ends.stable.get(log.name, start) if self.begin == "lso" else int(self.begin)
+        wanted = self.begins_at.get(log.name, wanted)
         if (since := self.options.since) is not None:
             wanted = min(self._since(log, since, end), wanted)
         return min(max(wanted, start), end)

@@ -29,7 +29,8 @@ class AuditOptions:
     ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
     ``remote``: folders with the remote part of tiered topics. ``at_once``: every file of the input is of one moment.
     ``whole``: all log directories of each broker are in the input.
-    ``only_partitions`` (globs), ``only_brokers``, ``since``: what is read (:class:`auditor.base.scope.Scope`).
+    ``only_partitions`` (globs), ``only_brokers``, ``since``, ``may_lack``: what is read
+    (:class:`auditor.base.scope.Scope`).
     ``fail_on_unsure``: fails also where a partition is held for longer than is normal, if it is held still.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
@@ -61,6 +62,7 @@ class AuditOptions:
     only_partitions: tuple[str, ...] = ()
     only_brokers: tuple[int, ...] = ()
     since: Since | None = None
+    may_lack: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ class AuditOptions:
     @property
     def scope(self) -> Scope:
         """What is read."""
-        return Scope(self.topics, self.only_partitions, self.only_brokers, self.since)
+        return Scope(self.topics, self.only_partitions, self.only_brokers, self.since, self.may_lack)
 
 
 def out_of(text: str) -> Path | str:

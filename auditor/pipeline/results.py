@@ -34,7 +34,9 @@ FINDINGS_TABLE = pa.schema(
     + [pa.field(name, pa.string()) for name in FURTHER]
 )
 FINDINGS = pa.schema([pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
-OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "not_reached", "total")
+OFFSET_KINDS = (
+    "data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "left_out", "not_reached", "total",
+)  # fmt: skip
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
 # One row a copy of a partition; offsets_*: how many offsets of [log_start, log_end) are of each kind.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
+from auditor.base.scope import Scope
 from auditor.base.words import plural
 from auditor.connectors import asking, scoped
 from auditor.connectors.files import Inventory
@@ -29,6 +30,7 @@ from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
     absent,
     accepted_findings,
+    begun_inside,
     cluster_events,
     cluster_settings,
     context,
@@ -282,8 +284,10 @@ class Audit:
             return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
 
     def _asked_for(self, row: Mapping[str, Any]) -> bool:
-        """Whether a finding is about what was read, or about no partition: metadata tells of others too."""
-        return row["topic"] is None or self.options.scope.wants_log(row["topic"], row["partition"])
+        """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
+        tells of topics beyond those of ``--topic`` is said."""
+        named = Scope(partitions=self.options.only_partitions)
+        return row["topic"] is None or named.wants_log(row["topic"], row["partition"])
 
     def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the commands of its advice, where it has one, as this cluster takes them."""
@@ -318,7 +322,7 @@ class Audit:
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
         found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
-        found = self._without_infos_on_the_start(found)
+        found = begun_inside.without_news(found, self._begun_inside)
         for finding in found:
             if finding.advice is not None:
                 finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
@@ -330,14 +334,6 @@ class Audit:
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
         """Topic and partition of the logs that were not read from their start."""
         return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
-
-    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
-        """Where a log was not read from its start, that something began before is no news."""
-        begun, kinds = self._begun_inside, registry.kinds()
-        return [
-            f for f in found
-            if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
-        ]  # fmt: skip
 
     @cached_property
     def cluster_events(self) -> list[dict[str, Any]]:

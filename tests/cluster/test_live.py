@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -43,6 +45,16 @@ class Setting:
             "--as-of", self.as_of, "--quiet", *more,
         ])  # fmt: skip
         return status, story.findings(out)
+
+    def recheck(self, name: str) -> tuple[int, list[tuple[str, str]]]:
+        """Status, and of each hold that a run left its answer and why, as the running cluster shows it."""
+        call = ["recheck", "--out", str(self.folder / name), "--bootstrap-server", self.cluster.servers,
+                "--client-config", str(self.folder / "client.properties"), "--as-of", self.as_of]  # fmt: skip
+        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")) as said:
+            status = cli.main([*call, "--format", "json"])
+        said.seek(0)
+        rows = [json.loads(line) for line in said]
+        return status, [(row["answer"], row["why"]) for row in rows if row["fingerprint"] is None]
 
     def offline(self, name: str) -> list[dict[str, Any]]:
         self.cluster.copy(self.folder / f"{name}-copy")
@@ -105,10 +117,14 @@ def test_a_hang_is_found_closed_and_gone(spark: SparkSession, setting: Setting) 
     assert hang_by_default(setting)["offset"] == offset
     assert [[row[n] for n in WHERE] for row in setting.offline("offline")] == [[row[n] for n in WHERE] for row in found]
 
+    status, ((answer, _),) = setting.recheck("hanging")
+    assert (status, answer) == (1, "still held")
+
     story.execute(hang["remedy"], cluster, access)
     story.transactions(producer, 1, 3)
     producer.close()
     assert story.last_stable_offset(cluster, access) == offset + 3  # two records and the marker
+    assert setting.recheck("hanging") == (0, [("over", f"its ABORT marker is at offset {offset + 2}")])
     assert hung(setting.live("after", "--from", "start")[1]) == []
     summary = json.loads((setting.folder / "after" / "summary.json").read_text(encoding="utf-8"))
     log = next(log for log in summary["live"]["logs"] if (log["topic"], log["partition"]) == (TOPIC, 0))

@@ -14,6 +14,7 @@ import pytest
 
 from auditor import cli, running
 from auditor.base.errors import AuditInputError
+from auditor.base.scope import since_of
 from auditor.commands import live
 from auditor.connectors import schema
 from auditor.connectors.client_options import CONNECTION_OPTIONS
@@ -269,3 +270,45 @@ def test_mistakes_end_in_one_line(
     assert said.err.count("\n") == 1
     assert says in said.err
     assert "hidden" not in said.err + said.out
+
+
+class Timed(OneLog):
+    """Its last stable offset is 5, the first offset as young as a second 10, and nothing is younger than two; the
+    coordinator's log is as long."""
+
+    def metadata(self) -> tuple[str, list[int], list[Log]]:
+        topics = ("t", "u", "__transaction_state")
+        return "c", [1, 2], [Log(topic, 0, 2 if topic == "u" else 1, 0, (1,), (1,)) for topic in topics]
+
+    def offsets(self, node: int, names: list[Name], spec: int, *isolation: int, **__: int) -> dict[Name, int]:
+        at = {EARLIEST: 0, 1000: 10, 2000: -1}.get(spec, 5 if isolation else 16)
+        return dict.fromkeys(names, at)
+
+
+@pytest.mark.parametrize(
+    ("since", "begins"),
+    [("12", 5), ("3", 3), ("0", 0), ("1970-01-01T00:00:01Z", 5), ("1970-01-01T00:00:02Z", 5)],
+)
+def test_since_begins_at_the_last_stable_offset_where_that_is_lower(since: str, begins: int) -> None:
+    """So that whoever holds the log is named."""
+    options = AuditOptions((), Path(), since=since_of(since), only_partitions=("t-0",))
+    held = b"".join(segments.simple(at) for at in range(0, 16, 3))
+    reading = Reading(cast(LiveCluster, Timed(held, {})), options, Budget(1 << 20, 1 << 30), "lso")
+    reading.run(lambda _: None)
+    assert {log.topic: reading.first(log) for log in reading.logs} == {"t": begins, "__transaction_state": 0}
+    assert reading.left_out == 1
+
+
+def test_a_scope_of_a_cluster_is_by_leaders_and_must_match() -> None:
+    def logs_of(**asked: tuple[int, ...] | tuple[str, ...]) -> list[str]:
+        options = AuditOptions((), Path(), **asked)  # type: ignore[arg-type]
+        cluster = cast(LiveCluster, Timed(segments.simple(0), {}))
+        reading = Reading(cluster, options, Budget(1 << 20, 1 << 30), "lso")
+        reading.run(lambda _: None)
+        return [log.topic for log in reading.logs]
+
+    assert logs_of(only_brokers=(2,)) == ["u", "__transaction_state"]
+    with pytest.raises(AuditInputError, match="--only-broker 3 matches no broker"):
+        logs_of(only_brokers=(3,))
+    with pytest.raises(AuditInputError, match="--only-partition t-7 matches no partition"):
+        logs_of(only_partitions=("t-7",))

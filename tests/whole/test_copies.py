@@ -107,6 +107,19 @@ def test_a_file_of_kafkas_beside_the_list_is_no_input_and_is_said(tmp_path: Path
     assert ["list has it not" in error.detail for _, error in audit.unread()] == [True]
 
 
+def test_a_question_about_records_says_that_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy_of(corpora.unpack("healthy-41"), tmp_path / "copy")
+    words = ["--master", "inline", "--format", "json"]
+    counts = {}
+    for path in (corpora.unpack("healthy-41"), tmp_path / "copy"):
+        assert cli.main(["sql", "select count(*) n, sum(size) s from batches", str(path), *words]) == 0
+        counts[path] = capsys.readouterr()
+    assert len({said.out for said in counts.values()}) == 1
+    assert not counts[tmp_path / "copy"].err
+    assert cli.main(["sql", "select count(*) n from records", str(tmp_path / "copy"), *words]) == 0
+    assert "have no records: broker-1" in capsys.readouterr().err
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, copy = corpora.copy("healthy-41", tmp_path / "source"), tmp_path / "copy"
     assert cli.main(["copy", str(source), "--out", str(copy)]) == 0

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from auditor.copying import one_folder, run
+from auditor.copying.second_look import looked_again
 from tests import segments
-from tests.bare_broker import BEGAN, broker, data
+from tests.bare_broker import BEGAN, broker, data, end
 from tests.coordinator_records import Coordinator
 from tests.copies import LIST, copy_of
 from tests.facts import opened
@@ -130,3 +131,19 @@ def test_a_log_is_read_as_it_is_when_its_turn_comes(tmp_path: Path, monkeypatch:
         if name.startswith("__") and f["name"].endswith(".log")
     }
     assert sizes == {f"{0:020}.log": (path / "__transaction_state-0" / f"{0:020}.log").stat().st_size}
+
+
+def test_what_looks_held_and_is_over_by_now_is_read_again(locked: Path, tmp_path: Path) -> None:
+    """Its coordinator completed it right behind the reading of the data."""
+    pay, coordinator = Forged(locked, "pay-0"), Coordinator(locked, 0)
+    for state, time in (("PrepareCommit", 500), ("CompleteCommit", 600)):
+        coordinator.state("app", state, (7, 0), LATER + time, *(["pay-0"] if state[0] == "P" else []), start=BEGAN)
+    coordinator.save()
+    copy_of(locked.parent, tmp_path / "copy")
+    assert [stands for _, stands, _ in standing(tmp_path / "copy")] != []
+    end(pay, pay.data()[0], True, LATER + 550)
+    pay.save()
+    rounds = looked_again([str(locked.parent)], tmp_path / "copy", BEGAN, opened)
+    assert len(rounds) == 1
+    assert rounds[0].folders == 2
+    assert standing(tmp_path / "copy") == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import corpora
-from tests.audited import above_info
+from tests.audited import above_info, audit_folder
 from tests.facts import opened
 from tests.forge import Forged
 
@@ -103,3 +103,12 @@ def test_an_id_that_nobody_removed_is_a_warning_where_the_broker_is_in_sync(root
     """Broker 2 is in sync; its start would set aside what it has."""
     with_id(root / "broker-2" / "inc-ev-0", "A" * 21 + "g")
     assert (RULE, "warning", "inc-ev", 0, 2) in said(root)
+
+
+def test_a_directory_with_nothing_but_other_topics_is_audited(tmp_path: Path) -> None:
+    made = corpora.copy("lively-43", tmp_path / "made")
+    for file in made.glob("*/*/partition.metadata"):
+        file.write_text("version: 0\ntopic_id: AAAAAAAAQAiAAAAAAAAAAA\n")
+    found = audit_folder(made, None)
+    assert above_info(found) == []
+    assert {f.rule for f in found} >= {"replica-of-removed-topic"}

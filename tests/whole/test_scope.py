@@ -202,8 +202,8 @@ def test_what_was_left_out_stands_in_the_headline_and_the_summary(tmp_path: Path
     assert (scope["partitions"], scope["brokers"], scope["since"]) == (["bank.audit-1"], [], None)
     assert scope["left_out"]["copies"] == len(logs(audited("hanging-36"))) - 1
     assert summary["verdict"]["headline"].endswith(
-        "; only partitions that match bank.audit-1 were read, and nothing is said of 7 partition copies that were left "
-        "out"
+        "; only partitions that match bank.audit-1 were read, and nothing is said of 7 partition copies that were not "
+        "read"
     )
 
 

@@ -27,7 +27,7 @@ LOG = {
 }  # fmt: skip
 OFFSETS = (
     "offsets_data, offsets_aborted, offsets_marker, offsets_compacted, offsets_unreadable, offsets_missing, "
-    "offsets_remote, offsets_not_reached, offsets_total"
+    "offsets_remote, offsets_left_out, offsets_not_reached, offsets_total"
 )
 RUN = {"age_ms": 0, "logs": 1, "bytes_unreadable": 0, "covered": 1.0}
 # suite, what a good row is changed by, the columns of the expectations that fail
