@@ -187,7 +187,7 @@ def test_a_batch_with_a_wrong_checksum_dates_nothing(tmp_path: Path) -> None:
 
 
 def test_one_batch_under_two_leader_epochs_is_no_loss(tmp_path: Path) -> None:
-    """The last batch of a killed broker, whose epoch is above the others' now: it led by that, and they had diverged."""
+    """The last batch of a killed broker, with an epoch above the others': it led by that, and they had diverged."""
     name, partition = "unclean-43", "__transaction_state-0"
     root = corpora.copy(name, tmp_path)
     before = said(audit_folder(root, as_of(name)))
