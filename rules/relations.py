@@ -366,6 +366,14 @@ WRITTEN_LATE = By("late-write-after-marker", same_transaction_unless_info)
 OPEN_AT_ITS_COORDINATOR = By(("timeout-not-enforced", "stuck-prepare"), in_a_partition_of_its_transaction)
 ENDED_OTHERWISE = By("split-decision", of_the_transaction_it_ended)
 UNDER_A_WRONG_MARKER = By(("split-decision", "marker-contradicts-decision"), ends_at_its_marker)
-ANOTHER_BATCH_ELSEWHERE = By("replica-divergence", same_record)
+
+
+@relation("topic", "partition", "offset")
+def same_record_that_differs(cause: Finding, other: Finding) -> bool:
+    """The same record, which is another one there: not one batch under two leader epochs."""
+    return cause.if_true is None
+
+
+ANOTHER_BATCH_ELSEWHERE = By("replica-divergence", same_record_that_differs)
 DIVERGED_BEFORE = By("replica-divergence", from_there_on)
 WRONG_TIMES = By("wrong-timestamp", within_its_offsets)

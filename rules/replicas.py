@@ -34,6 +34,7 @@ FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence
 WITHOUT = " without having been in sync "
 COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
+ONE_BATCH = "but it is one batch, of which no checksum covers the leader epoch: damaged on one, or sent again, under"
 FEW = 5  # partitions in which a replica is behind, each of which is named
 EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
@@ -53,7 +54,11 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
 @rule(
     "replica-divergence",
     family=FAMILY,
-    severities={"critical": "", "warning": "for the tail of a crashed leader that a clean election left behind"},
+    severities={
+        "critical": "",
+        "warning": "for the tail of a crashed leader that a clean election left behind",
+        "info": "where it is one batch, under two leader epochs",
+    },
     absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=Loss.LOST,
@@ -69,6 +74,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     left out: only what a majority of the voters in the input has, or a snapshot of its own, was committed.
     Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster; consumers
     saw one or the other.
+    One batch that is the same but for its leader epoch, which no checksum covers, loses nothing, whichever is right.
     Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on. That
     records were lost that somebody was promised is not proved: a checkpoint is only a lower bound of what was
     committed. Where the metadata shows that every election since was clean, it is the tail of a crashed leader that
@@ -240,11 +246,14 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     theirs = row_of(log, leader, first) if first < leader.log_end else {}  # a new leader may have none there yet
     fields = [name for name in COMPARED if theirs and ours.get(name) != theirs.get(name)]
     with_replica, with_leader = _sides(log, pair)
-    lost = _lost(log, pair) if pair.forked_at == first else None
+    same = fields == ["partition_leader_epoch"] and pair.divergent == 1  # damaged on one, or sent again
+    lost = _lost(log, pair) if pair.forked_at == first and not same else None
     severity = _severity(log, pair)
     differ = f"they differ in {', '.join(fields)}" if fields else "what the leader has there could not be read again"
     why = (
-        f"below their high watermark {pair.high}: {differ}"
+        f"{ONE_BATCH} {ours['partition_leader_epoch']} and {theirs['partition_leader_epoch']}"
+        if same
+        else f"below their high watermark {pair.high}: {differ}"
         if lost is None
         else f"under leader epochs {ours['partition_leader_epoch']} and "
         f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']}"
@@ -263,6 +272,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         producer_id=ours["producer_id"] if ours["producer_id"] >= 0 else None,
         producer_epoch=ours["producer_epoch"] if ours["producer_id"] >= 0 else None,
         time_ms=ours["max_timestamp"],
+        doubt=same,
         **_place(replica, ours),
         evidence={
             "found": {name: ours[name] for name in COMPARED},
@@ -284,10 +294,19 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "leader_epochs": {"this_copy": _lineage(replica), "leader_copy": _lineage(leader)},
             "topic_ids": [replica.topic_id, leader.topic_id] if replica.topic_id != leader.topic_id else None,
         },
-        advice=repairs.rescue(log, replica, first)
+        advice=_of_one_batch(first)
+        if same
+        else repairs.rescue(log, replica, first)
         if lost is not None or log.topic == METADATA_TOPIC
         else _which_is_right(log, replica, first),
     )
+
+
+def _of_one_batch(first: int) -> Advice:
+    look = Look(
+        commands.dump(None, "--deep-iteration"), f"both have one batch at offset {first}, but for its leader epoch"
+    )
+    return Advice(Verdict.LOOK, look=(look,), then="nothing is lost by it: leave both replicas as they are")
 
 
 def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:

@@ -124,5 +124,5 @@ def test_a_worker_without_the_package_says_what_to_do(spark: SparkSession, monke
 
 def register_again(spark: SparkSession) -> None:
     """As if the session were new, so that it takes the workers' Python of now."""
-    _KNOWING.discard(spark)
+    _KNOWING.pop(spark, None)
     register(spark)

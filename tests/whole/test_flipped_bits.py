@@ -184,3 +184,17 @@ def test_a_batch_with_a_wrong_checksum_dates_nothing(tmp_path: Path) -> None:
         path.write_bytes(bytes(data))
         new = said(audit_folder(root, as_of(name))) - before
         assert [(f[0], f[2]) for f in new] == [("batch-crc-mismatch", 1)]
+
+
+def test_one_batch_under_two_leader_epochs_is_no_loss(tmp_path: Path) -> None:
+    """The last batch of a killed broker, with an epoch above the others': it led by that, and they had diverged."""
+    name, partition = "unclean-43", "__transaction_state-0"
+    root = corpora.copy(name, tmp_path)
+    before = said(audit_folder(root, as_of(name)))
+    log = Forged(root / "broker-3a", partition)
+    log.all()[-1].set(leader_epoch=3)
+    log.save()
+    found = audit_folder(root, as_of(name))
+    new = [f for f in above_info(found) if not {*said([f])} & before]
+    assert [(f.rule, f.severity, f.broker_id) for f in new] == [("leader-epoch-mismatch", "error", 3)]
+    assert all(f.severity == "info" for f in found if (f.rule, f.topic) == ("replica-divergence", partition[:-2]))
