@@ -108,7 +108,7 @@ def _of_loss(findings: Sequence[Finding]) -> str:
     """Lost records, or where none are, those at risk: by the worse of both, so that nobody has to ask which."""
     worse = [f for f in findings if f["declared"]["loses"] == "lost"]
     places = len({(f["topic"], f["partition"]) for f in worse or findings})
-    return f"Acknowledged records are {'lost' if worse else 'at risk'} in {plural(places, 'partition')}"
+    return f"Records are {'lost' if worse else 'at risk'} in {plural(places, 'partition')}"
 
 
 def _scope(scope: Mapping[str, Any]) -> str:

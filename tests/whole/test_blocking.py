@@ -159,12 +159,12 @@ def test_loss_of_acknowledged_records_goes_before_a_block() -> None:
     loss = finding(rule="replica-missing-range", severity="critical", topic="t", partition=0, message="gone")
     rows, summary = [*registry.described(f.to_dict() for f in audit.findings), loss], summarise(audit)
     page = report.render_report(rows, summary, audit.judged["open"], [])
-    headline = "Acknowledged records are at risk in 1 partition; 4 partitions are blocked"
+    headline = "Records are at risk in 1 partition; 4 partitions are blocked"
     assert f"<h1>{headline}</h1>" in page
     gone = finding(rule="replica-divergence", severity="critical", topic="t", partition=2)
     both = [*rows, loss, gone]
     page = report.render_report(both, summary, audit.judged["open"], [])
-    assert "<h1>Acknowledged records are lost in 1 partition; 4 partitions are blocked</h1>" in page
+    assert "<h1>Records are lost in 1 partition; 4 partitions are blocked</h1>" in page
 
 
 def test_exit_status_and_verdict_agree() -> None:
