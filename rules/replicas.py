@@ -75,7 +75,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster; consumers
     saw one or the other.
     One batch that is the same but for its leader epoch, which no checksum covers, loses nothing, whichever is right.
-    Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on. That
+    Can be wrong: cleaned regions differ legally and are not compared, and the evidence says from which offset on. That
     records were lost that somebody was promised is not proved: a checkpoint is only a lower bound of what was
     committed. Where the metadata shows that every election since was clean, it is the tail of a crashed leader that
     was never committed (then a warning).
