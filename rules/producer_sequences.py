@@ -73,9 +73,9 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
     record that a broker acknowledged and lost, or that was written elsewhere, or was never written. Where a committed
     transaction begins, and those of the producer before it in the log were committed too, it was acknowledged.
-    Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it, and
-    then the missing numbers may never have reached a broker. The missing ones may be the tail of an aborted transaction
-    before. A follower of a compacted topic stores the holes that its leader's cleaner left (info, undecidable).
+    Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it,
+    and then the missing numbers may never have reached a broker. The missing ones may be the tail of an aborted
+    transaction before. A follower of a compacted topic stores the holes that its leader's cleaner left (info, undecidable).
     What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
     --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
     written between the two batches.

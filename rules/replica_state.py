@@ -31,8 +31,8 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
     Why it matters: the next leader may know a producer that this one forgot, or the other way round: before 2.5 clients
     then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER. Where the start went back, deleted records can be read
     again.
-    Can be wrong: legal, since each replica has its own retention, expiry and start. A running leader's start may be higher
-    than what it noted last (then the finding says that it may be in flight).
+    Can be wrong: legal, since each replica has its own retention, expiry and start. A running leader's start may be
+    higher than what it noted last (then the finding says that it may be in flight).
     What to do: nothing while clients are 2.5 or newer.
     Source: KIP-360 (problem 2, and the note on reassignment); ProducerStateManager.truncateAndReload
     """
