@@ -75,7 +75,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     transaction begins, and those of the producer before it in the log were committed too, it was acknowledged.
     Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it,
     and then the missing numbers may never have reached a broker. The missing ones may be the tail of an aborted
-    transaction before. A follower of a compacted topic stores the holes that its leader's cleaner left (info, undecidable).
+    transaction before. A follower of a compacted topic stores the holes that its leader's cleaner left (info,
+    undecidable).
     What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
     --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
     written between the two batches.
