@@ -89,7 +89,8 @@ def _known_from(log: LogView, producer_id: int) -> int:
 def began(log: LogView) -> int:
     """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
     show to be slow by as much as none of them came sooner. What is left of a log, or was read of it, began no later
-    than its first marker was written: its clients' stamps may be any. -1: nothing shows when."""
+    than its first marker was written: its clients' stamps may be any. -1: nothing shows when, as where no marker that
+    is left lies behind its data: a clock may have been set back since."""
     if "began" not in log.cache:
         ended, markers = closed(log), log.leader.transactions
         markers = markers[markers["marker_offset"] >= log.leader.log_start]
@@ -98,7 +99,7 @@ def began(log: LogView) -> int:
             log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
         else:
             first = markers["marker_timestamp"][np.argsort(markers["marker_offset"])[:1]]
-            log.cache["began"] = int(first[0]) if len(first) else -1
+            log.cache["began"] = int(first[0]) if len(first) and len(ended) else -1
     found: int = log.cache["began"]
     return found
 
