@@ -35,7 +35,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "auditor recheck --out /tmp/audit /copies/newer",
             "auditor recheck --out /tmp/audit --bootstrap-server kafka:9092 --command-config client.properties",
         )
-        + "\nexit status: 0 where each is over, or waits as is normal; 1 where one is not, or is not decided",
+        + "\nexit status: 0 where each is over, or waits as is normal; 1 where one is not, or is not decided; 3 where "
+        "part of the newer input could not be read",
     )
     p.add_argument(
         "paths", nargs="*", metavar="PATH", help="a newer copy of what was audited, as 'auditor audit' takes"
