@@ -148,14 +148,26 @@ def place(path: str) -> Place:
         if not os.path.lexists(found.path):
             raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
         return found
-    _, inner = filesystem(path)
+    found = remote_place(path)
+    if not is_there(found):
+        raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")
+    return found
+
+
+def remote_place(uri: str) -> Place:
+    """The place that a URI names, whether something is there or not. Errors: :class:`AuditInputError` when no driver
+    opens its scheme."""
+    parts = uris.parsed(uri)
+    _, inner = filesystem(uri)
     system = f"{parts.scheme}://{parts.netloc}"  # one for all PATHs in it, so that places compare equal
     if parts.query:
         system += f"?{parts.query}"
-    found = Place(system, inner.rstrip("/") or inner)
-    if _info(found).type.name == "NotFound":
-        raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")
-    return found
+    return Place(system, inner.rstrip("/") or inner)
+
+
+def is_there(where: Place) -> bool:
+    """Whether anything is at a place of a store now. Errors: :class:`AuditInputError` with the store's own code."""
+    return _info(where).type.name != "NotFound"
 
 
 def is_folder(where: Place) -> bool:

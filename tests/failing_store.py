@@ -1,4 +1,4 @@
-"""A small S3 server over a folder that delays, fails and logs requests: ListObjectsV2, HEAD and ranged GET.
+"""A small S3 server over a folder that delays, fails and logs requests: ListObjectsV2, HEAD, ranged GET, PUT, DELETE.
 
 Buckets are folders. What it does badly is told to it by key and count, or at random (:class:`Fault`). It speaks the
 protocol as Amazon's reference says, and nothing of a client is checked. As a program it serves a folder in a process of
@@ -8,6 +8,7 @@ its own: ``python -m tests.failing_store FOLDER LATENCY_MS MB_PER_S``.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from xml.sax.saxutils import escape
 
 KEY, SECRET = "AKIAOFTHETEST", "hunter2OfTheTest/+"
@@ -38,10 +39,12 @@ REFUSALS = {
     "InternalError": (500, "InternalError"),
 }
 TIMES_OUT, BREAKS_OFF, TOO_SHORT = "times out", "breaks off", "too short"  # the last says that it is whole
+UNANSWERED = "unanswered"  # of a PUT or DELETE: it is carried out
 
 
 class Request(NamedTuple):
-    """A request as it was answered. ``method``: LIST, HEAD or GET; ``what``: what was done badly, "" for nothing."""
+    """A request as it was answered. ``method``: LIST, HEAD, GET, PUT or DELETE; ``what``: what was done badly, "" for
+    nothing."""
 
     method: str
     key: str
@@ -123,11 +126,23 @@ class _Answer(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing."""
 
+    def handle_expect_100(self) -> bool:
+        """Says at once that the body may come, for which a client waits a second."""
+        super().handle_expect_100()
+        self.wfile.flush()
+        return True
+
     def do_HEAD(self) -> None:
         self._counted("HEAD")
 
     def do_GET(self) -> None:
         self._counted("GET")
+
+    def do_PUT(self) -> None:
+        self._counted("PUT")
+
+    def do_DELETE(self) -> None:
+        self._counted("DELETE")
 
     def _counted(self, method: str) -> None:
         server = self.server
@@ -147,6 +162,7 @@ class _Answer(BaseHTTPRequestHandler):
         if method == "GET" and not key:
             method, key = "LIST", query.get("prefix", "")
         manner = self.server.manner
+        body = self._body() if method == "PUT" else b""
         what = manner.badly(method, key)
         time.sleep(manner.latency_s)
         start, size = 0, 0
@@ -160,9 +176,35 @@ class _Answer(BaseHTTPRequestHandler):
                 self._refused(404, "NoSuchBucket")
             elif method == "LIST":
                 self._list(bucket, query)
+            elif method in ("PUT", "DELETE"):
+                start, size = self._changed(self.server.buckets[bucket], key, body, what)
             else:
                 start, size = self._object(self.server.buckets[bucket], key, what)
         self.server.log.append(Request(method, key, start, size, what))
+
+    def _body(self) -> bytes:
+        """What a PUT brings, which clients may send in chunks, and in chunks of Amazon's within these."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = _joined(self.rfile)
+        return _joined(io.BytesIO(body)) if self.headers.get("Content-Encoding") == "aws-chunked" else body
+
+    def _changed(self, folder: Path, key: str, body: bytes, what: str) -> tuple[int, int]:
+        """Writes or removes an object; the bytes that were taken, from where on."""
+        path = folder / key
+        self.close_connection |= what in (BREAKS_OFF, TOO_SHORT, UNANSWERED)
+        if what in (BREAKS_OFF, TOO_SHORT):
+            return 0, 0
+        if self.command == "DELETE":
+            path.unlink(missing_ok=True)
+        elif key.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+        if what != UNANSWERED:
+            self._head(200, 0, ETag='"e"')
+        return 0, len(body)
 
     def _head(self, status: int, size: int, **more: str) -> None:
         self.send_response(status)
@@ -245,6 +287,17 @@ class _Answer(BaseHTTPRequestHandler):
                 at += sent
                 if rate and (early := began + (at - start) / rate - time.monotonic()) > 0:
                     time.sleep(early)
+
+
+def _joined(chunks: BinaryIO) -> bytes:
+    """What chunks hold, each behind its size in hexadecimal; what follows the last one is read too."""
+    body = b""
+    while size := int(chunks.readline().partition(b";")[0], 16):
+        body += chunks.read(size)
+        chunks.readline()
+    while chunks.readline().strip():
+        pass
+    return body
 
 
 def _objects(folder: Path) -> Iterator[tuple[str, int]]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditFailure
+from auditor.base.uris import shown
 from auditor.base.words import plural
 from auditor.commands.parser import examples
-from auditor.pipeline.options import AuditOptions, folder_of
+from auditor.pipeline.options import AuditOptions, out_of
 
 
 def add_parser(commands: Any) -> None:
@@ -27,7 +28,7 @@ def add_parser(commands: Any) -> None:
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument(
-        "--out", type=folder_of, required=True, metavar="DIR", help="an empty folder, or that of an earlier copy"
+        "--out", type=out_of, required=True, metavar="DIR|URI", help="an empty folder, or that of an earlier copy"
     )
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
@@ -38,13 +39,15 @@ def run(args: argparse.Namespace) -> int:
     from auditor.copying.readings import now_ms
     from auditor.copying.run import copied  # only now: it loads the readers
 
-    began, out, begun = time.monotonic(), Path(args.out), now_ms()
+    began, out, begun = time.monotonic(), args.out, now_ms()
     try:
         done = copied(args.paths, out)
         again = _looked_again(args.paths, out, begun)
     except OSError as error:
         what = error.strerror or type(error).__name__
-        raise AuditFailure(f"{out}: {what}; what was copied before is whole, call again to go on") from error
+        raise AuditFailure(
+            f"{shown(str(out))}: {what}; what was copied before is whole, call again to go on"
+        ) from error
     if not args.quiet:
         took = time.monotonic() - began
         sys.stdout.write(
@@ -56,11 +59,11 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
         if done.refused:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
-        sys.stdout.write(f"it is no backup; read it: auditor audit {out} --out DIR\n")
+        sys.stdout.write(f"it is no backup; read it: auditor audit {shown(str(out))} --out DIR\n")
     return 3 if done.refused else 0
 
 
-def _looked_again(paths: list[str], out: Path, begun: int) -> list[Any]:
+def _looked_again(paths: list[str], out: Path | str, begun: int) -> list[Any]:
     """What looked held is read once more, where a broker ran."""
     from auditor.copying.second_look import looked_again
 

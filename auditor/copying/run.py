@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.uris import shown
+from auditor.connectors import storage
 from auditor.connectors.copied.folder_list import Reading
 from auditor.copying.folders import Folders
 from auditor.copying.one_folder import Done, OneFolder
 from auditor.copying.readings import held_by_a_broker, now_ms, readings
-from auditor.copying.target import Target
+from auditor.copying.store_target import StoreTarget
+from auditor.copying.target import FolderTarget, Target
+from auditor.pipeline.options import out_of
 
 
 def nobody(_folder: str) -> None:
@@ -19,10 +24,11 @@ def nobody(_folder: str) -> None:
 
 
 def copied(
-    paths: Sequence[str], out: Path, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody,
+    paths: Sequence[str], out: Path | str, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody,
     only: Set[str] | None = None,
 ) -> Done:  # fmt: skip
-    """Copies what is below PATHs into ``out``: of an earlier copy there, what is as it was stays, and is not read.
+    """Copies what is below PATHs into ``out``, a folder or a URI: of an earlier copy there, what is as it was
+    stays, and is not read.
 
     ``only``: the folders to copy, all others staying as they are; None for all.
 
@@ -30,7 +36,7 @@ def copied(
     """
     check_apart(paths, out)
     found = Folders(paths, limits)
-    target, done = Target(out), Done()
+    target, done = StoreTarget(out) if isinstance(out, str) else FolderTarget(out), Done()
     places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}
     read: dict[str, list[Reading]] = {name: [] for name in places}
@@ -62,10 +68,22 @@ def _put_readings(target: Target, name: str, found: tuple[Reading, ...], *, keep
         target.put_list(name, before._replace(readings=tuple(sorted((*found, *others)))), before)
 
 
-def check_apart(paths: Sequence[str], out: Path) -> None:
-    """Errors: :class:`AuditInputError` where the target lies in a PATH, or one in it."""
-    target = out.resolve()
+def check_apart(paths: Sequence[str], out: Path | str) -> None:
+    """Errors: :class:`AuditInputError` where the target lies in a PATH, or one in it. One store may go by several
+    schemes: of URIs the paths decide."""
+    target = _path_of(out)
     for path in paths:
-        given = Path(path.removeprefix("file://")).resolve() if "://" not in path or path.startswith("file:") else None
-        if given is not None and (target.is_relative_to(given) or given.is_relative_to(target)):
-            raise AuditInputError(f"--out {out} and {path} lie in each other; give a folder elsewhere")
+        given = _path_of(out_of(path))
+        if isinstance(out, str) is ("://" in path and not path.startswith("file:")) and (
+            target.is_relative_to(given) or given.is_relative_to(target)
+        ):
+            raise AuditInputError(
+                f"--out {shown(str(out))} and {shown(path)} lie in each other; give a folder elsewhere"
+            )
+
+
+def _path_of(where: Path | str) -> Path:
+    """A folder of this machine, or where it is in its store."""
+    if isinstance(where, Path):
+        return where.resolve()
+    return Path(posixpath.normpath(f"/{storage.remote_place(where).path.rpartition('://')[2].strip('/')}"))

@@ -22,7 +22,11 @@ SLACK_MS = 60_000  # a producer's clock tells when its transaction began
 
 
 def looked_again(
-    paths: Sequence[str], out: Path, begun: int, open_audit: Callable[[Path], Audit], limits: Limits = DEFAULT_LIMITS
+    paths: Sequence[str],
+    out: Path | str,
+    begun: int,
+    open_audit: Callable[[Path | str], Audit],
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[Done]:
     """Reads again what looks held in the copy of PATHs that was ``begun`` (ms) and is in ``out``, three times at most:
     first whatever is undecided, then what is younger than the copy. What each round came to; a copy of no running

@@ -22,7 +22,7 @@ from auditor.connectors.copied.copy_view import rows_of
 from auditor.connectors.copied.folder_list import Listed, Taken
 from auditor.connectors.copied.segment_columns import FILE_BYTES, FILE_ROWS, GROUP_ROWS, SegmentRows, SegmentWriter
 from auditor.connectors.storage import BinaryFile, Place, open_file, read_head
-from auditor.copying.target import Target, finished
+from auditor.copying.target import Target
 from auditor.replay.bounds import known_of
 from auditor.replay.replica_task import ReplicaTask
 
@@ -103,7 +103,7 @@ class SegmentsTaken:
     def _earlier(self, taken: Taken) -> SegmentRows | None:
         """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
         try:
-            reader = rows_of(Place("", str(self.target.out / self.folder)), taken.file)
+            reader = rows_of(self.target.place.child(self.folder), taken.file)
             reader.rows(taken.first, taken.first + taken.rows)
         except OSError:
             return None
@@ -119,7 +119,7 @@ class SegmentsTaken:
         """What was taken by the names of the segments, once all are there."""
         if self.open is not None:
             self.writer.close()
-            file = finished(self.path, self.first)
+            file = self.target.finished(self.path, self.folder, self.first)
             self.open.close()
             self.open = None
             self.done |= {name: taken._replace(file=file) for name, taken in self.pending}

@@ -1,4 +1,4 @@
-"""The folder that a copy is written into: files that never change, and lists that replace each other at once."""
+"""Where a copy is written: files that never change, and lists that replace each other at once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import contextlib
 import os
 import stat
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Set
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.copied.folder_list import LIST, FolderList, decoded, encoded
 from auditor.connectors.copied.segment_columns import SUFFIX, digest_of, file_name
+from auditor.connectors.storage import Place
 
 README = "0-THIS-IS-NO-BACKUP.txt"
 SAYS = """\
@@ -21,25 +23,112 @@ It was made by `auditor copy` of a Kafka broker's log directories, and holds wha
 batches, markers, the records of internal topics without what is secret in them, and small files. Keys and values of
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
-_PARTIAL = ".partial-"
+PARTIAL = ".partial-"
+NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 
 
-class Target:
-    """A folder of this machine. Nothing outside of it is written, and no link in it is followed."""
+class Target(ABC):
+    """A folder with the folders of a copy in it, each by its name relative to ``place``. Nothing outside of it is
+    written. Errors of all it does: ``OSError``."""
+
+    place: Place
+
+    @abstractmethod
+    def read(self, name: str, file: str) -> bytes | None:
+        """A file of a folder, None where it is not there."""
+
+    @abstractmethod
+    def put(self, name: str, file: str, content: bytes) -> None:
+        """Writes a file so that it is there as it was, or whole."""
+
+    @abstractmethod
+    def remove(self, name: str, file: str) -> None:
+        """Takes a file away."""
+
+    @abstractmethod
+    def files(self, name: str) -> Set[str]:
+        """The files that are directly in a folder."""
+
+    @abstractmethod
+    def has(self, name: str, file: str) -> bool:
+        """Whether a file that a folder's list names is there."""
+
+    @abstractmethod
+    def folders(self) -> set[str]:
+        """The folders that have a list, by their names."""
+
+    @abstractmethod
+    def forget(self, name: str) -> None:
+        """Takes away a folder that is empty by now, and those above it that are too."""
+
+    @abstractmethod
+    def scratch(self, name: str) -> Path:
+        """The folder of this machine where a file of that folder may be written until it is whole."""
+
+    @abstractmethod
+    def move(self, path: Path, name: str, file: str) -> None:
+        """Makes a file that was written in its :meth:`scratch` one of the folder."""
+
+    def list_of(self, name: str) -> FolderList | None:
+        """The list that a folder has by now, None where it has none that can be read."""
+        data = self.read(name, LIST)
+        found = decoded(data) if data is not None else None
+        return found if isinstance(found, FolderList) else None
+
+    def put_list(self, name: str, found: FolderList, before: FolderList | None = None) -> None:
+        """Replaces a folder's list where it is another than ``before``, then takes away what it does not name."""
+        if found != before:
+            self.put(name, LIST, encoded(found))
+        kept = {item.kept for item in found.files if item.kept is not None}
+        self._clear(name, kept | {item.taken.file for item in found.files if item.taken is not None})
+
+    def take_away(self, name: str) -> None:
+        """Takes away a folder that the input has no longer."""
+        self.remove(name, LIST)
+        self._clear(name, frozenset())
+        self.forget(name)
+
+    def _clear(self, name: str, named: Set[str]) -> None:
+        """Takes away the files of a copy that no list names."""
+        for file in sorted(self.files(name) - named - {LIST}):
+            if _is_ours(file):
+                self.remove(name, file)
+
+    @contextlib.contextmanager
+    def begun(self, name: str, first: str) -> Iterator[Path]:
+        """A file to be written, which becomes part of the folder as :meth:`finished` says."""
+        handle, path = tempfile.mkstemp(prefix=PARTIAL + first, dir=self.scratch(name))
+        os.close(handle)
+        try:
+            yield Path(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+
+    def finished(self, path: Path, name: str, first: str) -> str:
+        """Gives a written file the name that its content has; that name."""
+        file = file_name(first, digest_of(path.read_bytes()))
+        self.move(path, name, file)
+        return file
+
+
+class FolderTarget(Target):
+    """A folder of this machine. No link in it is followed."""
 
     def __init__(self, out: Path) -> None:
         """Makes the folder. Errors: :class:`AuditInputError` where it is none of a copy, or cannot be written."""
-        self.out = out
+        self.out, self.place = out, Place("", str(out))
         try:
             out.mkdir(parents=True, exist_ok=True)
             if any(out.iterdir()) and not (out / README).is_file():
-                raise AuditInputError(f"{out}: not empty, and no earlier copy; give a folder of its own")
-            _written(out / README, SAYS.encode())
+                raise AuditInputError(NO_COPY.format(out))
+            self.put("", README, SAYS.encode())
         except OSError as error:
             raise AuditInputError(f"{out}: {error.strerror}; give a folder that can be written") from error
 
-    def folder(self, name: str) -> Path:
-        """The folder of that name below the target, made where it is missing. Errors: ``OSError``."""
+    def scratch(self, name: str) -> Path:
+        """The folder of that name below the target itself, made where it is missing."""
         at = self.out
         for step in filter(None, name.split("/")):
             at = at / step
@@ -49,73 +138,57 @@ class Target:
                 raise OSError(0, f"{at} is no folder")
         return at
 
-    def list_of(self, name: str) -> FolderList | None:
-        """The list that a folder has by now, None where it has none that can be read."""
+    def read(self, name: str, file: str) -> bytes | None:
+        """See :meth:`Target.read`; None, too, where it cannot be read."""
         try:
-            found = decoded((self.out / name / LIST).read_bytes())
+            return (self.out / name / file).read_bytes()
         except OSError:
             return None
-        return found if isinstance(found, FolderList) else None
+
+    def put(self, name: str, file: str, content: bytes) -> None:
+        """See :meth:`Target.put`."""
+        at = self.scratch(name)
+        handle, partial = tempfile.mkstemp(prefix=PARTIAL, dir=at)
+        try:
+            with os.fdopen(handle, "wb") as f:
+                f.write(content)
+            self.move(Path(partial), name, file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+
+    def move(self, path: Path, name: str, file: str) -> None:
+        """See :meth:`Target.move`."""
+        path.chmod(0o644 & ~_umask())
+        path.replace(self.out / name / file)
+
+    def remove(self, name: str, file: str) -> None:
+        """See :meth:`Target.remove`."""
+        (self.scratch(name) / file).unlink()
+
+    def files(self, name: str) -> Set[str]:
+        """See :meth:`Target.files`."""
+        with os.scandir(self.scratch(name)) as found:
+            return {each.name for each in found if each.is_file(follow_symlinks=False)}
 
     def has(self, name: str, file: str) -> bool:
-        """Whether a file that a folder's list names is there."""
+        """See :meth:`Target.has`."""
         try:
             return stat.S_ISREG(os.lstat(self.out / name / file).st_mode)
         except OSError:
             return False
 
     def folders(self) -> set[str]:
-        """The folders that have a list, by their names."""
+        """See :meth:`Target.folders`."""
         return {path.parent.relative_to(self.out).as_posix().removeprefix(".") for path in self.out.rglob(LIST)}
 
-    def take_away(self, name: str) -> None:
-        """Takes away a folder that the input has no longer. Errors: ``OSError``."""
-        at = self.folder(name)
-        (at / LIST).unlink()
-        self._clear(at, frozenset())
+    def forget(self, name: str) -> None:
+        """See :meth:`Target.forget`."""
+        at = self.scratch(name)
         while at != self.out and not any(at.iterdir()):
             at.rmdir()
             at = at.parent
-
-    def put_list(self, name: str, found: FolderList, before: FolderList | None = None) -> None:
-        """Replaces a folder's list where it is another than ``before``, then takes away what it does not name. Errors:
-        ``OSError``."""
-        at = self.folder(name)
-        if found != before:
-            _written(at / LIST, encoded(found))
-        kept = {item.kept for item in found.files if item.kept is not None}
-        self._clear(at, kept | {item.taken.file for item in found.files if item.taken is not None})
-
-    def _clear(self, at: Path, named: Set[str]) -> None:
-        """Takes away the files of a copy that no list names."""
-        for each in os.scandir(at):
-            ours = each.name != LIST and each.name not in named and _is_ours(each.name)
-            if ours and each.is_file(follow_symlinks=False):
-                os.unlink(each.path)
-
-    def put(self, name: str, file: str, content: bytes) -> None:
-        """Writes a file that the list to come names. Errors: ``OSError``."""
-        _written(self.folder(name) / file, content)
-
-    @contextlib.contextmanager
-    def begun(self, name: str, first: str) -> Iterator[Path]:
-        """A file to be written, which becomes part of the folder as :func:`finished` says."""
-        handle, path = tempfile.mkstemp(prefix=_PARTIAL + first, dir=self.folder(name))
-        os.close(handle)
-        try:
-            yield Path(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            raise
-
-
-def finished(path: Path, first: str) -> str:
-    """Gives a written file the name that its content has; that name. Errors: ``OSError``."""
-    name = file_name(first, digest_of(path.read_bytes()))
-    path.chmod(0o644 & ~_umask())
-    path.replace(path.parent / name)
-    return name
 
 
 def _umask() -> int:
@@ -126,18 +199,4 @@ def _umask() -> int:
 
 def _is_ours(name: str) -> bool:
     """Whether it is a file that a copy writes."""
-    return name.endswith((SUFFIX, ".gz")) or name.startswith(_PARTIAL)
-
-
-def _written(path: Path, content: bytes) -> None:
-    """Writes a file so that it is there as it was, or whole."""
-    handle, partial = tempfile.mkstemp(prefix=_PARTIAL, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as f:
-            f.write(content)
-        os.chmod(partial, 0o644 & ~_umask())
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
+    return name.endswith((SUFFIX, ".gz")) or name.startswith(PARTIAL)

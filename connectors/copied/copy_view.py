@@ -26,11 +26,11 @@ LISTS = 64  # of folders that are kept as they were read
 LEAST_BATCH = 26  # bytes, of any magic
 
 
-def list_of(folder: Place) -> FolderList | DecodeError | None:
-    """The list of a folder, None where it has none. ``folder`` has no view."""
+def list_of(folder: Place, seen: int = 0) -> FolderList | DecodeError | None:
+    """The list of a folder, None where it has none. ``folder`` has no view; ``seen``: when, in ns, a store's folders
+    were listed: its lists are read once for each."""
     if folder.uri:
-        data = read_file(folder, LIST, limit=MOST_STORED)
-        return _list(data)
+        return _kept_list(folder, (seen,)) if seen else _list(read_file(folder, LIST, limit=MOST_STORED))
     try:
         found = os.lstat(folder.child(LIST).path)
     except OSError:
@@ -64,13 +64,16 @@ def rows_of(folder: Place, name: str) -> SegmentRows:
 
 
 class CopyView(NamedTuple):
-    """A place below which copies are: each folder that has a list is seen as what the list says."""
+    """A place below which copies are: each folder that has a list is seen as what the list says. ``seen``: of a store,
+    when it was listed (ns); a later list is another copy's."""
+
+    seen: int = 0
 
     def open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
         """The file as it was in the directory."""
         where = folder.child(name)
         above = where.parent
-        found = list_of(above)
+        found = list_of(above, self.seen)
         if found is None:
             return open_file(folder, name)
         shown = printable(name or folder.name)
@@ -85,7 +88,7 @@ class CopyView(NamedTuple):
 
 def copy_list(place: Place) -> FolderList | None:
     """The list of a folder that was copied without payload, None for any other."""
-    found = list_of(place._replace(view=None)) if place.view == CopyView() else None
+    found = list_of(place._replace(view=None), place.view.seen) if isinstance(place.view, CopyView) else None
     return found if isinstance(found, FolderList) else None
 
 

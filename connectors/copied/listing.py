@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import names
 from auditor.connectors.copied.copy_view import CopyView, list_of
 from auditor.connectors.copied.folder_list import LIST, FolderList
 from auditor.connectors.storage import Entry, Listing, Place, Unused
+from auditor.connectors.threads import side_by_side
 
 BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
@@ -28,8 +31,10 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
             seen.files.append(entry)
         elif names.data_name(name) or name in names.OF_A_BROKER:
             seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
-    for folder in sorted(copied):
-        said = list_of(where.child(folder))
+    view, folders = CopyView(time.time_ns() if where.uri else 0), sorted(copied)
+    lists = side_by_side(lambda folder: list_of(where.child(folder), view.seen), folders) if where.uri else ()
+    for number, folder in enumerate(folders):
+        said = lists[number] if lists else list_of(where.child(folder))
         prefix = f"{folder}/" if folder else ""
         if isinstance(said, FolderList):
             _add(said, prefix, seen, limits)
@@ -38,7 +43,7 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
             seen.errors.append(why._replace(file=prefix + LIST))
     for each in seen:
         each.sort()
-    return where._replace(view=CopyView()), seen
+    return where._replace(view=view), seen
 
 
 def _add(said: FolderList, prefix: str, seen: Listing, limits: Limits) -> None:

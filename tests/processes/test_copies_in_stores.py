@@ -1,0 +1,221 @@
+"""``auditor copy --out s3://…``: whatever the store does, a copy there is whole, and read as one here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.connectors import drivers
+from auditor.copying import one_folder
+from auditor.copying.run import copied
+from auditor.copying.store_target import StoreTarget
+from auditor.copying.target import README
+from tests import corpora, failing_store
+from tests.copies import LIST, copy_of
+from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, UNANSWERED, FailingStore, Fault
+from tests.growing import CHANGES, appended, batches, broker, offsets, rolled, rows_of, trimmed
+
+OUT = "s3://copies/tonight"
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingStore]:
+    """A store with an empty bucket, which the standard variables lead to."""
+    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setenv("AUDITOR_STORE_PATIENCE", "60")
+    (tmp_path / "bucket").mkdir()
+    with failing_store.failing(copies=tmp_path / "bucket") as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        drivers.filesystem.cache_clear()
+        yield server
+    drivers.filesystem.cache_clear()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return broker(tmp_path / "in" / "broker-1")
+
+
+def objects(server: FailingStore) -> set[str]:
+    below = server.buckets["copies"]
+    return {path.relative_to(below).as_posix() for path in below.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_happened_it_is_as_a_new_one(
+    s3: FailingStore, source: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    copied([str(source.parent)], OUT)
+    change(source)
+    done = copied([str(source.parent)], OUT)
+    copy_of(source.parent, tmp_path / "new")
+    assert rows_of(OUT) == rows_of(str(tmp_path / "new"))
+    here = {path.relative_to(tmp_path / "new").parent for path in (tmp_path / "new").rglob("*") if path.is_file()}
+    assert {Path(name).relative_to("tonight").parent for name in objects(s3)} == here
+    if change is appended:
+        assert done.bytes_read == sum(map(len, (batches(5, 3), offsets(5, 3))))
+
+
+def test_an_object_is_put_once_and_never_changed(s3: FailingStore, source: Path) -> None:
+    copied([str(source.parent)], OUT)
+    for change in (appended, rolled):
+        change(source)
+        copied([str(source.parent)], OUT)
+    puts = Counter(request.key for request in s3.log if request.method == "PUT" and request.size)
+    assert sum(name.endswith(".parquet") for name in puts) > 3
+    assert {name.rpartition("/")[2] for name, count in puts.items() if count > 1} == {LIST, README}
+
+
+def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(
+    s3: FailingStore, source: Path, tmp_path: Path
+) -> None:
+    copied([str(source.parent)], OUT)
+    shutil.copytree(s3.buckets["copies"], tmp_path / "before")
+    before = rows_of(OUT)["batches"]
+    appended(source)
+    trimmed(source)
+    after = rows_of(str(source.parent))["batches"]
+    of = lambda rows, folder: [r for r in rows if r["file"].startswith(folder)]  # noqa: E731
+    for number in range(60):
+        shutil.rmtree(s3.buckets["copies"])
+        shutil.copytree(tmp_path / "before", s3.buckets["copies"])
+        if not _breaks_off(source.parent, number):
+            break
+        found = rows_of(OUT)
+        assert "decode_errors" not in found
+        for folder in ("t-0", "t-1", "__consumer_offsets-0"):
+            assert of(found["batches"], folder) in [of(state, folder) for state in (before, after)]
+        copied([str(source.parent)], OUT)
+        assert rows_of(OUT)["batches"] == after
+    assert number > 5
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _breaks_off(source: Path, number: int) -> bool:
+    """Copies up to the change of the store that has this number, counted from 0; whether there was one."""
+    left = [number]
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise _Killed
+            return real(*args)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("put", "remove"):
+            patched.setattr(StoreTarget, name, counted(getattr(StoreTarget, name)))
+        try:
+            copied([str(source)], OUT)
+        except _Killed:
+            return True
+    return False
+
+
+def test_a_fifth_of_all_requests_fails_and_the_copy_is_the_same(s3: FailingStore, source: Path, tmp_path: Path) -> None:
+    codes = ("SlowDown", "InternalError", BREAKS_OFF, TOO_SHORT, UNANSWERED)
+    s3.manner.faults = [Fault(what, share=0.04) for what in codes]
+    s3.manner.faults += [Fault("ExpiredToken", method=method, share=0.04) for method in ("GET", "PUT")]
+    s3.manner.faults.append(Fault(TIMES_OUT, count=1, share=0.04))
+    for change in (None, appended, rolled, trimmed):
+        if change is not None:
+            change(source)
+        copied([str(source.parent)], OUT)
+    failed = sum(request.what != "" for request in s3.log)
+    assert 0.1 < failed / len(s3.log) < 0.35
+    s3.manner.faults = []
+    copy_of(source.parent, tmp_path / "new")
+    assert rows_of(OUT) == rows_of(str(tmp_path / "new"))
+    assert {name for name in objects(s3) if ".partial" in name} == set()
+
+
+def test_a_store_that_refuses_in_the_middle_ends_the_copy_and_the_next_goes_on(
+    s3: FailingStore, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AUDITOR_STORE_PATIENCE", "0.2")
+    s3.manner.faults = [Fault("SlowDown", "t-1", "PUT")]
+    assert cli.main(["copy", str(source.parent), "--out", OUT]) == 4
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "call again to go on" in said
+    assert "SLOW_DOWN" in said or "SlowDown" in said
+    s3.manner.faults = []
+    assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
+    assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
+
+
+def test_a_wrong_call_is_one_line(
+    s3: FailingStore, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (s3.buckets["copies"] / "mine").mkdir()
+    (s3.buckets["copies"] / "mine" / "letter.txt").write_text("dear")
+    for wrong, why in (
+        ("s3://no-such-bucket/x", "cannot write to s3://no-such-bucket/x"),
+        ("s3://copies/mine", "no earlier copy"),
+        ("nothing://copies/x", "nothing"),
+    ):
+        assert cli.main(["copy", str(source.parent), "--out", wrong]) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert why in said
+    s3.manner.faults = [Fault("InvalidAccessKeyId")]
+    assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "credentials" in said
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in said
+    s3.manner.faults = [Fault("AccessDenied", method="PUT")]
+    assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"cannot write to {OUT}" in said
+
+
+def test_a_copy_in_itself_is_refused(s3: FailingStore, source: Path) -> None:
+    copied([str(source.parent)], OUT)
+    for out in (OUT, f"{OUT}/inside", "s3://copies"):
+        with pytest.raises(AuditInputError, match="lie in each other"):
+            copied([OUT], out)
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    status = cli.main([*words])
+    return status, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("master", ["inline[1]", pytest.param("local[2]", marks=pytest.mark.spark)])
+def test_every_surface_reads_a_copy_there_as_one_here(
+    s3: FailingStore, tmp_path: Path, master: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An audit, a what-if, a query and the API give the same bytes."""
+    import auditor
+
+    name = "replicas-41"
+    copied([str(corpora.unpack(name))], OUT)
+    copy_of(corpora.unpack(name), tmp_path / "tonight")
+    as_of = str(corpora.manifest(name)["copied_at"])
+    found = {}
+    for path in (OUT, str(tmp_path / "tonight")):
+        here = tmp_path / ("out-" + ("s3" if path == OUT else "here"))
+        statuses = [
+            command(capsys, what, path, "--out", str(here / what), "--master", master, "--as-of", as_of, "--quiet")[0]
+            for what in ("audit", "what-if")
+        ]
+        text = "SELECT topic, count(*) AS n, sum(size) AS s FROM batches GROUP BY topic ORDER BY topic"
+        rows = command(capsys, "sql", text, path, "--master", master, "--format", "json")
+        audit = auditor.open(path, as_of=as_of)
+        said = [finding.message for finding in audit.findings]
+        results = [(here / what / "findings.jsonl").read_bytes() for what in ("audit", "what-if")]
+        found[path] = (statuses, rows, said, results)
+    assert found[OUT] == found[str(tmp_path / "tonight")]
+    assert found[OUT][1][1].count("\n") > 3
