@@ -36,8 +36,8 @@ def _libc() -> Any:
 
 
 def cached(descriptor: int, first: int, behind: int) -> np.ndarray | None:
-    """Of each page from number ``first`` to before ``behind`` whether it is cached; None where nothing tells. No page is
-    read for it."""
+    """Of each page from number ``first`` to before ``behind`` whether it is cached; None where nothing tells. Reads
+    none."""
     libc, size = _libc(), (behind - first) * PAGE
     if libc is None or size <= 0:
         return None

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with visiting(Guest(Pace(args.limit_rate), out)):
             done = copied(args.paths, out)
-            again = _looked_again(args.paths, out, begun)
+            again = _looked_again(args.paths, out, begun) if done.live else []
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(f"{out}: {what}; what was copied before is whole, call again to go on") from error

@@ -18,7 +18,7 @@ _OF_THIS_PROCESS, _IDLE = 1, 3 << 13
 
 
 def rate(text: str) -> int:
-    """Bytes a second by a text such as ``50MB``, ``200 kB/s`` or ``1GiB``; 0 for ``0`` and ``none``: as fast as it goes.
+    """Bytes a second by a text such as ``50MB``, ``200 kB/s`` or ``1GiB``; 0 for ``0`` and ``none``: all there is.
 
     Errors: :class:`argparse.ArgumentTypeError` for any other text.
     """

@@ -12,21 +12,22 @@ import pytest
 
 from tests import corpora
 
-# What no base package has. The hook hears of whatever Python itself does to a file; of what libraries do beside it tells
-# the comparison of the directory.
+# What no base package has. The hook hears of whatever Python itself does to a file; of what libraries do tells the
+# comparison of the directory.
 SCRIPT = """
 import ctypes, json, os, platform, sys
-BLOCKED = {"pyspark", "py4j", "pandas", "duckdb", "great_expectations", "kafka", "cryptography", "fsspec", "scipy", "yaml"}
+BLOCKED = {"pyspark", "py4j", "pandas", "duckdb", "great_expectations", "kafka", "cryptography", "fsspec",
+           "scipy", "yaml"}
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in BLOCKED:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Blocked())
-EVENTS = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.utime", "os.link", "os.symlink", "os.truncate",
-          "fcntl.flock", "fcntl.lockf", "fcntl.fcntl", "os.chown", "os.setxattr"}
+EVENTS = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.utime", "os.link", "os.symlink",
+          "os.truncate", "fcntl.flock", "fcntl.lockf", "fcntl.fcntl", "os.chown", "os.setxattr"}
 source, out, heard = sys.argv[1], sys.argv[2], []
 def hook(event, args):
-    if event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR):
+    if event == "open" and isinstance(args[0], str) and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR):
         heard.append(f"open {args[0]}")
     elif event in EVENTS:
         heard.append(f"{event} {args[0]}")

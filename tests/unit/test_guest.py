@@ -51,12 +51,12 @@ def remember(path: Path, first: int, behind: int) -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[Path]:
+def file(tmp_path: Path) -> Path:
     path = tmp_path / "source" / "x.log"
     path.parent.mkdir()
     path.write_bytes(np.random.default_rng(35).bytes(PAGES * PAGE - 77))
     forget(path)
-    yield path
+    return path
 
 
 def read_as_guest(path: Path, sizes: Iterator[int], starts: Iterator[int] | None = None) -> bytes:
@@ -162,5 +162,5 @@ def test_speeds(text: str, bytes_a_second: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "fast", "-5MB", "50", "MB", "5 parsecs", "1e9", "9" * 40, "50MB50MB", "NaN"])
 def test_no_speeds(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="speed|second"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"speed|second"):
         manners.rate(text)
