@@ -58,7 +58,7 @@ def wanted(finding: Row, paths: Sequence[str]) -> Iterator[set[str]]:
     logs = {name: log_of(folder) for name, folder in folders.items()}
     there = {log for log in logs.values() if log is not None}
     mine = set(_logs(finding, there))
-    if finding["topic"] is not None and not any(topic == finding["topic"] for topic, _ in mine):
+    if finding["file"] is not None and finding["topic"] not in (None, *(topic for topic, _ in mine)):
         where = finding["topic"] if finding["partition"] is None else f"{finding['topic']}-{finding['partition']}"
         raise AuditInputError(f"the PATHs hold no folder of {where}; give those that the run read")
     coordinators = {log for log in there if log[0] in (TRANSACTION_STATE, METADATA_TOPIC)}
