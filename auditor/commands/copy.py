@@ -11,6 +11,7 @@ from typing import Any
 from auditor import running
 from auditor.base.errors import AuditFailure
 from auditor.base.words import plural
+from auditor.commands import copy_around
 from auditor.commands.parser import examples
 from auditor.copying import manners
 from auditor.pipeline.options import AuditOptions, folder_of
@@ -24,6 +25,7 @@ def add_parser(commands: Any) -> None:
         epilog=examples(
             "auditor copy /var/lib/kafka --out /copies/broker-1",
             "auditor audit /copies/broker-1 --out /tmp/audit",
+            "auditor copy --around 1f2e3d --run /tmp/audit /var/lib/kafka --out ticket",
         ),
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
@@ -39,20 +41,29 @@ def add_parser(commands: Any) -> None:
         help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
         "once; the next call goes on), or all (default %(default)s)",
     )  # fmt: skip
+    p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
+    p.add_argument("--run", dest="run_folder", type=folder_of, metavar="DIR", help="the results of an audit of PATH")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 3 where part of the input could not be read."""
+    copy_around.check(args)
     manners.behind_all_others()
     from auditor.connectors.guest import Guest, Pace, visiting
     from auditor.copying.readings import now_ms
     from auditor.copying.run import copied  # only now: it loads the readers
 
     began, out, begun = time.monotonic(), Path(args.out), now_ms()
+    guest = Guest(Pace(args.limit_rate), out)
     try:
-        with visiting(Guest(Pace(args.limit_rate), out)):
+        if args.around is not None:
+            with visiting(guest):
+                status, says = copy_around.around(args.around, args.run_folder, args.paths, out)
+            copy_around.show(says if not args.quiet else ())
+            return status
+        with visiting(guest):
             done = copied(args.paths, out, checksums=args.checksums)
             again = _looked_again(args.paths, out, begun) if done.live else []
             if done.unverified and args.checksums == "budget":
