@@ -50,6 +50,16 @@ def severities_are_declared() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def priority_stays() -> Iterator[None]:
+    """The command ``copy`` called in this process does not slow down all tests behind it: nobody can take that back."""
+    from auditor.copying import manners
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manners, "behind_all_others", lambda: None)
+        yield
+
+
 @functools.cache
 def missing_java() -> str:
     """Why no Spark session can start here; empty when one can."""

@@ -29,7 +29,8 @@ _WHOLE = frozenset(
 
 @dataclass
 class Done:
-    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were."""
+    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were.
+    ``live``: a broker of this machine ran meanwhile."""
 
     folders: int = 0
     batches: int = 0
@@ -38,6 +39,7 @@ class Done:
     segments: int = 0
     kept: int = 0
     refused: int = 0
+    live: bool = False
 
 
 class OneFolder:

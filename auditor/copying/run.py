@@ -46,6 +46,7 @@ def copied(
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
     for name, place in places.items():
         now = readings(read[name], live=live[name] and held_by_a_broker(place))
+        done.live |= any(reading.live for reading in now)
         _put_readings(target, name, now, keep=only is not None)
     for name in target.folders() - found.found.keys() if only is None else ():
         target.take_away(name)
