@@ -40,22 +40,23 @@ def around(name: str, run: Path, paths: Sequence[str], out: Path) -> tuple[int, 
             from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
             audit = Audit(options, runner)
-            again = any(finding.fingerprint == row["fingerprint"] for finding in audit.findings)
+            again = next((f for f in audit.findings if f.fingerprint == row["fingerprint"]), None)
             named = names_in(audit)
-        if again:
+        if again is not None and again.severity == row["severity"]:
             break
     says = ["These names stand in it:", *(f"  {line}" for line in named.lines()), ""]
     says.append(f"{out}: {size_of(out):,} bytes, without keys and values, no backup")
-    if again:
+    if again is not None:
         when = f" --as-of {as_of}" if clock is not None else ""
-        says.append(f"An audit of it gives the finding again: auditor audit {out}{when} --out DIR")
+        other = f", as {again.severity}" if again.severity != row["severity"] else ""
+        says.append(f"An audit of it gives the finding again{other}: auditor audit {out}{when} --out DIR")
     else:
         says.append(
             "An audit of it does not give the finding again: it rests on what is in no copy, or no longer there"
         )
     if done.refused:
         says.append("Part of the input could not be read; an audit of it names what")
-    return (3 if done.refused else int(not again)), says
+    return (3 if done.refused else int(again is None)), says
 
 
 def check(args: Any) -> None:
