@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from auditor.base.errors import is_unread
 from auditor.base.limits import Limits
@@ -30,7 +31,8 @@ _WHOLE = frozenset(
 @dataclass
 class Done:
     """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were.
-    ``live``: a broker of this machine ran meanwhile."""
+    ``live``: a broker of this machine ran meanwhile. ``open``: folders with segments whose checksums are not all
+    verified, ``unverified`` how many such segments are left at the end."""
 
     folders: int = 0
     batches: int = 0
@@ -40,13 +42,19 @@ class Done:
     kept: int = 0
     refused: int = 0
     live: bool = False
+    open: set[str] = field(default_factory=set)
+    unverified: int = 0
 
 
 class OneFolder:
     """Takes one folder."""
 
-    def __init__(self, target: Target, folder: Folder, limits: Limits) -> None:
-        self.target, self.folder, self.limits = target, folder, limits
+    def __init__(
+        self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True
+    ) -> None:
+        """``whole``: whether so many bytes of a segment are to be read, or headers alone
+        (:meth:`auditor.copying.checksums.Checksums.now`)."""
+        self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         internal = folder.topic if folder.topic in KEPT else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
@@ -69,6 +77,7 @@ class OneFolder:
         done.bytes_read += segments.read
         done.segments += len(found)
         done.kept += segments.kept
+        done.open |= {folder.name} if any(not taken.checked for taken in found.values()) else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
@@ -118,11 +127,14 @@ class OneFolder:
         same = self._as_it_was(name, size, stat)
         if same is not None and same.taken is not None and self._stays(name, same.taken):
             return item
-        at, path = _from_log_dir(self.folder, name)
+        at, path = place_of(self.folder, name)
         in_place = old is not None and old.stat is not None and stat is not None and old.stat.inode == stat.inode
-        if in_place and old is not None and self.segments.go_on(at, path, size, self.folder.task, old):
-            return item
-        why = self.segments.take(at, path, size, self.folder.task)
+        task = self.folder.task
+        if in_place and old is not None:
+            grown = self.whole(max(0, size - old.size), grown=True)
+            if self.segments.go_on(at, path, size, task, old, whole=grown):
+                return item
+        why = self.segments.take(at, path, size, task, whole=self.whole(size))
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
     def _stays(self, name: str, taken: Taken) -> bool:
@@ -130,6 +142,11 @@ class OneFolder:
             return self.segments.carry(name, taken)
         self.segments.keep(name, taken)
         return True
+
+
+def stat_now(folder: Folder, name: str) -> Stat | None:
+    """What tells whether a file of a folder is as it was."""
+    return stat_of(folder.place, name)
 
 
 def settled(stat: Stat | None) -> Stat | None:
@@ -145,7 +162,7 @@ def _kind_by_ending(folder: Folder, name: str) -> str:
     return name.rpartition(".")[2] if folder.topic is None else ""
 
 
-def _from_log_dir(folder: Folder, name: str) -> tuple[Place, str]:
+def place_of(folder: Folder, name: str) -> tuple[Place, str]:
     """A segment by the name that an audit has for it: errors carry it."""
     if folder.task is not None:
         inside = folder.task.replica.folder

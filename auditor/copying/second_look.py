@@ -41,6 +41,16 @@ def looked_again(
     return rounds
 
 
+def rests_on(audit: Audit) -> dict[str, set[str]]:
+    """The segments by their folders that findings point to, but for plain infos."""
+    found: dict[str, set[str]] = {}
+    for finding in audit.findings:
+        if finding.file and finding.file.endswith(".log") and (finding.severity != "info" or finding.if_true):
+            folder, _, name = f"{finding.evidence['log_dir']}/{finding.file}".rpartition("/")
+            found.setdefault(folder, set()).add(name)
+    return found
+
+
 def _held(audit: Audit, since: int) -> set[str]:
     """Folders of partitions that may be held by what has ended meanwhile, and began no earlier than ``since`` (ms)."""
     return {
