@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.around is not None:
             with visiting(guest):
-                status, says = copy_around.around(args.around, args.run_folder, args.paths, out)
+                status, says = copy_around.around(args.around, args.run_folder, args.paths, out, args.checksums)
             copy_around.show(says if not args.quiet else ())
             return status
         with visiting(guest):
@@ -107,7 +107,7 @@ def _verified(paths: list[str], out: Path) -> int:
     from auditor.copying.run import verified
     from auditor.copying.second_look import rests_on
 
-    options = AuditOptions((str(out),), out, master="inline")
+    options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
