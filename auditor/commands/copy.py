@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     manners.behind_all_others()
     from auditor.connectors.guest import Guest, Pace, visiting
     from auditor.copying.readings import now_ms
-    from auditor.copying.run import copied  # only now: it loads the readers
+    from auditor.copying.run import check_apart, copied  # only now: it loads the readers
+    from auditor.outputs.claim import locked
 
     began, out, begun = time.monotonic(), Path(args.out), now_ms()
     guest = Guest(Pace(args.limit_rate), out)
@@ -63,9 +64,11 @@ def run(args: argparse.Namespace) -> int:
                 status, says = copy_around.around(args.around, args.run_folder, args.paths, out, args.checksums)
             copy_around.show(says if not args.quiet else ())
             return status
-        with visiting(guest):
+        check_apart(args.paths, out)
+        out.mkdir(parents=True, exist_ok=True)
+        with visiting(guest), locked(out):
             done = copied(args.paths, out, checksums=args.checksums)
-            again = _looked_again(args.paths, out, begun) if done.live else []
+            again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
     except OSError as error:
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     return 3 if done.refused else 0
 
 
-def _looked_again(paths: list[str], out: Path, begun: int) -> list[Any]:
+def _looked_again(paths: list[str], out: Path, begun: int, checksums: str) -> list[Any]:
     """What looked held is read once more, where a broker ran."""
     from auditor.copying.second_look import looked_again
 
@@ -99,7 +102,7 @@ def _looked_again(paths: list[str], out: Path, begun: int) -> list[Any]:
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return looked_again(paths, out, begun, lambda _: Audit(options, runner))
+        return looked_again(paths, out, begun, lambda _: Audit(options, runner), checksums=checksums)
 
 
 def _verified(paths: list[str], out: Path) -> int:
