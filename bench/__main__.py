@@ -20,7 +20,7 @@ from bench import (
     audit_times,
     bytes_growth,
     coordinators,
-    copies,
+    copying_costs,
     growth,
     input_shapes,
     java,
@@ -58,7 +58,7 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
     "watch": ways.watch,
     "store": stores.measure,
 }
-SECTIONS: dict[str, Callable[[Plan], str]] = {"where": where.measure, "copies": copies.section}  # of the page
+SECTIONS: dict[str, Callable[[Plan], str]] = {"where": where.measure, "copies": copying_costs.section}  # of the page
 
 
 def main(words: list[str]) -> int:
