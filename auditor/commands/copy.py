@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.around is not None:
             with visiting(guest):
-                status, says = copy_around.around(args.around, args.run_folder, args.paths, out)
+                status, says = copy_around.around(args.around, args.run_folder, args.paths, out, args.checksums)
             copy_around.show(says if not args.quiet else ())
             return status
         check_apart(args.paths, out)
