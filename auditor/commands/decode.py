@@ -134,7 +134,7 @@ def locate(options: DecodeOptions) -> list[Piece]:
 def _given(path: str) -> list[tuple[Place, int]]:
     """The files that a FILE is, with their sizes: of a copy those that it was taken from."""
     from auditor.connectors import storage
-    from auditor.connectors.copied.named import named
+    from auditor.connectors.copied.named_files import named
 
     if of_copy := named(path):
         return [*of_copy]

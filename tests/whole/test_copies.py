@@ -80,7 +80,11 @@ def test_each_file_is_decoded_as_it_was(corpus: str, tmp_path: Path, capsys: pyt
     for path in sorted(source.rglob("0*")):
         of = [cli.main(["decode", str(path)])], capsys.readouterr().out
         now = [cli.main(["decode", str(copy / path.relative_to(source))])], capsys.readouterr().out
-        assert now == of
+        set_aside = path.suffix == ".deleted" or path.parent.name.endswith(("-delete", "-stray", "-future"))
+        if set_aside:  # of which the name alone is taken
+            assert "its name alone was taken" in now[1]
+            continue
+        assert now == of, path
         tried += 1
     assert tried > 20
     folder = next(path for path in sorted(copy.rglob("*.parquet"))).parent
