@@ -9,6 +9,7 @@ from auditor.base.limits import MIB, Limits
 from auditor.connectors.copied.folder_list import Listed
 from auditor.copying.folders import Folder
 from auditor.copying.one_folder import place_of, stat_now
+from auditor.copying.small_entries import small_file
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import Target
 
@@ -84,7 +85,12 @@ def _verified(
         if item.taken is None or not segments.carry(item.name, item.taken):
             return {}
     done = segments.finish()
-    return {item.name: item._replace(taken=done[item.name]) for item in others}
+    entries = {item.name: item._replace(taken=done[item.name]) for item in others}
+    odd = {name for name, item in entries.items() if item.taken and (item.taken.errors or item.taken.body_errors)}
+    for index in (item for item in files if item.like in odd):  # its batches are others now
+        at, kind = folder.place, index.name.rpartition(".")[2]
+        entries[index.name] = small_file(target, folder.name, at, index.name, index.size, limits, kind)
+    return entries
 
 
 def _is_as_it_was(folder: Folder, item: Listed) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from auditor.base.errors import is_unread
@@ -12,10 +12,11 @@ from auditor.base.limits import Limits
 from auditor.connectors import names
 from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
+from auditor.connectors.copied.index_rows import ENTRY
 from auditor.connectors.copied.segment_columns import GROUP_ROWS
 from auditor.connectors.storage import Place
 from auditor.copying.folders import Folder
-from auditor.copying.small_entries import settings_file, small_file, stat_of
+from auditor.copying.small_entries import index_like, settings_file, small_file, stat_of
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import Target
 
@@ -60,6 +61,7 @@ class OneFolder:
         self.before = target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
         self.scattered = self._scattered()
+        self.anew: set[str] = set()  # segments of which nothing was kept
 
     def take(self, done: Done) -> None:
         """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
@@ -67,6 +69,7 @@ class OneFolder:
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
         found = segments.finish()
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
+        items = [self._index(item, found) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
         readings = self.before.readings if self.before is not None else ()  # until the new ones are known
         now = FolderList(tuple(items), tuple(folder.errors), readings)
@@ -80,6 +83,21 @@ class OneFolder:
         done.open |= {folder.name} if any(not taken.checked for taken in found.values()) else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
+
+    def _index(self, item: Listed, found: Mapping[str, Taken]) -> Listed:
+        """An index by the batches of its segment; read again where these are no longer those that it was told by."""
+        if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
+            return item
+        segment = f"{item.name.partition('.')[0]}.log"
+        if item.like is not None and (segment in self.anew or segment not in found):
+            says = item.name.rpartition(".")[2]
+            again = small_file(
+                self.target, self.folder.name, self.folder.place, item.name, item.size, self.limits, says
+            )
+            item = again._replace(stat=None)
+        if segment not in found:
+            return item
+        return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=found[segment]))
 
     def _scattered(self) -> frozenset[str]:
         """Files of the earlier copy that hold few batches each, where they are many."""
@@ -134,6 +152,7 @@ class OneFolder:
             grown = self.whole(max(0, size - old.size), grown=True)
             if self.segments.go_on(at, path, size, task, old, whole=grown):
                 return item
+        self.anew.add(name)
         why = self.segments.take(at, path, size, task, whole=self.whole(size))
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 

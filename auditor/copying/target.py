@@ -68,7 +68,8 @@ class Target:
 
     def folders(self) -> set[str]:
         """The folders that have a list, by their names."""
-        return {path.parent.relative_to(self.out).as_posix().removeprefix(".") for path in self.out.rglob(LIST)}
+        found = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
+        return {"" if name == "." else name for name in found}
 
     def take_away(self, name: str) -> None:
         """Takes away a folder that the input has no longer. Errors: ``OSError``."""
