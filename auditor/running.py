@@ -79,17 +79,18 @@ def slots_of(master: str | None) -> Slots:
     """How a master would run, found out without starting anything. Errors: as of :func:`runner_for`."""
     from auditor.inline.masters import processes_of
     from auditor.pipeline.forecast import Slots
-    from auditor.spark import scan, session
+    from auditor.pipeline.plan import LISTS_PER_CORE
+    from auditor.spark import session
 
     if os.environ.get(session.SUBMITTED):
-        return Slots("Spark", None, scan.LISTS_PER_CORE)
+        return Slots("Spark", None, LISTS_PER_CORE)
     if master is None:
         master = "inline" if missing_for_spark() else INSTALLED
     if master.startswith("inline"):
         return Slots("inline", processes_of(master), 0)
     local = session.LOCAL.fullmatch(master)
     count = None if local is None else processes_of("inline") if local[1] == "*" else int(local[1] or 1)
-    return Slots("Spark", count, scan.LISTS_PER_CORE)
+    return Slots("Spark", count, LISTS_PER_CORE)
 
 
 def _inline(master: str) -> Runner:
