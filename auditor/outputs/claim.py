@@ -16,7 +16,7 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.files import Inventory
-from auditor.connectors.folder import Folder, folder, tried
+from auditor.connectors.result_folder import Folder, folder, tried
 from auditor.connectors.storage import Place
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"

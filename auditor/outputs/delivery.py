@@ -19,7 +19,7 @@ import pyarrow as pa
 from auditor.base import uris
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.connectors.files import Inventory
-from auditor.connectors.folder import Folder, why
+from auditor.connectors.result_folder import Folder, why
 from auditor.outputs.claim import FAILURE, LOCK, RESULTS, SUMMARY, WHAT_IF, writable
 
 if TYPE_CHECKING:

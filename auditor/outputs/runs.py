@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.connectors.asking import REFUSED
-from auditor.connectors.folder import Folder, folder, why
+from auditor.connectors.result_folder import Folder, folder, why
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest"  # how names of manifests begin; older ones were manifest.json

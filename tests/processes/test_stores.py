@@ -19,8 +19,8 @@ from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.cli import main
 from auditor.commands import dashboard
 from auditor.connectors import storage
-from auditor.connectors.folder import Folder, folder
 from auditor.connectors.inventory import discover
+from auditor.connectors.result_folder import Folder, folder
 from auditor.outputs import runs
 from auditor.outputs.claim import writable
 from auditor.rules import registry

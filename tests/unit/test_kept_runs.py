@@ -15,7 +15,7 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
-from auditor.connectors.folder import Folder
+from auditor.connectors.result_folder import Folder
 from auditor.outputs import runs
 from auditor.pipeline import results
 from auditor.rules.finding import Finding
