@@ -133,9 +133,9 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     ``publish`` writes the results into a folder; by default those of the contract's section 3. ``selection``: what will
     be printed, which must fit something of the input. Errors: as of :func:`audit`; what failed is in ``failure.log``.
     """
-    from auditor.outputs import printing, runs
+    from auditor.outputs import printing
     from auditor.outputs import publish as publishing
-    from auditor.outputs.claim import claimed, outside_of
+    from auditor.outputs.claim import claimed, writable
     from auditor.outputs.delivery import gathered
 
     options = done.options
@@ -145,7 +145,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     with failures():
         spared = done.spared()
         if options.history is not None:
-            outside_of(runs.folder_of(options.history, options.run_id or "new"), spared, "--history")
+            writable(options.history, spared, "--history")
         with (
             gathered(options.out, spared) as out,
             failures() as trace_in,
