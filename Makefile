@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -109,6 +109,9 @@ dist: setup ## the wheel, and the same as .zip for spark-submit --py-files
 	@rm -rf dist
 	$(BIN)/python -m hatchling build -t wheel
 	@for wheel in dist/*.whl; do cp $$wheel $${wheel%.whl}.zip; done; ls dist
+
+bundle: setup ## one archive for a Linux host without network (x86-64, glibc, Python 3.11; BUNDLE_PYTHON=3.12: another)
+	@$(BIN)/python scripts/bundle.py dist $${BUNDLE_PYTHON:-3.11}
 
 env: setup ## what executors without these libraries need, for spark-submit --archives
 	$(BIN)/python scripts/pack_env.py dist/executor-env.tar.gz

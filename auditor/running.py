@@ -79,17 +79,18 @@ def slots_of(master: str | None) -> Slots:
     """How a master would run, found out without starting anything. Errors: as of :func:`runner_for`."""
     from auditor.inline.masters import processes_of
     from auditor.pipeline.forecast import Slots
-    from auditor.spark import scan, session
+    from auditor.pipeline.plan import LISTS_PER_CORE
+    from auditor.spark import session
 
     if os.environ.get(session.SUBMITTED):
-        return Slots("Spark", None, scan.LISTS_PER_CORE)
+        return Slots("Spark", None, LISTS_PER_CORE)
     if master is None:
         master = "inline" if missing_for_spark() else INSTALLED
     if master.startswith("inline"):
         return Slots("inline", processes_of(master), 0)
     local = session.LOCAL.fullmatch(master)
     count = None if local is None else processes_of("inline") if local[1] == "*" else int(local[1] or 1)
-    return Slots("Spark", count, scan.LISTS_PER_CORE)
+    return Slots("Spark", count, LISTS_PER_CORE)
 
 
 def _inline(master: str) -> Runner:
@@ -132,9 +133,9 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     ``publish`` writes the results into a folder; by default those of the contract's section 3. ``selection``: what will
     be printed, which must fit something of the input. Errors: as of :func:`audit`; what failed is in ``failure.log``.
     """
-    from auditor.outputs import printing, runs
+    from auditor.outputs import printing
     from auditor.outputs import publish as publishing
-    from auditor.outputs.claim import claimed, outside_of
+    from auditor.outputs.claim import claimed, writable
     from auditor.outputs.delivery import gathered
 
     options = done.options
@@ -144,7 +145,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     with failures():
         spared = done.spared()
         if options.history is not None:
-            outside_of(runs.folder_of(options.history, options.run_id or "new"), spared, "--history")
+            writable(options.history, spared, "--history")
         with (
             gathered(options.out, spared) as out,
             failures() as trace_in,

@@ -66,7 +66,7 @@ class Run(NamedTuple):
 
 def audited(paths: list[Path], out: Path, *, parts: bool) -> Run:
     """Audits these log directories, each of which holds one replica; ``parts``: in parts, whatever their sizes are."""
-    plan.split_from = lambda tasks, slots: 0 if parts else NEVER
+    plan.SPLIT_BYTES = 0 if parts else NEVER
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": out.as_uri(), "spark.eventLog.compress": "false",
            "spark.eventLog.rolling.enabled": "false"}  # fmt: skip
     out.mkdir()

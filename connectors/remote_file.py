@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors import asking, threads
+from auditor.connectors import asking, guest, threads
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.drivers import filesystem, refusal, renewed
 
@@ -135,6 +135,8 @@ class RemoteFile:
             data = self._patiently(self.at, min(max(wanted, ASIDE), self._of.end - self.at))[:wanted]
         view[: len(data)] = data.data
         self.at += len(data)
+        if (pace := guest.pace()) is not None:
+            pace.read(len(data))
         return len(data)
 
     def _taken(self, number: int) -> np.ndarray:

@@ -26,7 +26,7 @@ import numpy as np
 from auditor.base import uris
 from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import ahead, asking, gate, names
+from auditor.connectors import ahead, asking, gate, guest, names
 from auditor.connectors.asking import REFUSED as REFUSED
 from auditor.connectors.drivers import filesystem as filesystem
 from auditor.connectors.drivers import refusal, renewed
@@ -337,11 +337,11 @@ def open_file(where: Place, name: str = "", *, until: int | None = None) -> Bina
 
 def _open_local(path: str) -> io.FileIO:
     """A regular file, not through a link, and without waiting for the other end of a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor, pace = guest.opened(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(0, SPECIAL)
-    return io.FileIO(descriptor, "rb")
+    return io.FileIO(descriptor, "rb") if pace is None else guest.GuestFile(descriptor, pace)
 
 
 def read_file(where: Place, name: str = "", *, limit: int = DEFAULT_LIMITS.max_small_file_bytes) -> bytes | DecodeError:

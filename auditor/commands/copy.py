@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ from auditor import running
 from auditor.base.errors import AuditFailure
 from auditor.base.uris import shown
 from auditor.base.words import plural
+from auditor.commands import copy_around
 from auditor.commands.parser import examples
-from auditor.pipeline.options import AuditOptions, out_of
+from auditor.copying import manners
+from auditor.pipeline.options import AuditOptions, folder_of, out_of
 
 
 def add_parser(commands: Any) -> None:
@@ -24,25 +28,52 @@ def add_parser(commands: Any) -> None:
         epilog=examples(
             "auditor copy /var/lib/kafka --out /copies/broker-1",
             "auditor audit /copies/broker-1 --out /tmp/audit",
+            "auditor copy --around 1f2e3d --run /tmp/audit /var/lib/kafka --out ticket",
         ),
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument(
         "--out", type=out_of, required=True, metavar="DIR|URI", help="an empty folder, or that of an earlier copy"
     )
+    p.add_argument(
+        "--limit-rate", type=manners.rate, default=manners.DEFAULT_RATE, metavar="BYTES",
+        help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
+    )  # fmt: skip
+    p.add_argument(
+        "--checksums", choices=("none", "budget", "all"), default="budget",
+        help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
+        "once; the next call goes on), or all (default %(default)s)",
+    )  # fmt: skip
+    p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
+    p.add_argument("--run", dest="run_folder", type=folder_of, metavar="DIR", help="the results of an audit of PATH")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 3 where part of the input could not be read."""
+    copy_around.check(args)
+    manners.behind_all_others()
+    from auditor.connectors.guest import Guest, Pace, visiting
     from auditor.copying.readings import now_ms
-    from auditor.copying.run import copied  # only now: it loads the readers
+    from auditor.copying.run import check_apart, copied  # only now: it loads the readers
 
     began, out, begun = time.monotonic(), args.out, now_ms()
+    guest = Guest(Pace(args.limit_rate), out if isinstance(out, Path) else None)
     try:
-        done = copied(args.paths, out)
-        again = _looked_again(args.paths, out, begun)
+        if args.around is not None:
+            with visiting(guest):
+                status, says = copy_around.around(
+                    args.around, args.run_folder, args.paths, folder_of(str(out)), args.checksums
+                )
+            copy_around.show(says if not args.quiet else ())
+            return status
+        check_apart(args.paths, out)
+        with visiting(guest), _alone(out):
+            done = copied(args.paths, out, checksums=args.checksums)
+            again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
+            if done.unverified and args.checksums == "budget":
+                done.unverified = _verified(args.paths, out)
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(
@@ -57,18 +88,48 @@ def run(args: argparse.Namespace) -> int:
         )
         if again:
             sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
+        if done.unverified:
+            sys.stdout.write(
+                f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "
+                "wrong; call again to go on, or with --checksums all\n"
+            )
         if done.refused:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
         sys.stdout.write(f"it is no backup; read it: auditor audit {shown(str(out))} --out DIR\n")
     return 3 if done.refused else 0
 
 
-def _looked_again(paths: list[str], out: Path | str, begun: int) -> list[Any]:
+@contextlib.contextmanager
+def _alone(out: Path | str) -> Iterator[None]:
+    """While no other copy writes into a folder; a store has no lock. Errors: as of ``claim.locked``."""
+    from auditor.outputs.claim import locked
+
+    if isinstance(out, str):
+        yield
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out):
+        yield
+
+
+def _looked_again(paths: list[str], out: Path | str, begun: int, checksums: str) -> list[Any]:
     """What looked held is read once more, where a broker ran."""
     from auditor.copying.second_look import looked_again
 
-    options = AuditOptions((str(out),), out, master="inline")
+    options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return looked_again(paths, out, begun, lambda _: Audit(options, runner))
+        return looked_again(paths, out, begun, lambda _: Audit(options, runner), checksums=checksums)
+
+
+def _verified(paths: list[str], out: Path | str) -> int:
+    """What an audit of the copy would say is verified where it rests on open checksums; how many segments stay open."""
+    from auditor.copying.run import verified
+    from auditor.copying.second_look import rests_on
+
+    options = AuditOptions((str(out),), out, master="inline[1]")
+    with running.runner(options) as runner:
+        from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
+
+        return verified(paths, out, rests_on(Audit(options, runner)))

@@ -15,6 +15,7 @@ from auditor.connectors.copied.folder_list import LIST, FolderList, decoded, enc
 from auditor.connectors.copied.segment_columns import SUFFIX, digest_of, file_name
 from auditor.connectors.storage import Place
 
+LOCK = ".lock"  # which a copy that is under way holds
 README = "0-THIS-IS-NO-BACKUP.txt"
 SAYS = """\
 This is no backup. No broker can start on it, and no record can be restored from it.
@@ -69,6 +70,9 @@ class Target(ABC):
     def move(self, path: Path, name: str, file: str) -> None:
         """Makes a file that was written in its :meth:`scratch` one of the folder."""
 
+    def settle(self, name: str) -> None:  # noqa: B027  what stores took, they have
+        """What was written in a folder stays, whatever becomes of the machine."""
+
     def list_of(self, name: str) -> FolderList | None:
         """The list that a folder has by now, None where it has none that can be read."""
         data = self.read(name, LIST)
@@ -78,7 +82,9 @@ class Target(ABC):
     def put_list(self, name: str, found: FolderList, before: FolderList | None = None) -> None:
         """Replaces a folder's list where it is another than ``before``, then takes away what it does not name."""
         if found != before:
+            self.settle(name)  # what the list names is there before the list is
             self.put(name, LIST, encoded(found))
+            self.settle(name)  # and what it does not name goes when it is
         kept = {item.kept for item in found.files if item.kept is not None}
         self._clear(name, kept | {item.taken.file for item in found.files if item.taken is not None})
 
@@ -121,9 +127,10 @@ class FolderTarget(Target):
         self.out, self.place = out, Place("", str(out))
         try:
             out.mkdir(parents=True, exist_ok=True)
-            if any(out.iterdir()) and not (out / README).is_file():
+            if any(path.name != LOCK for path in out.iterdir()) and not (out / README).is_file():
                 raise AuditInputError(NO_COPY.format(out))
-            self.put("", README, SAYS.encode())
+            if not (out / README).is_file():
+                self.put("", README, SAYS.encode())
         except OSError as error:
             raise AuditInputError(f"{out}: {error.strerror}; give a folder that can be written") from error
 
@@ -160,8 +167,14 @@ class FolderTarget(Target):
 
     def move(self, path: Path, name: str, file: str) -> None:
         """See :meth:`Target.move`."""
+        with path.open("rb") as f:
+            os.fsync(f.fileno())
         path.chmod(0o644 & ~_umask())
         path.replace(self.out / name / file)
+
+    def settle(self, name: str) -> None:
+        """See :meth:`Target.settle`."""
+        _settle(self.scratch(name))
 
     def remove(self, name: str, file: str) -> None:
         """See :meth:`Target.remove`."""
@@ -181,7 +194,8 @@ class FolderTarget(Target):
 
     def folders(self) -> set[str]:
         """See :meth:`Target.folders`."""
-        return {path.parent.relative_to(self.out).as_posix().removeprefix(".") for path in self.out.rglob(LIST)}
+        found = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
+        return {"" if name == "." else name for name in found}
 
     def forget(self, name: str) -> None:
         """See :meth:`Target.forget`."""
@@ -189,6 +203,15 @@ class FolderTarget(Target):
         while at != self.out and not any(at.iterdir()):
             at.rmdir()
             at = at.parent
+
+
+def _settle(folder: Path) -> None:
+    """Names of a folder are on the disk, whatever becomes of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

@@ -120,14 +120,14 @@ def _divided(
     tasks: list[ReplicaTask | TextTask], slots: Slots
 ) -> tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]:  # fmt: skip
     """The replicas that are read in parts, and the others."""
-    return plan.divide(tasks, slots.at_a_time) if slots.lists and slots.at_a_time else ([], tasks)
+    return plan.divide(tasks) if slots.lists else ([], tasks)
 
 
 def _tasks(tasks: list[ReplicaTask | TextTask], slots: Slots) -> dict[str, Any]:
     large, others = _divided(tasks, slots)
     lists = len(others)
     if slots.lists and slots.at_a_time:
-        lists = min(lists, slots.at_a_time * slots.lists)
+        lists = min(lists, plan.list_count(others, slots.at_a_time))
     largest = max(tasks, key=plan.file_bytes, default=None)
     return {
         "way": slots.name,

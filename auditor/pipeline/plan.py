@@ -1,5 +1,5 @@
 """From an inventory to tasks: one for each replica of a partition, or for each segment of a replica that is far larger
-than the others, spread evenly over the slots of the cluster.
+than the others, in lists of about as many bytes, whatever cores there are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from auditor.rules.view import is_compacted
 
 AnyTask = ReplicaTask | SharingTask | TextTask | SegmentTask
 Spread = TypeVar("Spread", bound=AnyTask)
-MIN_SPLIT_BYTES = 512 << 20  # of a replica: below, reading it in parts would cost more than it gives
+TASK_BYTES = 1 << 30  # of a list that one task reads: what a retry, or a preempted machine, costs again
+LEAST_BYTES = 16 << 20  # below, a task costs more than it brings, however many cores are free
+SPLIT_BYTES = 4 << 30  # of a replica: above, its segments are read by many tasks
+LISTS_PER_CORE = 2
 # Drawn by each process that plans: whoever writes logs cannot know it, and what a watch kept stays comparable.
 KEY = secrets.token_bytes(KEY_BYTES)
 OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
@@ -134,22 +137,24 @@ def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> 
     return log_start if log_start is not None and log_start < c.first_offset else None
 
 
-def split_from(tasks: Sequence[AnyTask], slots: int) -> int:
-    """The size in bytes above which a replica is read in parts: all the work that there is for one slot."""
-    return max(MIN_SPLIT_BYTES, sum(size(t) for t in tasks) // slots)
+def list_count(tasks: Sequence[AnyTask], cores: int) -> int:
+    """In how many lists tasks are read: by their bytes, whatever number of cores is there; of a small input two a core,
+    where that leaves each enough to do."""
+    whole = sum(map(size, tasks))
+    few = max(LISTS_PER_CORE, min(LISTS_PER_CORE * cores, whole // LEAST_BYTES))
+    return max(1, few, -(-whole // TASK_BYTES))
 
 
-def divide(tasks: list[ReplicaTask | TextTask], slots: int) -> tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]:
+def divide(tasks: list[ReplicaTask | TextTask]) -> tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]:
     """The replicas to be read in parts, which would else hold up all others, and the rest.
 
-    Without the former, no slot works more than twice as long as the best plan would let it. Replicas of one segment
-    stay whole, and so do internal topics, whose records are decoded as well, and replicas whose reading goes on.
+    Replicas of one segment stay whole, and so do internal topics, whose records are decoded as well, and replicas whose
+    reading goes on.
     """
-    least = split_from(tasks, slots)
     large: list[ReplicaTask] = []
     others: list[ReplicaTask | TextTask] = []
     for task in tasks:
-        if isinstance(task, ReplicaTask) and size(task) > least and may_be_split(task):
+        if isinstance(task, ReplicaTask) and size(task) > SPLIT_BYTES and may_be_split(task):
             large.append(task)
         else:
             others.append(task)

@@ -22,8 +22,9 @@ KEPT = Path(sys.prefix, "share", "kafka-log-auditor")
 ARCHIVE = (
     "AUDITOR_ARCHIVE_CLASSES_AT_EXIT"  # the file that a session's JVM is to write, set by auditor.spark.warm alone
 )
-# Short runs: compile fast rather than well, and collect with one thread. What the archive's check says is no news.
-OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable")
+# Short runs: compile fast rather than well, and collect with one thread.
+SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+OPTIONS = ("-Xshare:auto", "-Xlog:disable")  # what the archive's check says is no news
 
 
 def archive(java: str) -> Path:
@@ -34,13 +35,14 @@ def archive(java: str) -> Path:
     return KEPT / name
 
 
-def options(java: str | None) -> str:
-    """``spark.driver.extraJavaOptions``.
+def options(java: str | None, *, short: bool = True) -> str:
+    """``spark.driver.extraJavaOptions``; ``short``: of a driver that has no cluster to wait for.
 
     Settings of the logging come by path: with an archive no folder on the class path may hold files, and there is where
     Spark puts its folder of settings.
     """
-    chosen = [*OPTIONS, f'"-Dlog4j2.configurationFile={(HERE / "log4j2.properties").as_uri()}"']
+    always = SHORT + OPTIONS if short else OPTIONS
+    chosen = [*always, f'"-Dlog4j2.configurationFile={(HERE / "log4j2.properties").as_uri()}"']
     if made := os.environ.get(ARCHIVE):
         chosen.append(f'"-XX:ArchiveClassesAtExit={made}"')
     elif java is not None and (kept := archive(java)).is_file():

@@ -1,7 +1,7 @@
 """The two jobs of an audit on Spark: read every replica where it lies, then judge every log with all its replicas.
 
-What tasks work on travels in the pickled function, each list by itself, so that a task unpickles its own alone; Spark
-Connect has no broadcast.
+What tasks work on travels as rows, each list by itself and packed, so that a task gets its own alone: in a function it
+would go whole to every worker, and Spark Connect would refuse it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from auditor.connectors import asking, gate
+from auditor.facts.packed import dumps, loads
 from auditor.pipeline.isolation import KILLS
-from auditor.pipeline.plan import divide, sharing, spread
+from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
 from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.spark.apart import apart
 from auditor.spark.retries import FROM_ATTEMPT, attempts, died_before, read_each, rounds
 from auditor.spark.session import tuned
-from auditor.spark.split import read_parts, replay_parts
+from auditor.spark.split import CHUNKS, read_list, replay_parts
 from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     from auditor.rules.view import Cluster
 
-LISTS_PER_CORE = 2
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
 # One row a replica: see auditor.pipeline.read_step.KeptFacts.
@@ -58,13 +59,15 @@ def each_list(
     spark: SparkSession, lists: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
 ) -> DataFrame:
     """The rows that ``work`` makes of each list, a task a list. Nothing runs until it is asked for."""
-    shipped = [pickle.dumps(one, 5) for one in lists]
+    packed = pa.array(map(dumps, lists), pa.binary())
+    table = pa.table({"number": pa.array(range(len(packed)), pa.int32()), "work": packed})
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            yield from work(pickle.loads(shipped[number]))
+        for one in (row for batch in batches for row in batch.column(1)):
+            yield from work(loads(one.as_py()))
 
-    return spark.range(0, len(shipped), 1, max(1, len(shipped))).mapInArrow(run, columns)
+    rows = spark.createDataFrame(table, schema="number int, work binary")
+    return apart(rows, max(1, len(lists)), "number").mapInArrow(run, columns)
 
 
 def read_replicas(spark: SparkSession, tasks: list[ReplicaTask | TextTask]) -> DataFrame:
@@ -73,13 +76,13 @@ def read_replicas(spark: SparkSession, tasks: list[ReplicaTask | TextTask]) -> D
     A replica is read by one task, but for those that are too large for that (:func:`auditor.pipeline.plan.divide`);
     their replay comes first, since it is what takes longest.
     """
-    at_a_time = slots(spark)
-    large, others = divide(tasks, at_a_time)
-    parts = at_a_time * LISTS_PER_CORE
+    cores = slots(spark)
+    large, others = divide(tasks)
     tries = attempts(spark)
-    facts = each_list(spark, spread(sharing(others), parts), partial(_read_whole, tries), FACTS)
+    whole = sharing(others)
+    facts = each_list(spark, spread(whole, list_count(whole, cores)), partial(_read_whole, tries), FACTS)
     if large:
-        facts = _read_in_parts(spark, large, parts).union(facts)
+        facts = _read_in_parts(spark, large, cores).union(facts)
     return facts.persist()
 
 
@@ -87,13 +90,23 @@ def _read_whole(tries: int, tasks: list[ReplicaTask | SharingTask | TextTask]) -
     yield from in_batches(itertools.chain.from_iterable(read_each(tasks, read_kept, tries)), FACTS_ARROW)
 
 
-def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
-    shipped = pickle.dumps(tasks, 5)
+def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int) -> DataFrame:
+    shipped = dumps(tasks)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches(map(kept, replay_parts(batches, pickle.loads(shipped))), FACTS_ARROW)
+        yield from in_batches(map(kept, replay_parts(batches, loads(shipped))), FACTS_ARROW)
 
-    return read_parts(spark, tasks, parts).mapInArrow(replay, FACTS)
+    return read_parts(spark, tasks, list_count(segment_tasks(tasks), cores)).mapInArrow(replay, FACTS)
+
+
+def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
+    """The chunks of all these replicas, read by ``parts`` tasks: a partition a replica, in the order of its log.
+
+    The rows of a replica are sorted by Spark, which spills to disk what its memory does not hold.
+    """
+    lists = spread(segment_tasks(tasks), parts)
+    chunks = each_list(spark, lists, partial(read_list, attempts(spark)), CHUNKS)
+    return apart(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
 
 
 def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:

@@ -114,7 +114,9 @@ def start(
         if LOCAL.match(master):
             require_java()
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-    ours = {} if submitted else SETTINGS | {"spark.driver.extraJavaOptions": jvm.options(find_java())}
+    local = LOCAL.match(master or "") is not None
+    of_java = {"spark.driver.extraJavaOptions": jvm.options(find_java(), short=local)}
+    ours = {} if submitted else SETTINGS | of_java | (OF_ONE_MACHINE if local else {})
     if not submitted and LOCAL.fullmatch(master or "") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         ours[DAEMON] = "auditor.spark.worker_daemon"
     if not submitted and DRIVER_MEMORY not in os.environ:
@@ -207,9 +209,5 @@ TUNED = {
 _tuning = threading.Lock()
 _ours: WeakSet[SparkSession] = WeakSet()  # those that were started here
 _tuned: dict[SparkSession, tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.python.worker.reuse": "true",
-}
+SETTINGS = {"spark.ui.showConsoleProgress": "false"}
+OF_ONE_MACHINE = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}  # clusters keep their own

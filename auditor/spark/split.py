@@ -9,26 +9,20 @@ headers (:mod:`auditor.replay.chunks`).
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from auditor.connectors import gate
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.isolation import read_apart
-from auditor.pipeline.plan import segment_tasks, spread
 from auditor.replay.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
 from auditor.replay.replica_reader import ReplicaReader, read_replica
 from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentOutcome
-from auditor.spark.retries import attempts, died_before, read_each
+from auditor.spark.retries import died_before, read_each
 from auditor.spark.streams import in_batches
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # One row a chunk: numbers of its replica, of its segment in the replica and of itself in the segment; what it holds.
 CHUNKS = "replica int, segment int, chunk int, packed binary"
@@ -38,41 +32,10 @@ CHUNKS_ARROW = pa.schema(
 Row = tuple[int, int, int, pa.Buffer]
 
 
-def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
-    """The chunks of all these replicas, read by ``parts`` tasks: a partition a replica, in the order of its log.
-
-    The rows of a replica are sorted by Spark, which spills to disk what its memory does not hold.
-    """
-    lists = spread(segment_tasks(tasks), parts)
-    shipped = [pickle.dumps(one, 5) for one in lists]
-    tries = attempts(spark)
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        how = list_packed if died_before() else read_packed
-        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            rows = itertools.chain.from_iterable(read_each(pickle.loads(shipped[number]), how, tries))
-            yield from in_batches(rows, CHUNKS_ARROW)
-
-    chunks = spark.range(0, len(lists), 1, len(lists)).mapInArrow(read, CHUNKS)
-    return apart(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
-
-
-def apart(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """Rows as ``count`` partitions, each of one value of the column ``number``, which counts from 0.
-
-    By the hash of a key that Spark itself says falls there: ``repartitionById`` does it without, from Spark 4.1 on.
-    """
-    from pyspark.sql import functions as F
-
-    keys: dict[int, int] = {}
-    tried = 8 * count
-    while len(keys) < count:
-        tried *= 2
-        asked = rows.sparkSession.range(0, tried, 1, 1).selectExpr(f"pmod(hash(id), {count}) AS found")
-        for key, found in enumerate(asked.toArrow().column("found").to_pylist()):
-            keys.setdefault(found, key)
-    key_of = F.array(*(F.lit(keys[k]).cast("long") for k in range(count)))
-    return rows.repartition(count, key_of[F.col(number)])
+def read_list(tries: int, parts: list[SegmentTask]) -> Iterator[pa.RecordBatch]:
+    """The chunks of some segments. Memory: a chunk, and a batch of what it is packed to."""
+    how = list_packed if died_before() else read_packed
+    yield from in_batches(itertools.chain.from_iterable(read_each(parts, how, tries)), CHUNKS_ARROW)
 
 
 def list_packed(part: SegmentTask) -> list[PackedRow]:

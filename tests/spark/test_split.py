@@ -13,7 +13,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import reads_records, segment_tasks
 from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.spark import scan
-from auditor.spark.split import read_parts
+from auditor.spark.scan import read_parts
 from tests import corpora
 from tests.audited import published
 from tests.whole.test_split import in_parts, tasks_below
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 Divided = tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]
 
 
-def divide_all(tasks: list[ReplicaTask | TextTask], slots: int) -> Divided:
+def divide_all(tasks: list[ReplicaTask | TextTask]) -> Divided:
     """Instead of :func:`auditor.pipeline.plan.divide`: all replicas in parts but those that never may be, however
     small."""
     large = [t for t in tasks if isinstance(t, ReplicaTask) and t.replica.segments and not reads_records(t)]

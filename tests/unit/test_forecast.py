@@ -64,11 +64,11 @@ def test_tasks_are_those_of_the_way_to_run(tmp_path: Path) -> None:
     for number in range(10):
         segments(tmp_path, f"small{number}", [MIB])
     assert plan_of(tmp_path, slots=INLINE)["tasks"]["count"] == 10
-    assert plan_of(tmp_path, slots=SPARK)["tasks"]["count"] == 4
-    segments(tmp_path, "large", [700 * MIB] * 3)
+    assert plan_of(tmp_path, slots=SPARK)["tasks"]["count"] == 2
+    segments(tmp_path, "large", [1500 * MIB] * 3)
     tasks = plan_of(tmp_path, slots=SPARK)["tasks"]
-    assert (tasks["count"], tasks["in_parts"], tasks["replicas"]) == (4 + 3, 1, 11)
-    assert tasks["largest"] == {"name": "b/large-0", "bytes": 2100 * MIB}
+    assert (tasks["count"], tasks["in_parts"], tasks["replicas"]) == (2 + 3, 1, 11)
+    assert tasks["largest"] == {"name": "b/large-0", "bytes": 4500 * MIB}
     assert plan_of(tmp_path, slots=Slots("Spark", None, 2))["tasks"]["count"] is None
 
 

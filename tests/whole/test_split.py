@@ -252,22 +252,28 @@ def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> 
     return ReplicaTask(Place("", ""), replica, None, None, "", False)
 
 
-def test_only_what_outweighs_a_slot_is_divided() -> None:
-    small = [made(p, 100) for p in range(10)]
-    large = made(10, 4000)
-    # 5000 MiB for 2 slots are 2500 each, for 1 slot 5000
-    assert plan.divide([*small, large], 2) == ([large], small)
-    assert plan.divide([*small, large], 1) == ([], [*small, large])
-    # 1000 MiB for 100 slots are 10 each, but nothing below 512 MiB is worth it
-    assert plan.divide([*small], 100) == ([], small)
-    assert plan.divide([made(0, 500), made(1, 520)], 100) == ([made(1, 520)], [made(0, 500)])
+def test_only_what_is_too_large_for_a_task_is_divided() -> None:
+    small = [made(p, 4000) for p in range(10)]
+    large = made(10, 4200)
+    assert plan.divide([*small, large]) == ([large], small)
+    assert plan.divide(small) == ([], small)
+
+
+def test_lists_are_cut_by_bytes_and_small_inputs_by_cores() -> None:
+    a_tebibyte = [made(p, 1023) for p in range(1024)]
+    assert {plan.list_count(a_tebibyte, cores) for cores in (1, 2, 500)} == {1024}
+    assert plan.list_count(a_tebibyte, 2000) == 4000
+    assert plan.list_count([made(p, 1) for p in range(10)], 2000) == 2  # 10 MiB
+    assert plan.list_count([made(p, 1) for p in range(200)], 2000) == 13  # 200 times 1 MiB and 50 000, by 16 MiB
+    assert plan.list_count([made(p, 1) for p in range(200)], 2) == 4
+    assert plan.list_count([], 2) == 2
 
 
 @pytest.mark.parametrize(
     "task", [made(0, 4000, segments=1), *(made(0, 4000, topic=t) for t in sorted({*INTERNAL_TOPICS, *TABLES}))]
 )
 def test_lone_segments_and_internal_topics_stay_whole(task: ReplicaTask) -> None:
-    assert plan.divide([task], 64) == ([], [task])
+    assert plan.divide([task]) == ([], [task])
 
 
 def test_every_segment_is_read_once_by_lists_of_like_size() -> None:
