@@ -136,7 +136,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     from auditor.outputs import printing, runs
     from auditor.outputs import publish as publishing
     from auditor.outputs.claim import claimed, outside_of
-    from auditor.outputs.delivery import gathered
+    from auditor.outputs.delivery import apart_from_input, gathered
 
     options = done.options
     _ = done.kinds, done.baseline
@@ -144,6 +144,8 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
         require("great_expectations")
     with failures():
         spared = done.spared()
+        if options.work is not None:
+            apart_from_input(options.work, spared)
         if options.history is not None:
             outside_of(runs.folder_of(options.history, options.run_id or "new"), spared, "--history")
         with (

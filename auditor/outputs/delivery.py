@@ -20,7 +20,7 @@ from auditor.base import uris
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.connectors import storage
 from auditor.connectors.files import Inventory
-from auditor.outputs.claim import FAILURE, LOCK, RESULTS, SUMMARY, WHAT_IF, evidence
+from auditor.outputs.claim import FAILURE, LOCK, RESULTS, SUMMARY, WHAT_IF, evidence, outside_of
 
 COMPLETE = (SUMMARY, WHAT_IF)  # what says that all else is there
 FIRST = "findings.jsonl"  # every command writes it
@@ -112,11 +112,20 @@ def _words(type_name: str) -> list[str]:
     return "".join(c if c.isalnum() else " " for c in type_name).split()
 
 
-def _outside_of(target: Target, inventory: Inventory | None) -> None:
+def _outside_of(target: Target, inventory: Inventory | None, option: str = "--out") -> None:
     """One store may go by several schemes, so paths decide: better one folder refused too many than a log's touched."""
     for what, place in evidence(inventory):
         if place.uri and f"{_plain(target.path)}/".startswith(f"{_plain(place.path)}/"):
-            raise AuditInputError(f"{target.shown} is in the {what} {place.shown}; choose an --out outside of it")
+            raise AuditInputError(f"{target.shown} is in the {what} {place.shown}; choose an {option} outside of it")
+
+
+def apart_from_input(work: str, inventory: Inventory | None) -> None:
+    """That facts are kept outside of the input. Errors: :class:`AuditInputError` where they would not be."""
+    if "://" not in work:
+        outside_of(Path(work), inventory, "--work")
+        return
+    files, path = storage.filesystem(work)
+    _outside_of(Target(uris.shown(work), files, path), inventory, "--work")
 
 
 def _plain(path: str) -> str:
