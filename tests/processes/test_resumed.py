@@ -1,4 +1,5 @@
-"""An audit whose driver is killed goes on in its ``--work``: the same bytes, and no segment that was kept is read again.
+"""An audit whose driver is killed goes on in its ``--work``: the same bytes, and no segment that was kept is read
+again.
 
 ``RESUMED_KILLS``: how many kills are tried (two, at other points with each); ``RESUMED_SEED``: their seed.
 """
