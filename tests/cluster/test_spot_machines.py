@@ -100,7 +100,8 @@ def lose(made: Cluster, chance: random.Random, over: threading.Event, done: list
             name = f"worker-{len(made.nodes)}"
             made.start(
                 name, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--port", "0",
-                "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(made.folder / name), made.master,
+                "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir",
+                str(made.folder / name), made.master,
             )  # fmt: skip
 
 
