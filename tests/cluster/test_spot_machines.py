@@ -152,7 +152,7 @@ def test_machines_that_come_and_go_change_nothing(
     tmp_path: Path,
     number: int,
     record_property: Callable[[str, object], None],
-) -> None:
+) -> None:  # fmt: skip
     over, done = threading.Event(), list[str]()
     job = submit(machines, tmp_path)
     losing = threading.Thread(target=lose, args=(machines, random.Random(SEED + number), over, done))
