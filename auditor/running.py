@@ -133,10 +133,11 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     ``publish`` writes the results into a folder; by default those of the contract's section 3. ``selection``: what will
     be printed, which must fit something of the input. Errors: as of :func:`audit`; what failed is in ``failure.log``.
     """
-    from auditor.outputs import printing, runs
+    from auditor.outputs import printing
     from auditor.outputs import publish as publishing
-    from auditor.outputs.claim import claimed, outside_of
-    from auditor.outputs.delivery import apart_from_input, gathered
+    from auditor.outputs.claim import claimed, writable
+    from auditor.outputs.delivery import gathered
+    from auditor.pipeline.options import out_of
 
     options = done.options
     _ = done.kinds, done.baseline
@@ -145,9 +146,9 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     with failures():
         spared = done.spared()
         if options.work is not None:
-            apart_from_input(options.work, spared)
+            writable(out_of(options.work), spared, "--work")
         if options.history is not None:
-            outside_of(runs.folder_of(options.history, options.run_id or "new"), spared, "--history")
+            writable(options.history, spared, "--history")
         with (
             gathered(options.out, spared) as out,
             failures() as trace_in,

@@ -1,9 +1,9 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/lab-book.md``.
 
 Groups: start, 64k, 400, shapes, growth, bytes, large, tables, records, internal, model, inline, parts, replicas,
-what-if, watch, store, where; all of them where none is named. ``BENCH_DIR`` is where files go (default: the system's
-temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each side runs. Results of
-groups that are not named stay as they were.
+what-if, watch, store, where, copies; all of them where none is named. ``BENCH_DIR`` is where files go (default: the
+system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each side runs.
+Results of groups that are not named stay as they were.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bench import (
     audit_times,
     bytes_growth,
     coordinators,
+    copying_costs,
     growth,
     input_shapes,
     java,
@@ -57,13 +58,14 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
     "watch": ways.watch,
     "store": stores.measure,
 }
+SECTIONS: dict[str, Callable[[Plan], str]] = {"where": where.measure, "copies": copying_costs.section}  # of the page
 
 
 def main(words: list[str]) -> int:
     """Runs groups; 2 and one line where it cannot."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("groups", nargs="*", metavar="GROUP", choices=[*GROUPS, "where", []])
-    wanted = parser.parse_args(words).groups or [*GROUPS, "where"]
+    parser.add_argument("groups", nargs="*", metavar="GROUP", choices=[*GROUPS, *SECTIONS, []])
+    wanted = parser.parse_args(words).groups or [*GROUPS, *SECTIONS]
     try:
         java.require()
         pictures.require()
@@ -80,8 +82,8 @@ def run(wanted: list[str], plan: Plan, kept: Path) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)  # a clean clone has no build/, and not every group makes it
     for group in wanted:
         began = time.monotonic()
-        if group == "where":
-            table.write("where", where.measure(plan))
+        if group in SECTIONS:
+            table.write(group, SECTIONS[group](plan))
         else:
             rows[group] = [list(row) for row in _marked(GROUPS[group](plan))]
             print("\n".join(table.Row(*row).line() for row in rows[group]))  # type: ignore[arg-type]

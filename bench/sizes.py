@@ -35,6 +35,11 @@ class Plan(NamedTuple):
         return 4 * GIB if self.full else GIB
 
     @property
+    def copied_bytes(self) -> int:
+        """Of what is copied without payload, and by others as a whole."""
+        return 4 * GIB if self.full else 2 * GIB
+
+    @property
     def records(self) -> int:
         """Records into columns, of 250 bytes each."""
         return 4_000_000 if self.full else 1_000_000

@@ -222,8 +222,8 @@ def _named(error: Exception, name_of: Callable[[], Exception | None], tries: int
     if not (no_reason and tries >= UNNAMED_TRIES) and not (over and NO_BODY in str(error)):
         return error
     named = name_of()
-    if no_reason and (named is None or meaning(named) is Meaning.DENIED):
-        raise error
+    if no_reason and (tries > UNNAMED_TRIES if named is None else meaning(named) is Meaning.DENIED):
+        raise error  # who lists the folder is known to the store, twice: it is this file that is denied
     return error if named is None else named
 
 

@@ -12,7 +12,7 @@ from auditor.base.producer_numbers import SEQUENCES
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
 from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
-from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns
+from auditor.connectors.codec.batch_columns import FLAW_CRC, UNVERIFIED, BatchColumns
 from auditor.connectors.codec.records import Decoded
 
 DELETE_HORIZON = 0x40  # KIP-534
@@ -38,8 +38,9 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
     kind = np.where((batches.control_type < 0) | ~control, _NO_TYPE, np.minimum(batches.control_type, _UNKNOWN_TYPE))
     columns: dict[str, Any] = {name: getattr(batches, name) for name in _LISTED}
     columns |= {
+        "flaws": batches.flaws & ~UNVERIFIED,
         "file": file,
-        "crc_ok": batches.flaws & FLAW_CRC == 0,
+        "crc_ok": pa.array(batches.flaws & FLAW_CRC == 0, mask=batches.flaws & UNVERIFIED != 0),
         "compression": CODECS.take(array_of(attributes & CODEC_MASK)),
         "timestamp_type": TIMESTAMP_TYPES.take(array_of(time_type)),
         "is_transactional": attributes & TRANSACTIONAL != 0,

@@ -21,6 +21,7 @@ from auditor.connectors import page_cache
 from auditor.connectors.page_cache import PAGE
 
 _NO_TIMES = getattr(os, "O_NOATIME", 0)  # only the owner may ask that reading is not noted
+_NOT_CACHED = b"\0"
 _LEAST_S = 0.002  # that is waited at once
 
 
@@ -64,6 +65,7 @@ class GuestFile(io.FileIO):
         self.at = 0
         self.ours = -1  # the last page that was read, where it is to be given back: the next read may begin in it
         page_cache.no_reading_ahead(descriptor)
+        self.residency = page_cache.Residency(descriptor)
 
     def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
         """Go to a byte."""
@@ -74,12 +76,12 @@ class GuestFile(io.FileIO):
         """Fill ``buffer`` as far as one read gives; 0 at the end of the file."""
         wanted = memoryview(buffer).nbytes
         first, behind = self.at // PAGE, -(-(self.at + wanted) // PAGE)
-        before = page_cache.cached(self.fileno(), first, behind)
+        before = self.residency.cached(first, behind)
         got = super().readinto(buffer) or 0
         self.at += got
         read = max(0, -(-self.at // PAGE) - first)
-        if before is not None:
-            self._leave(first, ~before[:read])
+        if before is not None and (self.ours >= 0 or _NOT_CACHED in before):
+            self._leave(first, np.frombuffer(before, np.uint8)[:read] == 0)
         self.pace.read(read * PAGE)
         return got
 
@@ -104,6 +106,8 @@ class GuestFile(io.FileIO):
         """Give the file back."""
         if not self.closed and self.ours >= 0:
             self._give_back_the_last()
+        if not self.closed:
+            self.residency.close()
         super().close()
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 PAGE = mmap.PAGESIZE
 _FAILED = ctypes.c_void_p(-1).value
+_AT_ONCE = 260  # pages of a MiB, wherever it begins
 
 
 @functools.cache
@@ -35,21 +36,34 @@ def _libc() -> Any:
     return libc
 
 
-def cached(descriptor: int, first: int, behind: int) -> np.ndarray | None:
-    """Of each page from number ``first`` to before ``behind`` whether it is cached; None where nothing tells. Reads
-    none."""
-    libc, size = _libc(), (behind - first) * PAGE
-    if libc is None or size <= 0:
-        return None
-    at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first * PAGE)
-    if at is None or at == _FAILED:
-        return None
-    found = np.zeros(behind - first, np.uint8)
-    try:
-        told = libc.mincore(at, size, found.ctypes.data) == 0
-    finally:
-        libc.munmap(at, size)
-    return found & 1 == 1 if told else None
+class Residency:
+    """Tells of an open file which pages are cached, up to the size that it had when this was made. Reads none."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._at = 0  # where the file is mapped, for mincore to look at; nobody reads there
+        self._libc = _libc()
+        self._pages = -(-os.fstat(descriptor).st_size // PAGE)
+        self._told = ctypes.create_string_buffer(_AT_ONCE)
+        if self._libc is not None and self._pages:
+            at = self._libc.mmap(None, self._pages * PAGE, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+            self._at = 0 if at is None or at == _FAILED else at
+
+    def cached(self, first: int, behind: int) -> bytes | None:
+        """Of each page from number ``first`` to before ``behind`` a byte, 0 for one that is not cached; fewer where the
+        file had fewer; None where nothing tells."""
+        count = min(behind, self._pages) - first
+        if not self._at or count <= 0:
+            return None
+        told = self._told if count <= _AT_ONCE else ctypes.create_string_buffer(count)
+        if self._libc.mincore(self._at + first * PAGE, count * PAGE, told):
+            return None
+        return told.raw[:count]
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._at:
+            self._libc.munmap(self._at, self._pages * PAGE)
+            self._at = 0
 
 
 def no_reading_ahead(descriptor: int) -> None:

@@ -32,7 +32,7 @@ BATCHES = declared("batches", LOG_KEY, """
     record_count:long records that the header declares; cleaning leaves fewer than offsets
     partition_leader_epoch:int epoch of the leader that appended it; -1 in magic 0 and 1
     crc:long stored checksum: CRC-32C in magic 2, CRC-32 before
-    crc_ok:bool whether the bytes have that checksum
+    crc_ok:bool whether the bytes have that checksum; null where nobody has verified it (a copy without payload)
     compression:string none, gzip, snappy, lz4 or zstd; null for a codec that does not exist
     timestamp_type:string who set the timestamps: CreateTime (the producer) or LogAppendTime (the broker)
     base_timestamp:time timestamp of the first record; where `delete_horizon` is set, that instead

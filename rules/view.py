@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice, Verdict
 from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
@@ -28,6 +29,7 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.incarnations import Incarnations
 from auditor.rules.log_bounds import Bounds, OpenHere
 from auditor.rules.named import SKEW_MS, arrived
+from auditor.rules.open_checksums import rests_on_open_checksums
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"
@@ -398,6 +400,10 @@ class LogView:
             fields = self._marker_of(marker) | fields
         segment = fields.pop("segment", segment)
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
+        if severity != "info" and (damaged := rests_on_open_checksums((c, self.leader), fields)):
+            severity, fields["if_true"] = "info", severity
+            fields["advice"] = Advice(Verdict.LOOK, then=damaged)
+            evidence |= {"checksums": "not verified", "confidence": "undecidable"}
         if doubt:
             severity, fields["if_true"] = "info", severity if severity != "info" else None
             evidence |= {"in_flight": True, "confidence": "undecidable"}

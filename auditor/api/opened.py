@@ -28,7 +28,7 @@ from auditor.connectors import client_properties
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
 from auditor.pipeline import derived_tables, results
-from auditor.pipeline.options import AuditOptions, check_window, folder_of, out_of, parse_time
+from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time
 from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 
@@ -231,7 +231,7 @@ class OpenedAudit:
 
         Errors: ``AuditInputError`` where it cannot be written, is another run's, or is in a log directory.
         """
-        kept = None if history is None else folder_of(os.fspath(history))
+        kept = None if history is None else out_of(os.fspath(history))
         if kept is not None and run_id is None:
             from auditor.outputs import runs
 

@@ -14,7 +14,7 @@ from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
-from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, folder_of, out_of, parse_time
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, out_of, parse_time
 
 NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
@@ -195,7 +195,10 @@ def _what_is_written(g: argparse._ArgumentGroup) -> argparse.Action:
     g.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
     g.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
     g.add_argument(
-        "--history", type=folder_of, metavar="DIR", help="keep this run's results under DIR ('auditor history')"
+        "--history",
+        type=out_of,
+        metavar="DIR",
+        help="keep this run's results under DIR, a folder or URI ('auditor history')",
     )
     g.add_argument(
         "--run-id", metavar="ID", help="what the kept run is called (default: the time); a run of that id is replaced"
@@ -230,7 +233,7 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         from auditor.outputs import runs
 
         run_id = run_id or runs.new_run_id()
-        runs.folder_of(args.history, run_id)
+        runs.name_of(run_id)
     limits = DEFAULT_LIMITS._replace(max_batch_bytes=args.max_batch_bytes, max_batch_ratio=args.max_batch_ratio)
     return AuditOptions(
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),

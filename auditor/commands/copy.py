@@ -36,6 +36,11 @@ def add_parser(commands: Any) -> None:
         "--limit-rate", type=manners.rate, default=manners.DEFAULT_RATE, metavar="BYTES",
         help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
     )  # fmt: skip
+    p.add_argument(
+        "--checksums", choices=("none", "budget", "all"), default="budget",
+        help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
+        "once; the next call goes on), or all (default %(default)s)",
+    )  # fmt: skip
     p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
     p.add_argument("--run", dest="run_folder", type=folder_of, metavar="DIR", help="the results of an audit of PATH")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -48,19 +53,24 @@ def run(args: argparse.Namespace) -> int:
     manners.behind_all_others()
     from auditor.connectors.guest import Guest, Pace, visiting
     from auditor.copying.readings import now_ms
-    from auditor.copying.run import copied  # only now: it loads the readers
+    from auditor.copying.run import check_apart, copied  # only now: it loads the readers
+    from auditor.outputs.claim import locked
 
     began, out, begun = time.monotonic(), Path(args.out), now_ms()
     guest = Guest(Pace(args.limit_rate), out)
     try:
         if args.around is not None:
             with visiting(guest):
-                status, says = copy_around.around(args.around, args.run_folder, args.paths, out)
+                status, says = copy_around.around(args.around, args.run_folder, args.paths, out, args.checksums)
             copy_around.show(says if not args.quiet else ())
             return status
-        with visiting(guest):
-            done = copied(args.paths, out)
-            again = _looked_again(args.paths, out, begun) if done.live else []
+        check_apart(args.paths, out)
+        out.mkdir(parents=True, exist_ok=True)
+        with visiting(guest), locked(out):
+            done = copied(args.paths, out, checksums=args.checksums)
+            again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
+            if done.unverified and args.checksums == "budget":
+                done.unverified = _verified(args.paths, out)
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(f"{out}: {what}; what was copied before is whole, call again to go on") from error
@@ -73,13 +83,18 @@ def run(args: argparse.Namespace) -> int:
         )
         if again:
             sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
+        if done.unverified:
+            sys.stdout.write(
+                f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "
+                "wrong; call again to go on, or with --checksums all\n"
+            )
         if done.refused:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
         sys.stdout.write(f"it is no backup; read it: auditor audit {out} --out DIR\n")
     return 3 if done.refused else 0
 
 
-def _looked_again(paths: list[str], out: Path, begun: int) -> list[Any]:
+def _looked_again(paths: list[str], out: Path, begun: int, checksums: str) -> list[Any]:
     """What looked held is read once more, where a broker ran."""
     from auditor.copying.second_look import looked_again
 
@@ -87,4 +102,16 @@ def _looked_again(paths: list[str], out: Path, begun: int) -> list[Any]:
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return looked_again(paths, out, begun, lambda _: Audit(options, runner))
+        return looked_again(paths, out, begun, lambda _: Audit(options, runner), checksums=checksums)
+
+
+def _verified(paths: list[str], out: Path) -> int:
+    """What an audit of the copy would say is verified where it rests on open checksums; how many segments stay open."""
+    from auditor.copying.run import verified
+    from auditor.copying.second_look import rests_on
+
+    options = AuditOptions((str(out),), out, master="inline[1]")
+    with running.runner(options) as runner:
+        from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
+
+        return verified(paths, out, rests_on(Audit(options, runner)))

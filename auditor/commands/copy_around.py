@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from auditor.outputs import explaining
 from auditor.pipeline.options import AuditOptions, parse_time
 
 
-def around(name: str, run: Path, paths: Sequence[str], out: Path) -> tuple[int, list[str]]:
+def around(name: str, run: Path, paths: Sequence[str], out: Path, checksums: str) -> tuple[int, list[str]]:
     """Copies what the finding of ``run`` whose fingerprint begins with ``name`` rests on into the empty folder ``out``,
     and audits that: more is taken until the audit gives the finding again. Exit status, and what to print.
 
@@ -26,36 +27,40 @@ def around(name: str, run: Path, paths: Sequence[str], out: Path) -> tuple[int, 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
     from auditor.copying.around import names_in, size_of, wanted
+    from auditor.copying.checksums import ALL
     from auditor.copying.run import copied  # only now: it loads the readers
 
     clock = parse_time(as_of) if isinstance(as_of, str) else None
     options = AuditOptions((str(out),), out, as_of=clock, master="inline[1]")
-    before: set[str] = set()
-    for folders in wanted(row, paths):
-        if folders == before:
+    unverified = 0
+    tried: list[tuple[set[str], str]] = []
+    for folders, verified in product(wanted(row, paths), dict.fromkeys((checksums, ALL))):
+        if (folders, verified) in tried or (tried and verified != checksums and not unverified):
             continue
-        before = folders
-        done = copied(paths, out, only=folders)
+        tried.append((folders, verified))
+        done = copied(paths, out, only=folders, checksums=verified)
+        unverified = done.unverified
         with running.failures(), running.runner(options) as runner:
             from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
             audit = Audit(options, runner)
-            again = any(finding.fingerprint == row["fingerprint"] for finding in audit.findings)
+            again = next((f for f in audit.findings if f.fingerprint == row["fingerprint"]), None)
             named = names_in(audit)
-        if again:
+        if again is not None and again.severity == row["severity"]:
             break
     says = ["These names stand in it:", *(f"  {line}" for line in named.lines()), ""]
     says.append(f"{out}: {size_of(out):,} bytes, without keys and values, no backup")
-    if again:
+    if again is not None:
         when = f" --as-of {as_of}" if clock is not None else ""
-        says.append(f"An audit of it gives the finding again: auditor audit {out}{when} --out DIR")
+        other = f", as {again.severity}" if again.severity != row["severity"] else ""
+        says.append(f"An audit of it gives the finding again{other}: auditor audit {out}{when} --out DIR")
     else:
         says.append(
             "An audit of it does not give the finding again: it rests on what is in no copy, or no longer there"
         )
     if done.refused:
         says.append("Part of the input could not be read; an audit of it names what")
-    return (3 if done.refused else int(not again)), says
+    return (3 if done.refused else int(again is None)), says
 
 
 def check(args: Any) -> None:

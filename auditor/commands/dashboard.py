@@ -12,16 +12,17 @@ import json
 import re
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
+from auditor.pipeline.options import out_of
 
 if TYPE_CHECKING:
     from auditor.dashboards.overview import Changes, Tally
-    from auditor.outputs.runs import Run
+    from auditor.outputs.runs import History, Run
 
 PORT = 8765
 _NAMES = frozenset({"127.0.0.1", "localhost"})
@@ -41,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "auditor dashboard /var/audits",
         ),
     )
-    p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
+    p.add_argument("dir", type=out_of, metavar="DIR", help="the folder or URI that was given to --history")
     p.add_argument("--port", type=int, default=PORT, help=f"on the loopback interface (default {PORT}; 0: any)")
     add_expected(p)
     p.set_defaults(run=run)
@@ -65,9 +66,8 @@ def _period(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Serve until it is stopped (Ctrl-C); returns its exit status."""
     with serve(args.dir, args.port, args.expect_every) as server:
-        sys.stdout.write(
-            f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {args.dir}; Ctrl-C ends it\n"
-        )
+        kept = uris.shown(str(args.dir))
+        sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {kept}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:
             server.serve_forever()
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def serve(history: Path, port: int, every_ms: int | None = None) -> ThreadingHTTPServer:
+def serve(history: History, port: int, every_ms: int | None = None) -> ThreadingHTTPServer:
     """A server of the pages, ready for ``serve_forever``; ``every_ms``: how often a cluster is due.
 
     Errors: :class:`AuditInputError` for a folder or port.
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers GET: ``/`` with the clusters, or with the latest run where there is one cluster, ``/?run=ID`` with the
     dashboard of a run's cluster, ``/report/ID`` with the report of a run."""
 
-    history: Path
+    history: History
     every_ms: int | None
 
     def do_GET(self) -> None:
@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Pages that were asked for are nobody's news."""
 
 
-def clusters(history: Path, every_ms: int | None = None) -> str | None:
+def clusters(history: History, every_ms: int | None = None) -> str | None:
     """The page of the clusters; None where the runs are of no more than one."""
     from auditor.dashboards import cluster_page as view
     from auditor.outputs import cluster_standings as kept
@@ -153,7 +153,7 @@ def clusters(history: Path, every_ms: int | None = None) -> str | None:
     return view.render_clusters(rows)
 
 
-def overview(history: Path, run_id: str | None = None) -> str | None:
+def overview(history: History, run_id: str | None = None) -> str | None:
     """The dashboard about a run among those of its cluster, by default the latest; None where there is no run of that
     id.
 
@@ -180,7 +180,7 @@ def overview(history: Path, run_id: str | None = None) -> str | None:
     return view.render_overview(steps, steps[at], changes, partitions, producers, name)
 
 
-def _changes(history: Path, older: Run, newer: Run) -> Changes:
+def _changes(history: History, older: Run, newer: Run) -> Changes:
     from auditor.dashboards.overview import MAX_CHANGES, Changes
     from auditor.outputs import runs
 
@@ -191,7 +191,7 @@ def _changes(history: Path, older: Run, newer: Run) -> Changes:
     )  # fmt: skip
 
 
-def _tallies(history: Path, each: Run) -> list[Tally]:
+def _tallies(history: History, each: Run) -> list[Tally]:
     """A run's findings by partition, and by producer."""
     from auditor.dashboards.overview import tallied
     from auditor.outputs import runs
@@ -204,7 +204,7 @@ def _tallies(history: Path, each: Run) -> list[Tally]:
     return found
 
 
-def report(history: Path, run_id: str) -> str | None:
+def report(history: History, run_id: str) -> str | None:
     """A run's report, made again from what was kept of it; None where there is no run of that id.
 
     Runs that were kept before open transactions and timelines were have a report without them.

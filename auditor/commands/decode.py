@@ -48,7 +48,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
     )
     p.add_argument(
-        "files", nargs="+", metavar="FILE", help="segment, index, snapshot, checkpoint, text dump; or its URI"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="segment, index, snapshot, checkpoint, text dump, folder of a copy; or a URI",
     )
     p.add_argument("--records", action="store_true", help="records in place of batches; of internal topics, decoded")
     p.add_argument("--include-payload", action="store_true", help="with --records: keys and values too, as base64")
@@ -116,20 +119,29 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
 
 def locate(options: DecodeOptions) -> list[Piece]:
     """What each FILE is and which log it belongs to, in the order given. Errors: :class:`AuditInputError`."""
-    from auditor.connectors import storage
     from auditor.connectors.naming import Naming
 
-    given = [storage.place(path) for path in options.files]
-    for place in given:
-        if storage.is_folder(place):
-            raise AuditInputError(f"{place.shown} is a folder; give files in it, or use 'auditor audit'")
-    naming = Naming({_log_dir(place): [_log_dir(place)] for place in given})
+    given = [each for path in options.files for each in _given(path)]
+    naming = Naming({_log_dir(place): [_log_dir(place)] for place, _ in given})
     found = []
-    for place in given:
+    for place, size in given:
         log_dir = naming.name(_log_dir(place))
-        in_objects = _object(place)
-        found += _objects(place, in_objects, log_dir) if in_objects else [_piece(place, log_dir, options.limits)]
+        in_objects = None if place.view else _object(place)
+        found += _objects(place, in_objects, log_dir) if in_objects else [_piece(place, size, log_dir, options.limits)]
     return found
+
+
+def _given(path: str) -> list[tuple[Place, int]]:
+    """The files that a FILE is, with their sizes: of a copy those that it was taken from."""
+    from auditor.connectors import storage
+    from auditor.connectors.copied.named_files import named
+
+    if of_copy := named(path):
+        return [*of_copy]
+    place = storage.place(path)
+    if storage.is_folder(place):
+        raise AuditInputError(f"{place.shown} is a folder; give files in it, or use 'auditor audit'")
+    return [(place, storage.file_size(place))]
 
 
 def _object(place: Place) -> RemoteName | None:
@@ -199,7 +211,7 @@ def _kind(place: Place) -> tuple[str, int] | None:
     return (kind, -1) if kind in TABLES else None
 
 
-def _piece(place: Place, log_dir: str, limits: Limits) -> Piece:
+def _piece(place: Place, size: int, log_dir: str, limits: Limits) -> Piece:
     from auditor.base.errors import DecodeError
     from auditor.connectors import identity, names, storage
     from auditor.connectors.files import DataFile, TextFile
@@ -212,7 +224,6 @@ def _piece(place: Place, log_dir: str, limits: Limits) -> Piece:
     partition = _partition(place.parent.name) if folder != place.parent else None
     topic = (partition.topic, partition.partition) if partition else (None, None)
     key = (cluster_id, who.broker_id, log_dir, *topic)
-    size = storage.file_size(place)
     kind = _kind(place)
     if not (names.data_name(place.name) or names.remote_name(place.name)) and place.name not in (
         names.META,

@@ -15,8 +15,9 @@ from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
 from auditor.dashboards.wording import short_fingerprint
 from auditor.outputs import explaining, runs
+from auditor.outputs.runs import History
 from auditor.pipeline import results
-from auditor.pipeline.options import folder_of
+from auditor.pipeline.options import folder_of, out_of
 from auditor.rules import registry
 from auditor.rules.fingerprint import cluster_of, fingerprint
 
@@ -33,7 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     p.add_argument("fingerprint", help="as the audit prints it, or its first digits")
     p.add_argument("--out", type=folder_of, metavar="DIR", help="the results of an audit")
-    p.add_argument("--history", type=folder_of, metavar="DIR", help="the runs kept under DIR; the newest that has it")
+    p.add_argument("--history", type=out_of, metavar="DIR", help="the runs kept under DIR; the newest that has it")
     p.set_defaults(run=run)
 
 
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(history: Path, run_id: str) -> dict[str, Any]:
+def _summary(history: History, run_id: str) -> dict[str, Any]:
     """The summary of a kept run."""
     (each,) = (run for run in runs.committed(history) if run.run_id == run_id)
     summary: dict[str, Any] = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
@@ -83,7 +84,7 @@ def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:
             yield row | {"fingerprint": fingerprint(row, cluster_of(row, of_dir))}
 
 
-def _of_history(history: Path) -> Iterable[Mapping[str, Any]]:
+def _of_history(history: History) -> Iterable[Mapping[str, Any]]:
     """The findings of every run, the newest first, each with its ``run_id``."""
     for each in reversed(runs.committed(history)):
         for row in runs.read(history, each, "findings").to_pylist():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from auditor.base.errors import AuditInputError
 from auditor.commands.dashboard import add_expected
 from auditor.commands.parser import examples
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
+from auditor.pipeline.options import out_of
 from auditor.rules.finding import SEVERITIES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="the runs kept by 'audit --history DIR': list them, compare two",
         epilog=examples("auditor history /var/audits", "auditor history /var/audits --diff previous latest"),
     )
-    p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
+    p.add_argument("dir", type=out_of, metavar="DIR", help="the folder or URI that was given to --history")
     p.add_argument(
         "--diff", nargs=2, metavar=("OLD", "NEW"), help="compare the findings of two runs: ids, 'previous', 'latest'"
     )
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     from auditor.outputs import runs
 
-    known = runs.committed(args.dir)
+    held = runs.kept(args.dir)
+    known = held.runs
     if args.cluster is not None:
         known = [each for each in known if runs.cluster(each) == args.cluster]
         if not known:
@@ -69,22 +70,20 @@ def run(args: argparse.Namespace) -> int:
         of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in known]
         out.writelines(list_lines(args.format, of_runs))
     elif several:
-        _write_clusters(args, known, out)
+        _write_clusters(args, known, held.uncommitted, out)
     else:
         out.writelines(_run_line(each) for each in known)
-        left = runs.uncommitted(args.dir)
-        out.writelines(f"{name}  never committed\n" for name in left)
-        if not known and not left:
+        out.writelines(f"{name}  never committed\n" for name in held.uncommitted)
+        if not known and not held.uncommitted:
             out.write("no runs\n")
     return 0
 
 
-def _write_clusters(args: argparse.Namespace, known: list[Run], out: TextIO) -> None:
+def _write_clusters(args: argparse.Namespace, known: list[Run], left: list[str], out: TextIO) -> None:
     """A line a cluster, the worst first."""
     from auditor.base.words import duration
     from auditor.dashboards.wording import instant, visible
     from auditor.outputs import cluster_standings as clusters
-    from auditor.outputs import runs
 
     for each in clusters.standings(args.dir, known, datetime.datetime.now(datetime.UTC), args.expect_every):
         change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"
@@ -93,7 +92,6 @@ def _write_clusters(args: argparse.Namespace, known: list[Run], out: TextIO) -> 
         partly = "" if each.complete else "; part of the input could not be read"
         name = visible(each.name) or "no cluster id"
         out.write(f"{name}  {_counts(each.last)}{change}{since}; last run {each.last.run_id}{late}{partly}\n")
-    left = runs.uncommitted(args.dir)
     out.writelines(f"{name}  never committed\n" for name in left)
     out.write(f"{len(known)} runs; --cluster ID lists those of one\n")
 

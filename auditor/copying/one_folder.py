@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from auditor.base.errors import is_unread
 from auditor.base.limits import Limits
 from auditor.connectors import names
 from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
+from auditor.connectors.copied.index_rows import ENTRY
 from auditor.connectors.copied.segment_columns import GROUP_ROWS
 from auditor.connectors.storage import Place
 from auditor.copying.folders import Folder
-from auditor.copying.small_entries import settings_file, small_file, stat_of
+from auditor.copying.small_entries import index_like, settings_file, small_file, stat_of
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import Target
 
@@ -30,7 +32,8 @@ _WHOLE = frozenset(
 @dataclass
 class Done:
     """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were.
-    ``live``: a broker of this machine ran meanwhile."""
+    ``live``: a broker of this machine ran meanwhile. ``open``: folders with segments whose checksums are not all
+    verified, ``unverified`` how many such segments are left at the end."""
 
     folders: int = 0
     batches: int = 0
@@ -40,18 +43,25 @@ class Done:
     kept: int = 0
     refused: int = 0
     live: bool = False
+    open: set[str] = field(default_factory=set)
+    unverified: int = 0
 
 
 class OneFolder:
     """Takes one folder."""
 
-    def __init__(self, target: Target, folder: Folder, limits: Limits) -> None:
-        self.target, self.folder, self.limits = target, folder, limits
+    def __init__(
+        self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True
+    ) -> None:
+        """``whole``: whether so many bytes of a segment are to be read, or headers alone
+        (:meth:`auditor.copying.checksums.Checksums.now`)."""
+        self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         internal = folder.topic if folder.topic in KEPT else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
         self.scattered = self._scattered()
+        self.anew: set[str] = set()  # segments of which nothing was kept
 
     def take(self, done: Done) -> None:
         """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
@@ -59,6 +69,7 @@ class OneFolder:
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
         found = segments.finish()
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
+        items = [self._index(item, found) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
         readings = self.before.readings if self.before is not None else ()  # until the new ones are known
         now = FolderList(tuple(items), tuple(folder.errors), readings)
@@ -69,8 +80,24 @@ class OneFolder:
         done.bytes_read += segments.read
         done.segments += len(found)
         done.kept += segments.kept
+        done.open |= {folder.name} if any(not taken.checked for taken in found.values()) else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
+
+    def _index(self, item: Listed, found: Mapping[str, Taken]) -> Listed:
+        """An index by the batches of its segment; read again where these are no longer those that it was told by."""
+        if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
+            return item
+        segment = f"{item.name.partition('.')[0]}.log"
+        if item.like is not None and (segment in self.anew or segment not in found):
+            says = item.name.rpartition(".")[2]
+            again = small_file(
+                self.target, self.folder.name, self.folder.place, item.name, item.size, self.limits, says
+            )
+            item = again._replace(stat=None)
+        if segment not in found:
+            return item
+        return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=found[segment]))
 
     def _scattered(self) -> frozenset[str]:
         """Files of the earlier copy that hold few batches each, where they are many."""
@@ -118,11 +145,15 @@ class OneFolder:
         same = self._as_it_was(name, size, stat)
         if same is not None and same.taken is not None and self._stays(name, same.taken):
             return item
-        at, path = _from_log_dir(self.folder, name)
+        at, path = place_of(self.folder, name)
         in_place = old is not None and old.stat is not None and stat is not None and old.stat.inode == stat.inode
-        if in_place and old is not None and self.segments.go_on(at, path, size, self.folder.task, old):
-            return item
-        why = self.segments.take(at, path, size, self.folder.task)
+        task = self.folder.task
+        if in_place and old is not None:
+            grown = self.whole(max(0, size - old.size), grown=True)
+            if self.segments.go_on(at, path, size, task, old, whole=grown):
+                return item
+        self.anew.add(name)
+        why = self.segments.take(at, path, size, task, whole=self.whole(size))
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
     def _stays(self, name: str, taken: Taken) -> bool:
@@ -130,6 +161,11 @@ class OneFolder:
             return self.segments.carry(name, taken)
         self.segments.keep(name, taken)
         return True
+
+
+def stat_now(folder: Folder, name: str) -> Stat | None:
+    """What tells whether a file of a folder is as it was."""
+    return stat_of(folder.place, name)
 
 
 def settled(stat: Stat | None) -> Stat | None:
@@ -145,7 +181,7 @@ def _kind_by_ending(folder: Folder, name: str) -> str:
     return name.rpartition(".")[2] if folder.topic is None else ""
 
 
-def _from_log_dir(folder: Folder, name: str) -> tuple[Place, str]:
+def place_of(folder: Folder, name: str) -> tuple[Place, str]:
     """A segment by the name that an audit has for it: errors carry it."""
     if folder.task is not None:
         inside = folder.task.replica.folder

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors.codec.blanking import KEPT
 from auditor.connectors.copied.folder_list import Reading
+from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
 from auditor.copying.folders import Folders
 from auditor.copying.one_folder import Done, OneFolder
 from auditor.copying.readings import held_by_a_broker, now_ms, readings
@@ -20,17 +22,19 @@ def nobody(_folder: str) -> None:
 
 def copied(
     paths: Sequence[str], out: Path, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody,
-    only: Set[str] | None = None,
+    only: Set[str] | None = None, checksums: str = ALL, budget: int = BUDGET_BYTES,
 ) -> Done:  # fmt: skip
     """Copies what is below PATHs into ``out``: of an earlier copy there, what is as it was stays, and is not read.
 
-    ``only``: the folders to copy, all others staying as they are; None for all.
+    ``only``: the folders to copy, all others staying as they are; None for all. ``checksums``: which are verified,
+    one of :data:`auditor.copying.checksums.MODES`; ``budget``: bytes of segments.
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
     check_apart(paths, out)
     found = Folders(paths, limits)
     target, done = Target(out), Done()
+    to_verify = Checksums(checksums, budget, headers_first=_bytes_of(found) > budget)
     places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}
     read: dict[str, list[Reading]] = {name: [] for name in places}
@@ -40,7 +44,7 @@ def copied(
         say(folder.name)
         begun = now_ms()
         folder.refresh()
-        OneFolder(target, folder, limits).take(done)
+        OneFolder(target, folder, limits, to_verify.now).take(done)
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
@@ -48,9 +52,26 @@ def copied(
         now = readings(read[name], live=live[name] and held_by_a_broker(place))
         done.live |= any(reading.live for reading in now)
         _put_readings(target, name, now, keep=only is not None)
+    opened = [folder for folder in found.in_order() if folder.name in done.open]
+    done.unverified = verify(target, opened, limits, to_verify)
     for name in target.folders() - found.found.keys() if only is None else ():
         target.take_away(name)
     return done
+
+
+def verified(paths: Sequence[str], out: Path, only: Mapping[str, Set[str]], limits: Limits = DEFAULT_LIMITS) -> int:
+    """Verifies the checksums of some segments of a copy, by their folders; how many stay open in all. Errors: as of
+    :func:`copied`."""
+    folders = Folders(paths, limits).in_order()
+    return verify(Target(out), folders, limits, Checksums(), only)
+
+
+def _bytes_of(found: Folders) -> int:
+    """Bytes of the segments that hold data."""
+    return sum(
+        size for folder in found.found.values() if folder.topic is not None and folder.topic not in KEPT
+        for name, size in folder.files.items() if name.endswith(".log")
+    )  # fmt: skip
 
 
 def _put_readings(target: Target, name: str, found: tuple[Reading, ...], *, keep: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors.internal_rows import TRANSACTION_STATE
+from auditor.copying.checksums import ALL
 from auditor.copying.one_folder import Done
 from auditor.copying.run import copied
 from auditor.pipeline.whole_audit import Audit
@@ -22,13 +23,15 @@ SLACK_MS = 60_000  # a producer's clock tells when its transaction began
 
 
 def looked_again(
-    paths: Sequence[str], out: Path, begun: int, open_audit: Callable[[Path], Audit], limits: Limits = DEFAULT_LIMITS
-) -> list[Done]:
+    paths: Sequence[str], out: Path, begun: int, open_audit: Callable[[Path], Audit], limits: Limits = DEFAULT_LIMITS,
+    checksums: str = ALL,
+) -> list[Done]:  # fmt: skip
     """Reads again what looks held in the copy of PATHs that was ``begun`` (ms) and is in ``out``, three times at most:
     first whatever is undecided, then what is younger than the copy. What each round came to; a copy of no running
     broker is left alone.
 
-    ``open_audit`` gives an audit of a folder. Errors: as of :func:`auditor.copying.run.copied`.
+    ``open_audit`` gives an audit of a folder; ``checksums``: which are verified. Errors: as of
+    :func:`auditor.copying.run.copied`.
     """
     rounds: list[Done] = []
     while len(rounds) < ROUNDS:
@@ -37,8 +40,18 @@ def looked_again(
         held = _held(audit, begun - SLACK_MS if rounds else -1) if live else set()
         if not held:
             break
-        rounds.append(copied(paths, out, limits, only=frozenset(held | _coordinators(audit))))
+        rounds.append(copied(paths, out, limits, only=frozenset(held | _coordinators(audit)), checksums=checksums))
     return rounds
+
+
+def rests_on(audit: Audit) -> dict[str, set[str]]:
+    """The segments by their folders that findings point to, but for plain infos."""
+    found: dict[str, set[str]] = {}
+    for finding in audit.findings:
+        if finding.file and finding.file.endswith(".log") and (finding.severity != "info" or finding.if_true):
+            folder, _, name = f"{finding.evidence['log_dir']}/{finding.file}".rpartition("/")
+            found.setdefault(folder, set()).add(name)
+    return found
 
 
 def _held(audit: Audit, since: int) -> set[str]:

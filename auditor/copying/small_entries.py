@@ -6,9 +6,12 @@ import os
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import names
 from auditor.connectors.codec.settings import audited_settings
-from auditor.connectors.copied.copy_view import packed
+from auditor.connectors.copied.copy_view import packed, rows_of, unpacked
 from auditor.connectors.copied.folder_list import Listed, Stat
+from auditor.connectors.copied.index_rows import ENTRY, MOST_ROWS, coded
+from auditor.connectors.copied.segment_columns import digest_of
 from auditor.connectors.storage import Place, read_file
 from auditor.copying.target import Target
 
@@ -32,6 +35,26 @@ def small_file(target: Target, folder: str, place: Place, name: str, size: int, 
     if isinstance(data, DecodeError):
         return Listed(name, size, refused=(data.reason, data.detail))
     return _with_content(target, folder, Listed(name, size, length=len(data)), data)
+
+
+def index_like(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
+    """A large index as what it repeats of its segment's batches, where it does. Errors: ``OSError`` of the target."""
+    says = names.data_name(item.name)
+    taken = segment.taken if segment is not None else None
+    if item.kept is None or item.like or says is None or says.kind not in ENTRY or taken is None or segment is None:
+        return item
+    place = Place("", str(target.out / folder))
+    data = unpacked(place, item.kept, item.length)
+    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.errors or taken.body_errors:
+        return item
+    rows, _ = rows_of(place, taken.file).rows(taken.first, taken.first + taken.rows)
+    text = coded(says.kind, data, rows, says.offset)
+    if text is None:
+        return item
+    content = packed(text)
+    kept = f"{item.name}-{digest_of(content)}.gz"
+    target.put(folder, kept, content)
+    return item._replace(kept=kept, like=segment.name)
 
 
 def settings_file(target: Target, folder: str, place: Place, name: str, size: int) -> Listed:

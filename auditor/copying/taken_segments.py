@@ -12,12 +12,14 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import names
 from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import UNVERIFIED
 from auditor.connectors.codec.blanking import Blanks
 from auditor.connectors.codec.foreign import foreign_row
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.header_bytes import CHECKED_FROM, header_of
+from auditor.connectors.codec.header_hop import HeaderHop
 from auditor.connectors.codec.mending import Known
-from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.codec.segment import UNKNOWN, Chunk, read_segment
 from auditor.connectors.copied.copy_view import rows_of
 from auditor.connectors.copied.folder_list import Listed, Taken
 from auditor.connectors.copied.segment_columns import FILE_BYTES, FILE_ROWS, GROUP_ROWS, SegmentRows, SegmentWriter
@@ -46,16 +48,20 @@ class SegmentsTaken:
         self.bytes = 0  # of stored batches in it
         self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
 
-    def take(self, place: Place, name: str, size: int, task: ReplicaTask | None) -> DecodeError | None:
-        """Takes one segment; why not, where it could not be opened."""
+    def take(
+        self, place: Place, name: str, size: int, task: ReplicaTask | None, *, whole: bool = True
+    ) -> DecodeError | None:
+        """Takes one segment, of large batches the headers alone where it need not be ``whole``; why not, where it could
+        not be opened."""
         last = name.rpartition("/")[2]
         f = open_file(place, name)
         if isinstance(f, DecodeError):
             return f
         self._began(last)
         with contextlib.closing(f):
-            chunks = _chunks(f, name, size, task, self.limits, raw=self.blanks is not None)
-            self.pending.append((last, self._chunks_taken(place, name, chunks)))
+            self.pending.append(
+                (last, self._chunks_taken(place, name, self._chunks(f, place, name, size, task, whole)))
+            )
         self._file_is_full()
         return None
 
@@ -76,7 +82,33 @@ class SegmentsTaken:
         self._file_is_full()
         return True
 
-    def go_on(self, place: Place, name: str, size: int, task: ReplicaTask | None, old: Listed) -> bool:
+    def is_there(self, place: Place, name: str, taken: Taken) -> bool:
+        """Whether the last batch that was taken of a segment is where it was, with its checksum."""
+        reader = self._earlier(taken)
+        last = taken.first + taken.rows - 1
+        return reader is not None and taken.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
+
+    def _chunks(
+        self, f: BinaryFile, place: Place, name: str, size: int, task: ReplicaTask | None, whole: bool,
+        start: tuple[int, int] = (0, 0),
+    ) -> Iterator[Chunk]:  # fmt: skip
+        """The chunks of a segment from a byte and an offset on."""
+        internal = self.blanks is not None
+        if not whole and not internal and not place.uri and place.view is None:
+            hop = HeaderHop(f, size, self.limits, start[0], _behind(_offsets(name, task)[0], start))
+            for rows in hop.chunks():
+                yield Chunk(rows, [], [], None, None, hop.end, next_offset=hop.next_offset)
+            self.read += hop.read
+            if hop.end == size and size > start[0]:
+                return
+            start = (hop.end, hop.next_offset) if hop.end > start[0] else start
+        for chunk in _chunks(f, name, size, task, self.limits, raw=internal, start=start):
+            self.read += int(chunk.rows[:, walking.SIZE].sum())
+            yield chunk
+
+    def go_on(
+        self, place: Place, name: str, size: int, task: ReplicaTask | None, old: Listed, *, whole: bool = True
+    ) -> bool:
         """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
         the last one with its checksum."""
         taken = old.taken
@@ -93,9 +125,10 @@ class SegmentsTaken:
             self._began(name.rpartition("/")[2])
             first, end, following = self.writer.rows, *taken.chunks[-1][1:]
             self._add_earlier(reader, taken)
-            chunks = _chunks(f, name, size, task, self.limits, raw=self.blanks is not None, start=(end, following))
+            chunks = self._chunks(f, place, name, size, task, whole, (end, following))
             more = self._chunks_taken(place, name, chunks)
         joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*taken.chunks, *more.chunks))
+        joined = joined._replace(checked=taken.checked and more.checked)
         self.pending.append((name.rpartition("/")[2], joined))
         self._file_is_full()
         return True
@@ -113,7 +146,7 @@ class SegmentsTaken:
         for first in range(old.first, old.first + old.rows, GROUP_ROWS):
             rows, stored = reader.rows(first, min(first + GROUP_ROWS, old.first + old.rows), stored=reader.stored)
             self.bytes += sum(map(len, stored or ()))
-            self.writer.add(rows, old.checked, stored)
+            self.writer.add(rows, stored)
 
     def finish(self) -> dict[str, Taken]:
         """What was taken by the names of the segments, once all are there."""
@@ -141,20 +174,20 @@ class SegmentsTaken:
 
     def _chunks_taken(self, place: Place, name: str, found: Iterator[Chunk]) -> Taken:
         first = self.writer.rows
-        chunks, errors, bodies = [], [], []
+        chunks, errors, bodies, checked = [], [], [], True
         for chunk in found:
             stored = None
             if self.blanks is not None and chunk.raw is not None:
                 stored = self.blanks.blanked(chunk.batches, chunk.raw)
                 self.bytes += sum(map(len, stored))
-            self.writer.add(chunk.rows, True, stored)
+            self.writer.add(chunk.rows, stored)
+            checked &= not np.any(chunk.rows[:, walking.FLAWS] & UNVERIFIED)
             self.batches += len(chunk.rows)
-            self.read += int(chunk.rows[:, walking.SIZE].sum())
             chunks.append((len(chunk.rows), chunk.end, chunk.next_offset))
             errors += chunk.errors
             bodies += chunk.body_errors
         foreign = tuple(_foreign(place, name, errors, self.limits))
-        return Taken("", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign)
+        return Taken("", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign, checked)
 
 
 def _is_there(place: Place, name: str, last: np.ndarray) -> bool:
@@ -168,21 +201,22 @@ def _chunks(
     start: tuple[int, int] = (0, 0),
 ) -> Iterator[Chunk]:  # fmt: skip
     """The chunks as an audit reads them, from a byte and an offset on."""
+    offsets, known = _offsets(name, task)
+    yield from read_segment(
+        f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(offsets, start), known=known
+    )
+
+
+def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], Known]:
+    """The offsets that a segment may hold, and what else is known of it."""
     numbers = {s.name: k for k, s in enumerate(task.replica.segments)} if task is not None else {}
     number = numbers.get(name)
     if task is None or number is None:
         says = names.data_name(name.rpartition("/")[2]) or names.remote_name(name.rpartition("/")[2])
-        lowest = offset_range(says.offset if says else -1)
-        yield from read_segment(
-            f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(lowest, start)
-        )
-        return
+        return offset_range(says.offset if says else -1), UNKNOWN
     behind = task.replica.segments[number + 1 : number + 2]
     offsets = offset_range(task.replica.segments[number].base_offset, behind[0].base_offset if behind else -1)
-    known: Known = known_of(task, number)
-    yield from read_segment(
-        f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(offsets, start), known=known
-    )
+    return offsets, known_of(task, number)
 
 
 def _behind(offsets: tuple[int, int], start: tuple[int, int]) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors.copied.folder_list import LIST, FolderList, decoded, encoded
 from auditor.connectors.copied.segment_columns import SUFFIX, digest_of, file_name
 
+LOCK = ".lock"  # which a copy that is under way holds
 README = "0-THIS-IS-NO-BACKUP.txt"
 SAYS = """\
 This is no backup. No broker can start on it, and no record can be restored from it.
@@ -32,9 +33,10 @@ class Target:
         self.out = out
         try:
             out.mkdir(parents=True, exist_ok=True)
-            if any(out.iterdir()) and not (out / README).is_file():
+            if any(path.name != LOCK for path in out.iterdir()) and not (out / README).is_file():
                 raise AuditInputError(f"{out}: not empty, and no earlier copy; give a folder of its own")
-            _written(out / README, SAYS.encode())
+            if not (out / README).is_file():
+                _written(out / README, SAYS.encode())
         except OSError as error:
             raise AuditInputError(f"{out}: {error.strerror}; give a folder that can be written") from error
 
@@ -66,7 +68,8 @@ class Target:
 
     def folders(self) -> set[str]:
         """The folders that have a list, by their names."""
-        return {path.parent.relative_to(self.out).as_posix().removeprefix(".") for path in self.out.rglob(LIST)}
+        found = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
+        return {"" if name == "." else name for name in found}
 
     def take_away(self, name: str) -> None:
         """Takes away a folder that the input has no longer. Errors: ``OSError``."""
@@ -82,7 +85,9 @@ class Target:
         ``OSError``."""
         at = self.folder(name)
         if found != before:
+            _settle(at)  # what the list names is there before the list is
             _written(at / LIST, encoded(found))
+            _settle(at)  # and what it does not name goes when it is
         kept = {item.kept for item in found.files if item.kept is not None}
         self._clear(at, kept | {item.taken.file for item in found.files if item.taken is not None})
 
@@ -113,9 +118,20 @@ class Target:
 def finished(path: Path, first: str) -> str:
     """Gives a written file the name that its content has; that name. Errors: ``OSError``."""
     name = file_name(first, digest_of(path.read_bytes()))
+    with path.open("rb") as f:
+        os.fsync(f.fileno())
     path.chmod(0o644 & ~_umask())
     path.replace(path.parent / name)
     return name
+
+
+def _settle(folder: Path) -> None:
+    """Names of a folder are on the disk, whatever becomes of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:
@@ -135,6 +151,8 @@ def _written(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(content)
+            f.flush()
+            os.fsync(handle)
         os.chmod(partial, 0o644 & ~_umask())
         os.replace(partial, path)
     except BaseException:

@@ -67,6 +67,7 @@ class ReplicaFacts:
     or of a long log their sums; empty where there is no other replica. ``snapshot_producers`` are the producer ids by a
     snapshot's offset, where replicas are compared.
     ``live``: from a running cluster.
+    ``unverified_batches`` have a checksum that nobody has verified, at the offsets ``unverified``.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
     print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain. ``resume_point``: from where a
     later reading may go on, of which no rule knows (:mod:`auditor.replay.resume_point`).
@@ -126,6 +127,8 @@ class ReplicaFacts:
     live: bool = False
     breaks_off: bool = False
     cannot_show: list[str] = field(default_factory=list)
+    unverified: list[tuple[int, int]] = field(default_factory=list)
+    unverified_batches: int = 0
     may_be_cleaned: bool = False
     producer_memory: ProducerMemory | None = None
     coordinator_memory: CoordinatorMemory | None = None

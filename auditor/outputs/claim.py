@@ -7,13 +7,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import posixpath
 import shutil
 import traceback
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.files import Inventory
+from auditor.connectors.result_folder import Folder, folder, tried
 from auditor.connectors.storage import Place
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
@@ -33,15 +36,33 @@ def evidence(inventory: Inventory | None) -> Iterator[tuple[str, Place]]:
                 yield "remote storage", file.place
 
 
-def outside_of(folder: Path, inventory: Inventory | None, option: str = "--out") -> None:
-    """That a folder to write to is in no log directory of the input and in no remote storage, links followed.
+def writable(out: Path | str, inventory: Inventory | None, option: str = "--out") -> Folder:
+    """The folder that an option names, which is in no log directory of the input and in no remote storage, links
+    followed; a store is tried by a small file. One store may go by several schemes, so paths decide: better one folder
+    refused too many than a log's touched.
 
     Errors: :class:`AuditInputError` where it is: evidence is only read, and a broker does not start beside folders
     that it does not know.
     """
+    where = folder(out)
+    if where.uri and ({"local", "file"} & set(_words(where.files.type_name)) or "::" in where.uri):
+        raise AuditInputError(f"{where.shown} is no store of its own; choose a path or a plain URI as {option}")
     for what, place in evidence(inventory):
-        if not place.uri and folder.resolve().is_relative_to(Path(place.path).resolve()):
-            raise AuditInputError(f"{folder} is in the {what} {place.shown}; choose an {option} outside of it")
+        if bool(place.uri) == bool(where.uri) and _plain(where).is_relative_to(_plain(place)):
+            raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside of it")
+    if where.uri:
+        tried(where, option, f".auditor-{uuid.uuid4().hex}")
+    return where
+
+
+def _words(type_name: str) -> list[str]:
+    """The parts of a file system's type, such as ``py::fsspec+('file', 'local')``."""
+    return "".join(c if c.isalnum() else " " for c in type_name).split()
+
+
+def _plain(where: Folder | Place) -> Path:
+    """A path that can be compared."""
+    return Path(posixpath.normpath(f"/{where.path.strip('/')}")) if where.uri else Path(where.path).resolve()
 
 
 @contextlib.contextmanager
@@ -52,7 +73,7 @@ def claimed(out: Path, inventory: Inventory | None = None, *, keep: bool = False
     is moved. Errors: :class:`AuditInputError` where ``out`` cannot be written, is in a log directory, or is another
     run's.
     """
-    outside_of(out, inventory)
+    writable(out, inventory)
     with _making(out):
         out.mkdir(parents=True, exist_ok=True)
     with locked(out):

@@ -7,10 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from auditor.outputs import runs
-from auditor.outputs.runs import Run
+from auditor.outputs.runs import History, Run
 from auditor.rules.finding import SEVERITIES
 
 GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
@@ -61,7 +60,7 @@ def by_cluster(known: Sequence[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def standings(history: Path, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:
+def standings(history: History, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:
     """How each cluster stands, the worst first: by severity, then those that are overdue or were not read whole.
 
     ``every_ms``: how often each is due; None: as often as the median of its latest runs. Cost: the fingerprints of two
@@ -76,7 +75,7 @@ def _order(each: Standing) -> tuple[int, bool, bool, str]:
     return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, each.complete, each.name)
 
 
-def _standing(history: Path, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> Standing:
+def _standing(history: History, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> Standing:
     new = gone = None
     if len(mine) > 1:
         then, last = (

@@ -8,42 +8,26 @@ says that all else is there.
 from __future__ import annotations
 
 import contextlib
-import posixpath
 import shutil
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from auditor.base import uris
 from auditor.base.errors import AuditFailure, AuditInputError
-from auditor.connectors import storage
 from auditor.connectors.files import Inventory
-from auditor.outputs.claim import FAILURE, LOCK, RESULTS, SUMMARY, WHAT_IF, evidence, outside_of
+from auditor.connectors.result_folder import Folder, why
+from auditor.outputs.claim import FAILURE, LOCK, RESULTS, SUMMARY, WHAT_IF, writable
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 COMPLETE = (SUMMARY, WHAT_IF)  # what says that all else is there
 FIRST = "findings.jsonl"  # every command writes it
 MARKS = frozenset({*COMPLETE, FIRST, FAILURE})  # what shows that folders beside it are an audit's
-
-
-class Target(NamedTuple):
-    """A folder in a store: ``shown`` as people see it, ``files`` the file system it is in, ``path`` where there."""
-
-    shown: str
-    files: Any
-    path: str
-
-    def earlier(self) -> list[Any]:
-        """What has the name of a result there, each a ``FileInfo``: what claims completeness first, then folders."""
-        infos = self.files.get_file_info([f"{self.path}/{name}" for name in RESULTS])
-        found = [info for info in infos if info.type.name in ("Directory", "File")]
-        return sorted(found, key=lambda info: (info.base_name not in COMPLETE, info.type.name != "Directory"))
-
-    def clear(self) -> None:
-        """Takes the results of an earlier run away."""
-        for info in self.earlier():
-            (self.files.delete_dir if info.type.name == "Directory" else self.files.delete_file)(info.path)
 
 
 def shown(out: Path | str, name: str) -> str:
@@ -79,74 +63,36 @@ def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
     try:
         _deliver(folder, target)
     except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
-        said = f"results cannot be copied to {target.shown}: {_why(error)}; all of them are in {folder}"
+        said = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}"
         raise AuditFailure(said) from error
     shutil.rmtree(folder)
 
 
-def _checked(out: str, inventory: Inventory | None) -> Target:
+def _checked(out: str, inventory: Inventory | None) -> Folder:
     """The folder that a URI names, tried by writing a small object; what is there is not touched."""
-    files, path = storage.filesystem(out)
-    target = Target(uris.shown(out).rstrip("/"), files, path.rstrip("/"))
-    if {"local", "file"} & set(_words(files.type_name)) or "::" in out:
-        raise AuditInputError(f"{target.shown} is no store of its own; choose a path or a plain URI as --out")
-    _outside_of(target, inventory)
-    try:
-        names = {info.base_name: info.type.name for info in target.earlier()}
-        others = [name for name, kind in names.items() if kind == "Directory"]
-        if others and MARKS.isdisjoint(names):
-            said = f"{target.shown} holds {', '.join(others)}, which no audit left there"
-            raise AuditInputError(f"{said}; choose another --out")
-        files.create_dir(target.path, recursive=True)
-        trial = f"{target.path}/.auditor-{uuid.uuid4().hex}"
-        with files.open_output_stream(trial) as stream:
-            stream.write(b"auditor")
-        files.delete_file(trial)
-    except storage.REFUSED as error:
-        raise AuditInputError(f"cannot write to {target.shown}: {_why(error)}; choose another --out") from error
+    target = writable(out, inventory)
+    names = {info.base_name: info.type.name for info in _earlier(target)}
+    others = [name for name, kind in names.items() if kind == "Directory"]
+    if others and MARKS.isdisjoint(names):
+        said = f"{target.shown} holds {', '.join(others)}, which no audit left there"
+        raise AuditInputError(f"{said}; choose another --out")
     return target
 
 
-def _words(type_name: str) -> list[str]:
-    """The parts of a file system's type, such as ``py::fsspec+('file', 'local')``."""
-    return "".join(c if c.isalnum() else " " for c in type_name).split()
+def _earlier(target: Folder) -> list[pafs.FileInfo]:
+    """What has the name of a result there: what claims completeness first, then folders."""
+    infos = target.files.get_file_info([f"{target.path}/{name}" for name in RESULTS])
+    found = [info for info in infos if info.type.name in ("Directory", "File")]
+    return sorted(found, key=lambda info: (info.base_name not in COMPLETE, info.type.name != "Directory"))
 
 
-def _outside_of(target: Target, inventory: Inventory | None, option: str = "--out") -> None:
-    """One store may go by several schemes, so paths decide: better one folder refused too many than a log's touched."""
-    for what, place in evidence(inventory):
-        if place.uri and f"{_plain(target.path)}/".startswith(f"{_plain(place.path)}/"):
-            raise AuditInputError(f"{target.shown} is in the {what} {place.shown}; choose an {option} outside of it")
-
-
-def apart_from_input(work: str, inventory: Inventory | None) -> None:
-    """That facts are kept outside of the input. Errors: :class:`AuditInputError` where they would not be."""
-    if "://" not in work:
-        outside_of(Path(work), inventory, "--work")
-        return
-    files, path = storage.filesystem(work)
-    _outside_of(Target(uris.shown(work), files, path), inventory, "--work")
-
-
-def _plain(path: str) -> str:
-    return posixpath.normpath(f"/{path.strip('/')}").rstrip("/")
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "no such bucket or folder"
-    return storage.problem("", error).detail
-
-
-def _deliver(folder: Path, target: Target) -> None:
+def _deliver(folder: Path, target: Folder) -> None:
     """Copies all files in place of earlier ones, what says that all is there last; a file counts once its stream is
     closed. The first is one that shows, where copying breaks off, whose the folders are."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOCK]
     last = {folder / name for name in COMPLETE}
-    target.clear()
+    for info in _earlier(target):
+        (target.files.delete_dir if info.type.name == "Directory" else target.files.delete_file)(info.path)
     for path in sorted(found, key=lambda path: (path in last, path != folder / FIRST)):
-        name = f"{target.path}/{path.relative_to(folder).as_posix()}"
-        target.files.create_dir(name.rpartition("/")[0], recursive=True)
-        with path.open("rb") as source, target.files.open_output_stream(name) as stream:
-            while piece := source.read(1 << 20):
-                stream.write(piece)
+        with pa.memory_map(str(path)) as content:
+            target.put(path.relative_to(folder).as_posix(), content.read_buffer())

@@ -1,25 +1,23 @@
-"""The runs kept under a folder: immutable Parquet below ``run_id=``, committed by a manifest that is written last.
+"""The runs kept in a folder or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
 
     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one folder a table: findings, logs, runs,
-                                      /manifest.json                 report, and expectations where asked for
+                                      /manifest-<attempt>.json       report, and expectations where asked for
 
-A run is what its manifest lists. The manifest is put in place by one rename, so that a rerun of the same run id
-replaces all of the run or nothing; files that no manifest lists are what a killed run left, and go at the next
-publishing. Any reader of Parquet takes the folders as a table partitioned by ``run_id``; :func:`files` gives exactly
-what is committed, also while a rerun is being written.
+A run is what the newest of its manifests lists. No name is used twice, so nothing is locked or renamed, here or in a
+store: a manifest that was not written whole is no JSON and counts for nothing, a rerun of the same run id replaces all
+of the run or nothing, and of two at a time one whole run is left. What was replaced goes then, and files that no
+manifest lists, which a killed run left, a day later. Any reader of Parquet takes the folders as a table partitioned by
+``run_id``; :func:`files` gives exactly what is committed, also while a rerun is being written.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -27,11 +25,16 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.connectors.asking import REFUSED
+from auditor.connectors.result_folder import Folder, folder, why
 
 SCHEMA_VERSION = 1
-MANIFEST = "manifest.json"
+MANIFEST = "manifest"  # how names of manifests begin; older ones were manifest.json
 MAX_RUN_ID = 200
+LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
+
+History = Path | str  # a folder of this machine, or a URI
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,97 +57,126 @@ def new_run_id() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
-def folder_of(history: Path, run_id: str) -> Path:
+def name_of(run_id: str) -> str:
     """The folder of a run. Errors: :class:`AuditInputError` for an id that makes no folder's name."""
     if not run_id or len(run_id) > MAX_RUN_ID or not run_id.isprintable():
         raise AuditInputError(f"run id {run_id!r} will not do; give 1 to {MAX_RUN_ID} printable characters")
-    return history / f"run_id={quote(run_id, safe='')}"
+    return f"run_id={quote(run_id, safe='')}"
 
 
-def publish(history: Path, run_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> Run:
+def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> Run:
     """Keeps a run's tables and ``facts`` (small JSON for listings), or replaces the run of that id as a whole.
 
-    Errors: :class:`AuditInputError` where nothing can be written, or a newer auditor wrote the run.
+    Errors: :class:`AuditInputError` where nothing can be written, or a newer auditor wrote the run;
+    :class:`~auditor.base.errors.StoreTrouble` where a store refuses for now.
     """
-    folder = folder_of(history, run_id)
+    kept, name, attempt = folder(history), name_of(run_id), uuid.uuid4().hex
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            before = _read_manifest(folder)
-            attempt = uuid.uuid4().hex
-            files = {name: [_write(folder, name, attempt, table)] for name, table in tables.items()}
-            now = datetime.now(UTC).isoformat(timespec="microseconds")
-            run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), files)
-            part = folder / f".{MANIFEST}.{attempt}"
-            part.write_text(json.dumps(asdict(run), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-            os.replace(part, folder / MANIFEST)
-            _sweep(folder, run)
-            return run
-    except OSError as error:
-        raise AuditInputError(f"cannot write to {folder}: {error.strerror}; choose another --history") from None
+        before = _newest(_manifests(kept / name))
+        files = {table: [_write(kept / name, f"{table}/{attempt}.parquet", rows)] for table, rows in tables.items()}
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), files)
+        text = json.dumps(asdict(run), indent=1, sort_keys=True) + "\n"
+        (kept / name).put(f"{MANIFEST}-{attempt}.json", text.encode())
+        _sweep(kept / name)
+        return run
+    except REFUSED as error:
+        raise AuditInputError(f"cannot write to {kept.shown}: {why(error)}; choose another --history") from None
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One publisher of a run at a time; the lock goes with its process, however that ends."""
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _write(folder: Path, name: str, attempt: str, table: pa.Table) -> dict[str, Any]:
-    path = folder / name / f"{attempt}.parquet"
-    if path.parent.is_symlink():  # whatever it leads to is not ours to write to
-        path.parent.unlink()
-    path.parent.mkdir(exist_ok=True)
+def _write(to: Folder, name: str, table: pa.Table) -> dict[str, Any]:
     marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
-    pq.write_table(marked, path)
-    content = path.read_bytes()
-    return {
-        "path": path.relative_to(folder).as_posix(),
-        "rows": table.num_rows,
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
+    content = pa.BufferOutputStream()
+    pq.write_table(marked, content)
+    held = content.getvalue()
+    to.put(name, held)
+    return {"path": name, "rows": table.num_rows, "bytes": held.size, "sha256": hashlib.sha256(held).hexdigest()}
 
 
-def _sweep(folder: Path, run: Run) -> None:
-    """Removes what the manifest does not list."""
-    listed = {folder / file["path"] for files in run.files.values() for file in files}
-    left = [path for path in folder.glob("*/*.parquet") if path not in listed and not path.parent.is_symlink()]
-    for path in (*left, *folder.glob(f".{MANIFEST}.*")):
-        path.unlink()
+def _sweep(of_run: Folder) -> None:
+    """Removes what the newest manifest has replaced, manifests first, and what is old and in none."""
+    there = of_run.below()
+    known = _manifests(of_run)
+    last = max(known, key=lambda name: (known[name].published_at, name))
+    replaced = [name for name in known if name != last]
+    kept, old = _paths(known[last]), datetime.now(UTC) - LEFT
+    gone = {path for name in replaced for path in _paths(known[name])} - kept
+    for name, info in there.items():
+        ours = name.endswith(".parquet") or name.startswith(MANIFEST)
+        if ours and name not in kept and name not in known and info.mtime is not None and info.mtime < old:
+            gone.add(name)
+    of_run.delete(replaced)
+    of_run.delete(sorted(gone & there.keys()))
 
 
-def _read_manifest(folder: Path) -> Run | None:
+def _paths(run: Run) -> set[str]:
+    return {file["path"] for files in run.files.values() for file in files}
+
+
+def _manifests(of_run: Folder) -> dict[str, Run]:
+    """The whole manifests of a run by their names."""
+    names = [name for name in of_run.below() if _is_manifest(name)]
+    read = zip(names, of_run.get_all(names), strict=True)
+    return {name: run for name, text in read if (run := _run(of_run.address(name), text)) is not None}
+
+
+def _is_manifest(name: str) -> bool:
+    return name.startswith(MANIFEST) and name.endswith(".json") and "/" not in name
+
+
+def _run(shown: str, text: bytes | None) -> Run | None:
+    """What a manifest says; None where it is gone or was not written whole."""
     try:
-        run = Run(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
-    except FileNotFoundError:
+        run = Run(**json.loads(text or b""))
+    except ValueError:
         return None
-    except (ValueError, TypeError):
-        raise AuditInputError(f"{folder / MANIFEST} is no manifest of a run; remove the folder or restore it") from None
+    except TypeError:
+        raise AuditInputError(f"{shown} is no manifest of a run; remove the folder or restore it") from None
     if run.schema_version > SCHEMA_VERSION:
         raise AuditInputError(
-            f"{folder} has schema version {run.schema_version}, this auditor knows {SCHEMA_VERSION}; upgrade it"
+            f"{shown} has schema version {run.schema_version}, this auditor knows {SCHEMA_VERSION}; upgrade it"
         )
     return run
 
 
-def committed(history: Path) -> list[Run]:
-    """The committed runs, the oldest first. Errors: :class:`AuditInputError` when ``history`` is no folder."""
-    if not history.is_dir():
-        raise AuditInputError(f"{history} is no folder; 'auditor audit --history {history}' keeps runs there")
-    runs = [run for path in history.glob("run_id=*") if (run := _read_manifest(path)) is not None]
-    return sorted(runs, key=lambda run: (run.created_at, run.run_id))
+def _newest(known: Mapping[str, Run]) -> Run | None:
+    return max(known.values(), key=lambda run: run.published_at, default=None)
 
 
-def uncommitted(history: Path) -> list[str]:
-    """Ids of runs that were begun and never committed."""
-    names = [path.name for path in history.glob("run_id=*") if not (path / MANIFEST).exists()]
-    return sorted(unquote(name.removeprefix("run_id=")) for name in names)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is in a history: the committed runs, the oldest first, and the ids of those begun and never committed."""
+
+    runs: list[Run]
+    uncommitted: list[str]
+
+
+def kept(history: History) -> Kept:
+    """The runs of a history, by one list of its files. Errors: :class:`AuditInputError` where it cannot be read."""
+    where = folder(history)
+    try:
+        names = [name for name in where.below() if name.startswith("run_id=")]
+        manifests = [name for name in names if name.count("/") == 1 and _is_manifest(name.partition("/")[2])]
+        texts = where.get_all(manifests)
+        if not names and not where.exists():
+            raise AuditInputError(
+                f"{where.shown} is no folder; 'auditor audit --history {where.shown}' keeps runs there"
+            )
+    except (*REFUSED, StoreTrouble) as error:
+        raise AuditInputError(f"{where.shown} cannot be read: {why(error)}; check it and its credentials") from None
+    newest: dict[str, Run] = {}
+    for name, text in zip(manifests, texts, strict=True):
+        at, run = name.partition("/")[0], _run(where.address(name), text)
+        if run is not None and (at not in newest or newest[at].published_at < run.published_at):
+            newest[at] = run
+    begun = {name.partition("/")[0] for name in names} - newest.keys()
+    runs = sorted(newest.values(), key=lambda run: (run.created_at, run.run_id))
+    return Kept(runs, sorted(unquote(name.removeprefix("run_id=")) for name in begun))
+
+
+def committed(history: History) -> list[Run]:
+    """The committed runs, the oldest first. Errors: as of :func:`kept`."""
+    return kept(history).runs
 
 
 def cluster(run: Run) -> str:
@@ -152,13 +184,13 @@ def cluster(run: Run) -> str:
     return ",".join(run.facts.get("clusters") or ())
 
 
-def before(history: Path, run_id: str | None, clusters: Sequence[str] = ()) -> Run | None:
+def before(history: History, run_id: str | None, clusters: Sequence[str] = ()) -> Run | None:
     """The run made before ``run_id``, the latest when that is new or None; None where there is none.
 
     Of runs of the same ``clusters`` (sorted ids) alone; runs kept before these were are taken as such.
     """
     earlier: list[Run] = []
-    for run in committed(history) if history.is_dir() else []:
+    for run in committed(history) if folder(history).exists() else []:
         if run.run_id == run_id:
             break
         if list(run.facts.get("clusters", clusters)) == list(clusters):
@@ -166,27 +198,30 @@ def before(history: Path, run_id: str | None, clusters: Sequence[str] = ()) -> R
     return earlier[-1] if earlier else None
 
 
-def files(history: Path, run: Run, table: str) -> list[Path]:
-    """The committed files of a table, none where the run did not keep it."""
-    folder = folder_of(history, run.run_id)
-    return [folder / file["path"] for file in run.files.get(table, [])]
+def files(history: History, run: Run, table: str) -> list[str]:
+    """Where the committed files of a table are, none where the run did not keep it."""
+    of_run = folder(history) / name_of(run.run_id)
+    return [of_run.address(file["path"]) for file in run.files.get(table, [])]
 
 
-def read(history: Path, run: Run, table: str, columns: list[str] | None = None) -> pa.Table:
+def read(history: History, run: Run, table: str, columns: list[str] | None = None) -> pa.Table:
     """A table of a run, or some ``columns`` of it.
 
     Errors: :class:`AuditInputError` for a table that was not kept, or files that went missing.
     """
-    paths = files(history, run, table)
-    if not paths:
+    of_run, names = folder(history) / name_of(run.run_id), [file["path"] for file in run.files.get(table, [])]
+    if not names:
         raise AuditInputError(f"run {run.run_id} kept no table {table!r}; it has {', '.join(sorted(run.files))}")
     try:
-        return pa.concat_tables([pq.ParquetFile(path).read(columns) for path in paths])
-    except (OSError, pa.ArrowException) as error:
-        raise AuditInputError(f"run {run.run_id} cannot be read: {error}; publish it again") from None
+        found = [of_run.get(name) for name in names]
+        if None in found:
+            raise FileNotFoundError
+        return pa.concat_tables([pq.ParquetFile(pa.BufferReader(one)).read(columns) for one in found])
+    except (*REFUSED, StoreTrouble) as error:
+        raise AuditInputError(f"run {run.run_id} cannot be read: {why(error)}; publish it again") from None
 
 
-def accepted(history: Path, run: Run) -> frozenset[str]:
+def accepted(history: History, run: Run) -> frozenset[str]:
     """The fingerprints that the baseline of a run accepted; none where it had no baseline."""
     if run.facts.get("accepted", True) is None or "runs" not in run.files:
         return frozenset()
@@ -194,7 +229,7 @@ def accepted(history: Path, run: Run) -> frozenset[str]:
     return frozenset((summary.get("baseline") or {}).get("accepted", ()))
 
 
-def open_findings(history: Path, run: Run, columns: list[str] | None = None) -> pa.Table:
+def open_findings(history: History, run: Run, columns: list[str] | None = None) -> pa.Table:
     """A run's findings without those that its baseline accepted: what is new and gone is asked of these.
 
     One is gone when it is accepted, and new when it comes back. ``columns``: those wanted, ``fingerprint`` among them.

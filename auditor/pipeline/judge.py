@@ -11,6 +11,7 @@ import numpy as np
 from auditor.base.advice import Advice
 from auditor.base.errors import DecodeError, is_unread
 from auditor.base.limits import OF_A_RULE
+from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.rules import blocking, crash_recovery, placement, registry, safety
@@ -118,6 +119,11 @@ def _notes(replica: ReplicaFacts) -> list[str]:
     name = f"{replica.topic}-{replica.partition}"
     if hidden := replica.cannot_show:
         notes.append(f"{name}: text does not show {', '.join(hidden)}")
+    if count := replica.unverified_batches:
+        notes.append(
+            f"{name}: checksums of {plural(count, 'batch')} in {replica.log_dir} were not verified when it was copied: "
+            "what would rest on them is not decided, and damage in them is not seen (auditor copy --checksums all)"
+        )
     if replica.breaks_off:
         live = "the log was not read to its end"
         what = live if replica.live else "the dump breaks off before the log ends"

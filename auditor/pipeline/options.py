@@ -52,7 +52,7 @@ class AuditOptions:
     tables: bool = False
     expectations: bool = False
     include_payload: bool = False
-    history: Path | None = None
+    history: Path | str | None = None
     run_id: str | None = None
     max_findings: int = OF_A_RULE
     bootstrap: str | None = None
@@ -94,7 +94,10 @@ class AuditOptions:
 
 
 def out_of(text: str) -> Path | str:
-    """What ``--out`` means: a URI as it is, all else a path, ``file://`` too. Errors: :class:`AuditInputError`."""
+    """What ``--out`` and ``--history`` mean: a URI as it is, all else a path, ``file://`` too.
+
+    Errors: :class:`AuditInputError`.
+    """
     if "://" not in text:
         return Path(text)
     parts = uris.parsed(text)

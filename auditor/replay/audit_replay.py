@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import UNVERIFIED
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.unverified import joined
 from auditor.model.policies import KIP_360, Policy
 from auditor.replay import finish
 from auditor.replay import state as st
@@ -64,7 +67,7 @@ class AuditReplay:
         """The flaws of the batches since it was asked last, all together."""
         progress = self.replay.progress
         flaws, progress["flaws"] = int(progress["flaws"]), 0
-        return flaws
+        return flaws & ~UNVERIFIED
 
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
         """A segment comes; ``after`` is the next one's base offset, -1 for none."""
@@ -90,11 +93,21 @@ class AuditReplay:
         if lost:
             self.facts.lost_at = until
 
+    def _note_unverified(self, rows: np.ndarray) -> None:
+        """Notes which offsets have batches whose checksum nobody has verified."""
+        found = rows[rows[:, walking.FLAWS] & UNVERIFIED != 0]
+        if len(found):
+            self.facts.unverified_batches += len(found)
+            self.facts.unverified = joined(
+                self.facts.unverified, found[:, walking.BASE_OFFSET], found[:, walking.LAST_OFFSET]
+            )
+
     def take(self, rows: np.ndarray) -> None:
         """Replays the rows of a walk one by one, stopping at each snapshot's offset to compare. Where they are noted,
         ``steps`` then has a STEP for each of them, until the next call."""
         if self.noted and len(self.steps) < len(rows):
             self.steps = np.empty(2 * len(rows), st.STEP)
+        self._note_unverified(rows)
         at, batches = 0, as_records(rows)
         self.chain.date(batches, self.bounds.broker_times)
         while at < len(rows):

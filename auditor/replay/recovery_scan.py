@@ -24,6 +24,7 @@ from auditor.replay.batch_records import as_records
 INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default
 MAX_INT = 2**31 - 1
 MAX_FATAL = 100  # of a segment
+NOT_VERIFIED = "checksums of batches in it were not verified when it was copied"
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
 ODD_MARKER = col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
@@ -105,6 +106,8 @@ class RecoveryScan:
         """The next chunk: its batches and the bytes between them, in file order, with damaged fields as they are."""
         chunk = chunk.as_stored()
         rows, at = chunk.rows, 0
+        if np.any(rows[:, walking.FLAWS] & col.UNVERIFIED) and not self.scan.undecided:
+            self.scan.undecided = NOT_VERIFIED
         for error in sorted(chunk.errors, key=lambda e: e.position):
             behind = int(np.searchsorted(rows[:, walking.POSITION], error.position))
             self._batches(rows[at:behind])

@@ -190,6 +190,17 @@ def _fill(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: in
 
 
 @kernel
+def header_row(buf: np.ndarray, total: int, position: int, out: np.ndarray) -> int:
+    """Fill ``out``, a row, with the batch of magic 2 and ``total`` bytes whose first ones are in ``buf``, all of them
+    where it is a control batch; returns its FLAW_* bits. Its checksum is left alone."""
+    rows = out.reshape(1, len(out))
+    out[POSITION], out[SIZE], out[MAGIC] = position, total, 2
+    if be16(buf, 21) & CONTROL and len(buf) < total:
+        return col.FLAW_CONTROL_KEY
+    return int(_fill_batch(buf, 0, min(total, len(buf)), False, 0, rows))
+
+
+@kernel
 def is_sound(buf: np.ndarray, at: int, total: int, magic: int) -> bool:
     """Whether the checksum of the batch or message of ``total`` bytes at ``at``, all in ``buf``, is right."""
     if magic == 2:

@@ -27,6 +27,7 @@ FLAW_PRODUCER_EPOCH = 1 << 13  # producer id >= 0 with epoch < 0
 FLAW_PRODUCER_SEQUENCE = 1 << 14  # data batch with producer id >= 0 and base sequence < 0
 FLAW_CRC = 1 << 15  # stored checksum differs from the computed one
 FLAW_LEGACY_WRAPPER = 1 << 16  # magic 0/1 wrapper that could not be opened, so base_offset is its last offset
+UNVERIFIED = 1 << 17  # no flaw: nobody has verified the checksum, which a copy without payload may leave open
 
 # Bits of RecordSummary.flaws: what is wrong with the records of a batch.
 RECORD_COUNT_MISMATCH = 1 << 0  # records present differ from the declared count

@@ -14,10 +14,13 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, MIB
+from auditor.connectors import names
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.header_bytes import header_of, with_right_checksum
 from auditor.connectors.codec.segment import ROWS, Chunk, StoredChunks
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
+from auditor.connectors.copied.index_rows import ENTRY, MOST_ROWS, most_coded
+from auditor.connectors.copied.index_rows import decoded as entries_of
 from auditor.connectors.copied.segment_columns import MOST_FILE, SegmentRows, digest_of, file_name
 from auditor.connectors.storage import BinaryFile, Place, open_file, printable, read_file
 
@@ -80,7 +83,7 @@ class CopyView(NamedTuple):
         item = _by_name(found).get(last)
         if item is None:
             return DecodeError(shown, 0, -1, "vanished", "gone since the directory was listed")
-        return _opened(above, item, shown)
+        return _opened(above, item, shown, found)
 
 
 def copy_list(place: Place) -> FolderList | None:
@@ -94,11 +97,11 @@ def _by_name(found: FolderList) -> dict[str, Listed]:
     return {item.name: item for item in found.files}
 
 
-def _opened(folder: Place, item: Listed, shown: str) -> BinaryFile | DecodeError:
+def _opened(folder: Place, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     if item.content is not None:
         return _Content(item.content, item.length)
     if item.kept is not None:
-        return _kept(folder, item, shown)
+        return _kept(folder, item, shown, among)
     if item.taken is not None:
         return CopiedSegment(folder, item.taken, item.size, shown)
     if item.refused is not None:
@@ -106,21 +109,42 @@ def _opened(folder: Place, item: Listed, shown: str) -> BinaryFile | DecodeError
     return DecodeError(shown, 0, -1, "unreadable", NOT_TAKEN)
 
 
-def _kept(folder: Place, item: Listed, shown: str) -> BinaryFile | DecodeError:
+def _kept(folder: Place, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     assert item.kept is not None
-    most = DEFAULT_LIMITS.max_index_bytes
-    data = read_file(folder, item.kept, limit=most)
+    most = min(DEFAULT_LIMITS.max_index_bytes, item.length)
+    content = unpacked(folder, item.kept, most if item.like is None else most_coded(most))
+    if isinstance(content, DecodeError):
+        return content._replace(file=shown)
+    if item.like is not None:
+        segment = _by_name(among).get(item.like)
+        try:
+            content = _entries(folder, item.name, content, segment.taken if segment is not None else None)
+        except OSError as error:
+            return DecodeError(shown, 0, -1, "unreadable", str(error.strerror))
+    return _Content(content[: item.length], item.length)
+
+
+def _entries(folder: Place, name: str, text: bytes, taken: Taken | None) -> bytes:
+    """The entries of an index by the batches of its segment. Errors: ``OSError`` where it has none of these."""
+    says = names.data_name(name)
+    if taken is None or says is None or says.kind not in ENTRY or taken.rows > MOST_ROWS:
+        raise OSError(0, "an index of the copy is of no segment")
+    rows, _ = rows_of(folder, taken.file).rows(taken.first, taken.first + taken.rows)
+    return entries_of(says.kind, text, rows, says.offset)
+
+
+def unpacked(folder: Place, kept: str, most: int) -> bytes | DecodeError:
+    """The content of a file of its own, of ``most`` bytes."""
+    data = read_file(folder, kept, limit=DEFAULT_LIMITS.max_index_bytes)
     if isinstance(data, DecodeError):
-        return data._replace(file=shown)
-    unpacked = bytearray()
-    stream = zlib.decompressobj(wbits=31)
+        return data
     try:
-        unpacked += stream.decompress(data, most + 1)
+        found = zlib.decompressobj(wbits=31).decompress(data, most + 1)
     except zlib.error:
-        return DecodeError(shown, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
-    if len(unpacked) > min(most, item.length):
-        return DecodeError(shown, 0, -1, "limit", "the copy keeps more of it than its list says")
-    return _Content(bytes(unpacked), item.length)
+        return DecodeError(kept, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
+    if len(found) > most:
+        return DecodeError(kept, 0, -1, "limit", "the copy keeps more of it than its list says")
+    return found
 
 
 def packed(content: bytes) -> bytes:

@@ -55,8 +55,9 @@ class Listed(NamedTuple):
     """A file that the directory had. At most one of the others says what became of it.
 
     ``content``: its bytes, behind which zeros follow up to ``length`` (-1: none); ``kept``: the same in a file of its
-    own; ``taken``: its batches; ``refused``: reason and detail why it could not be opened; ``unused``: why nobody opens
-    it. With none of them its name was taken alone.
+    own; ``like``: that is of an index, as what it repeats of the batches of this segment
+    (:mod:`auditor.connectors.copied.index_rows`); ``taken``: its batches; ``refused``: reason and detail why it could
+    not be opened; ``unused``: why nobody opens it. With none of them its name was taken alone.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Listed(NamedTuple):
     taken: Taken | None = None
     refused: tuple[str, str] | None = None
     unused: str | None = None
+    like: str | None = None
 
 
 class Reading(NamedTuple):
@@ -111,7 +113,7 @@ def _as_json(item: Listed) -> dict[str, Any]:
         said["stat"] = list(item.stat)
     if item.content is not None:
         said["content"] = base64.b64encode(item.content).decode()
-    for name in ("kept", "refused", "unused"):
+    for name in ("kept", "refused", "unused", "like"):
         if (value := getattr(item, name)) is not None:
             said[name] = value
     if item.length >= 0:
@@ -174,6 +176,8 @@ def _listed(item: Any) -> Listed:
     content = _content(item["content"]) if "content" in item else None
     kept = item.get("kept")
     _need(kept is None or (isinstance(kept, str) and is_name(kept)), "a name")
+    like = item.get("like")
+    _need(like is None or (isinstance(like, str) and is_name(like) and kept is not None), "a name")
     refused, unused = item.get("refused"), item.get("unused")
     _need(unused is None or isinstance(unused, str), "a reason")
     if refused is not None:
@@ -182,7 +186,7 @@ def _listed(item: Any) -> Listed:
     taken = _taken(item["taken"], size) if "taken" in item else None
     _need(sum(x is not None for x in (content, kept, refused, unused, taken)) <= 1, "a file")
     _need(content is None or len(content) <= length, "a length")
-    return Listed(name, size, stat, content, kept, length, taken, refused, unused)
+    return Listed(name, size, stat, content, kept, length, taken, refused, unused, like)
 
 
 def is_name(name: str) -> bool:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from auditor.base.limits import MIB
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns
 from auditor.connectors.copied.parquet_pages import footer_fits, group_fits
 
 SUFFIX = ".log.parquet"
@@ -60,13 +60,13 @@ class SegmentWriter:
         self.waiting: list[pa.Table] = []
         self.waits = self.bytes = 0
 
-    def add(self, rows: np.ndarray, checked: bool, stored: Sequence[bytes] | None = None) -> None:
-        """More rows; ``checked``: whether their checksums were verified."""
+    def add(self, rows: np.ndarray, stored: Sequence[bytes] | None = None) -> None:
+        """More rows, with their bytes as they are stored."""
         if not len(rows):
             return
-        columns: list[Any] = list(walking.columns_of(rows))
-        ok = pa.array(rows[:, walking.FLAWS] & FLAW_CRC == 0) if checked else pa.nulls(len(rows), pa.bool_())
-        columns.append(ok)
+        flaws = rows[:, walking.FLAWS]
+        columns: list[Any] = list(walking.columns_of(rows)._replace(flaws=(flaws & ~UNVERIFIED).astype(np.int32)))
+        columns.append(pa.array(flaws & FLAW_CRC == 0, mask=flaws & UNVERIFIED != 0))
         if stored is not None:
             columns.append(pa.array(stored, pa.binary()))
             self.bytes += sum(map(len, stored))
@@ -132,7 +132,7 @@ class SegmentRows:
     def _group(self, number: int, stored: bool) -> tuple[np.ndarray, pa.Table | None]:
         held, values, table = self.group
         if held != number or (stored and table is None):
-            names = [*BatchColumns._fields, *([STORED] if stored else [])]
+            names = [*BatchColumns._fields, "crc_ok", *([STORED] if stored else [])]
             try:
                 if not group_fits(self.data, self.file.metadata.row_group(number), len(COLUMNS)):
                     raise OSError(0, "batches of the copy would become more than there can be")
@@ -142,6 +142,9 @@ class SegmentRows:
             values = np.empty((read.num_rows, len(BatchColumns._fields)), np.int64)
             for k, name in enumerate(BatchColumns._fields):
                 values[:, k] = read.column(name).to_numpy()
+            values[:, walking.FLAWS] &= ~UNVERIFIED
+            if (unknown := read.column("crc_ok")).null_count:
+                values[:, walking.FLAWS] |= np.where(unknown.is_null().to_numpy(), UNVERIFIED, 0)
             table = read.select([STORED]) if stored else None
             self.group = number, values, table
         return values, table

@@ -30,7 +30,8 @@ def hook(event, args):
     if event == "open" and isinstance(args[0], str) and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR):
         heard.append(f"open {args[0]}")
     elif event in EVENTS:
-        heard.append(f"{event} {args[0]}")
+        what = os.readlink(f"/proc/self/fd/{args[0]}") if isinstance(args[0], int) else args[0]
+        heard.append(f"{event} {what}")
 sys.addaudithook(hook)
 from auditor import cli
 status = cli.main(["copy", source, "--out", out, "--quiet", "--limit-rate", "none"])

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import urllib.parse
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
 import pytest
 
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
+from auditor.cli import main
+from auditor.commands import dashboard
 from auditor.connectors import storage
 from auditor.connectors.inventory import discover
+from auditor.connectors.result_folder import Folder, folder
+from auditor.outputs import runs
+from auditor.outputs.claim import writable
 from auditor.rules import registry
 from tests import corpora, store
 from tests.facts import judge, logs_below
@@ -115,3 +124,83 @@ def test_a_name_in_a_bucket_cannot_lead_out_of_it(chain: dict[str, str], tmp_pat
     assert {(item.name, item.reason) for item in found.unused} == {(key, storage.NO_PATH) for key in odd}
     for key in odd:
         assert isinstance(storage.read_file(storage.place("s3://names"), key), DecodeError)
+
+
+def test_runs_are_kept_in_a_bucket(s3: dict[str, str], chain: dict[str, str], tmp_path: Path) -> None:
+    """What a folder of this machine has, by the same names; two publishers of a run leave one whole run."""
+    store.upload(tmp_path, "audits", s3)
+    there, here = "s3://audits/nightly/history", tmp_path / "history"
+    one, two = (pa.table({"fingerprint": names}) for names in (["a", "b"], ["b"]))
+    for history in (there, here):
+        runs.publish(history, "first", {"findings": one}, {"clusters": ["c"]})
+        runs.publish(history, "first", {"findings": two}, {"clusters": ["c"]})
+        again = partial(runs.publish, history, "x/y", {"findings": one, "logs": one})
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(again, [{"n": n} for n in range(4)]))
+    assert [run.run_id for run in runs.committed(there)] == ["first", "x/y"]
+    first, last = runs.committed(there)
+    assert runs.read(there, first, "findings") == two.replace_schema_metadata()
+    assert runs.read(there, last, "logs") == one.replace_schema_metadata()
+    names = sorted(name.rpartition("/")[0] for name in folder(there).below())
+    assert names == sorted(name.rpartition("/")[0] for name in folder(here).below())
+    assert runs.files(there, first, "findings")[0].startswith(f"{there}/run_id=first/findings/")
+    with pytest.raises(AuditInputError, match="s3://audits/nowhere is no folder"):
+        runs.committed("s3://audits/nowhere")
+    with pytest.raises(AuditInputError, match="cannot write to s3://no-such-bucket/h: "):
+        writable("s3://no-such-bucket/h", None, "--history")
+
+
+def test_a_manifest_that_breaks_off_in_a_bucket_counts_for_nothing(
+    s3: dict[str, str], chain: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.upload(tmp_path, "broken", s3)
+    history, rows = "s3://broken/history", pa.table({"fingerprint": ["a"]})
+    kept = runs.publish(history, "r", {"findings": rows}, {})
+    put = Folder.put
+
+    def breaks_off(where: Folder, name: str, content: bytes) -> None:
+        cut = name.startswith("manifest")
+        put(where, name, content[:-9] if cut else content)
+        if cut:
+            raise StoreTrouble("SlowDown")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "put", breaks_off)
+        for run_id in ("r", "new"):
+            with pytest.raises(StoreTrouble):
+                runs.publish(history, run_id, {"findings": rows.slice(0, 0)}, {})
+    assert runs.kept(history) == runs.Kept([kept], ["new"])
+    assert runs.read(history, kept, "findings").num_rows == 1
+
+
+def test_an_audit_keeps_its_run_in_a_bucket_and_the_commands_read_it(
+    s3: dict[str, str], chain: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.upload(tmp_path, "results", s3)
+    history = "s3://results/history"
+    words = [
+        "audit",
+        "s3://copies",
+        "--out",
+        "s3://results/out",
+        "--master",
+        "inline[1]",
+        "--quiet",
+        "--fail-on",
+        "never",
+    ]
+    words += ["--as-of", str(corpora.manifest(NAME)["copied_at"]), "--history", history]
+    for night in ("night-1", "night-2"):
+        assert main([*words, "--run-id", night]) == 0
+    run = runs.committed(history)[1]
+    listed = storage.read_file(storage.place("s3://results/out"), "findings.jsonl")
+    assert isinstance(listed, bytes)
+    found = runs.read(history, run, "findings")["fingerprint"].to_pylist()
+    assert found == [json.loads(line)["fingerprint"] for line in listed.splitlines()]
+    capsys.readouterr()
+    assert main(["history", history, "--diff", "night-1", "night-2"]) == 0
+    assert capsys.readouterr().out.endswith(f"0 new, 0 gone, {len(found)} still there\n")
+    assert main(["explain", found[0], "--history", history]) == 0
+    page = dashboard.report(history, "night-2")
+    assert page is not None
+    assert all(fingerprint[:12] in page for fingerprint in found)

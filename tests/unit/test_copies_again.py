@@ -244,3 +244,12 @@ def test_what_is_missing_or_damaged_in_the_earlier_copy_is_made_anew(source: Pat
     parquet[0].unlink()
     copy_of(source.parent, tmp_path / "copy")
     assert rows_of(tmp_path / "copy")["batches"] == rows_of(source.parent)["batches"]
+
+
+def test_a_folder_whose_name_begins_with_a_point(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    (root / ".9").mkdir(parents=True)
+    (root / ".9" / NAME).write_bytes(batches(0, 5))
+    for _ in range(2):
+        copy_of(root, tmp_path / "copy")
+        assert rows_of(tmp_path / "copy")["batches"] == rows_of(root)["batches"]

@@ -85,7 +85,7 @@ def rows(count: int, size: int = 100) -> np.ndarray:
 def written(found: np.ndarray) -> bytes:
     out = io.BytesIO()
     writer = SegmentWriter(out, stored=False)
-    writer.add(found, True)
+    writer.add(found)
     writer.close()
     return out.getvalue()
 

@@ -27,8 +27,10 @@ def state(path: Path) -> list[bool] | None:
     """Which pages of a file are cached."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        found = page_cache.cached(descriptor, 0, max(1, -(-path.stat().st_size // PAGE)))
-        return None if found is None else found.tolist()
+        residency = page_cache.Residency(descriptor)
+        found = residency.cached(0, max(1, -(-path.stat().st_size // PAGE)))
+        residency.close()
+        return None if found is None else [page > 0 for page in found]
     finally:
         os.close(descriptor)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
+from auditor.connectors.result_folder import Folder
 from auditor.outputs import runs
 from auditor.pipeline import results
 from auditor.rules.finding import Finding
@@ -70,7 +73,7 @@ def test_a_run_is_read_back(tmp_path: Path) -> None:
     assert runs.committed(tmp_path) == [run]
     assert runs.read(tmp_path, run, "findings").equals(found)
     assert run.files["findings"][0]["rows"] == 2
-    content = runs.files(tmp_path, run, "findings")[0].read_bytes()
+    content = Path(runs.files(tmp_path, run, "findings")[0]).read_bytes()
     assert run.files["findings"][0]["sha256"] == hashlib.sha256(content).hexdigest()
 
 
@@ -89,20 +92,47 @@ def test_a_run_killed_before_its_manifest_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rerun: bool
 ) -> None:
     before = [runs.publish(tmp_path, "a", {"findings": table(finding(partition=1))}, FACTS)] if rerun else []
+    put = Folder.put
 
-    def killed(source: Path, target: Path) -> None:
-        raise KeyboardInterrupt
+    def killed(where: Folder, name: str, content: bytes) -> None:
+        if name.startswith("manifest"):
+            put(where, name, content[: len(content) // 2])
+            raise KeyboardInterrupt
+        put(where, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs.os, "replace", killed)
+        patch.setattr(Folder, "put", killed)
         with pytest.raises(KeyboardInterrupt):
             runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
-    assert runs.committed(tmp_path) == before
-    assert runs.uncommitted(tmp_path) == ([] if rerun else ["a"])
+    assert runs.kept(tmp_path) == runs.Kept(before, [] if rerun else ["a"])
     assert [runs.read(tmp_path, run, "findings").num_rows for run in before] == [1] * len(before)
     runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
+    assert len(kept(tmp_path)) == 2, "somebody may be writing it just now"
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0))
+    runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
     assert len(kept(tmp_path)) == 1, "what the killed one left is gone"
-    assert not list(tmp_path.glob("run_id=a/.manifest*"))
+    assert len(list(tmp_path.glob("run_id=a/manifest*"))) == 1
+
+
+def test_two_publishers_of_a_run_at_a_time_leave_one_whole_run(tmp_path: Path) -> None:
+    found = [table(*(finding(partition=n) for n in range(count))) for count in range(1, 9)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda one: runs.publish(tmp_path, "a", {"findings": one, "logs": one}, FACTS), found))
+    (run,) = runs.committed(tmp_path)
+    both = [runs.read(tmp_path, run, name) for name in ("findings", "logs")]
+    assert both[0].equals(both[1])
+    assert both[0].num_rows == run.files["findings"][0]["rows"]
+
+
+def test_a_run_of_an_earlier_release_is_read_and_replaced(tmp_path: Path) -> None:
+    run = runs.publish(tmp_path, "a", {"findings": table(finding(partition=1))}, FACTS)
+    (manifest,) = tmp_path.glob("run_id=a/manifest-*.json")
+    manifest.rename(manifest.with_name("manifest.json"))
+    assert runs.committed(tmp_path) == [run]
+    again = runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
+    assert runs.committed(tmp_path) == [again]
+    assert len(kept(tmp_path)) == 1
 
 
 def test_a_run_follows_the_one_made_before_it(tmp_path: Path) -> None:
@@ -116,7 +146,7 @@ def test_a_run_follows_the_one_made_before_it(tmp_path: Path) -> None:
 
 def test_a_newer_schema_and_a_broken_manifest_are_refused(tmp_path: Path) -> None:
     run = runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
-    path = tmp_path / "run_id=a" / "manifest.json"
+    (path,) = tmp_path.glob("run_id=a/manifest-*.json")
     text = path.read_text()
     path.write_text(text.replace('"schema_version": 1', '"schema_version": 2'))
     with pytest.raises(AuditInputError, match="upgrade"):
@@ -125,7 +155,7 @@ def test_a_newer_schema_and_a_broken_manifest_are_refused(tmp_path: Path) -> Non
     with pytest.raises(AuditInputError, match="no manifest"):
         runs.publish(tmp_path, "a", {}, FACTS)
     path.write_text(text)
-    runs.files(tmp_path, run, "findings")[0].unlink()
+    Path(runs.files(tmp_path, run, "findings")[0]).unlink()
     with pytest.raises(AuditInputError, match="cannot be read"):
         runs.read(tmp_path, run, "findings")
 
@@ -138,7 +168,7 @@ def test_names_that_are_no_run_ids(tmp_path: Path, name: str) -> None:
 
 def test_no_run_id_leads_out_of_its_folder(tmp_path: Path) -> None:
     runs.publish(tmp_path, "../../a/b", {}, FACTS)
-    assert [path.parent for path in tmp_path.rglob("manifest.json")] == [tmp_path / "run_id=..%2F..%2Fa%2Fb"]
+    assert [path.parent for path in tmp_path.rglob("manifest-*.json")] == [tmp_path / "run_id=..%2F..%2Fa%2Fb"]
 
 
 def test_a_diff_says_what_is_new_gone_and_still_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +208,8 @@ def test_what_a_baseline_accepts_is_counted_apart(tmp_path: Path, capsys: pytest
 
 def test_runs_and_files_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
-    (tmp_path / "run_id=half").mkdir()
+    (tmp_path / "run_id=half" / "findings").mkdir(parents=True)
+    (tmp_path / "run_id=half" / "findings" / "0.parquet").touch()
     assert cli.main(["history", str(tmp_path)]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("a  as of 2026-11-21T04:00:00.000Z  0 critical")

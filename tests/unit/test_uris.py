@@ -54,7 +54,6 @@ def test_an_empty_store_is_named_without_its_password(tmp_path: Path, capfd: pyt
 @pytest.mark.parametrize(
     "call",
     [
-        ["audit", "x", "--out", "y", "--history", "s3://u:SECRET@b/runs"],
         ["demo", "--out", "s3://u:SECRET@b/runs"],
         ["explain", "0", "--out", "s3://u:SECRET@b/runs"],
         ["baseline", "--out", "s3://u:SECRET@b/runs"],

@@ -72,6 +72,29 @@ def test_damaged_directories_too(number: int, tmp_path: Path) -> None:
         assert found(tmp_path / "copy") == was
 
 
+@pytest.mark.parametrize("corpus", ["unclean-43", "hanging-36"])
+def test_each_file_is_decoded_as_it_was(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, copy = corpora.copy(corpus, tmp_path / "source"), tmp_path / "copy"
+    copy_of(source, copy)
+    tried = 0
+    for path in sorted(source.rglob("0*")):
+        of = [cli.main(["decode", str(path)])], capsys.readouterr().out
+        now = [cli.main(["decode", str(copy / path.relative_to(source))])], capsys.readouterr().out
+        set_aside = path.suffix == ".deleted" or path.parent.name.endswith(("-delete", "-stray", "-future"))
+        if set_aside:  # of which the name alone is taken
+            assert "its name alone was taken" in now[1]
+            continue
+        assert now == of, path
+        tried += 1
+    assert tried > 20
+    folder = next(path for path in sorted(copy.rglob("*.parquet"))).parent
+    assert cli.main(["decode", str(folder)]) == 0
+    of_folder = capsys.readouterr().out
+    assert cli.main(["decode", *map(str, sorted(folder.glob("*.parquet")))]) == 0
+    assert set(capsys.readouterr().out.splitlines()) <= set(of_folder.splitlines())
+    assert cli.main(["decode", str(folder / "nothing")]) == 2
+
+
 def test_copies_and_directories_are_read_side_by_side(tmp_path: Path) -> None:
     """One broker of three as a copy, in the same place relative to the others."""
     whole = corpora.copy("replicas-41", tmp_path / "whole")

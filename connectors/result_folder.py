@@ -1,0 +1,147 @@
+"""A folder that results are written to and read back from: of this machine or of a store, by the same calls.
+
+A store has no lock and no rename, so nothing here needs one: whoever writes several files gives them names that nobody
+else has, and then one small file that lists them. A store that refuses is asked again as any reader asks it
+(:mod:`auditor.connectors.asking`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from auditor.base import uris
+from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.connectors import asking, drivers, storage
+from auditor.connectors.threads import side_by_side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+Answer = TypeVar("Answer")
+
+
+class Folder(NamedTuple):
+    """``uri``: as the user gave it, empty for a folder of this machine; ``path``: in its file system."""
+
+    uri: str
+    path: str
+
+    @property
+    def files(self) -> pafs.FileSystem:
+        """The file system that it is in."""
+        import pyarrow.fs as pafs
+
+        return drivers.filesystem(self.uri)[0] if self.uri else pafs.LocalFileSystem()
+
+    @property
+    def shown(self) -> str:
+        """For people: without a URI's user, password and options."""
+        return uris.shown(self.uri).rstrip("/") if self.uri else storage.printable(self.path)
+
+    def __truediv__(self, name: str) -> Folder:
+        """The folder of that name in it. The URI's options stay at its end."""
+        head, mark, options = self.uri.partition("?")
+        return Folder(f"{head.rstrip('/')}/{name}{mark}{options}" if self.uri else "", f"{self.path}/{name}")
+
+    def address(self, name: str) -> str:
+        """What other programs open the file of that name by: a path, or a URI without user, password and options."""
+        return f"{self.shown}/{name}"
+
+    def exists(self) -> bool:
+        """Whether it is there: in a store, whether something is in it."""
+        return bool(self._ask(lambda: self.files.get_file_info(self.path)).type.name == "Directory")
+
+    def put(self, name: str, content: bytes | pa.Buffer) -> None:
+        """Writes a file, anew where a store broke off. The folder that it is in is not followed where it is a link.
+
+        Errors: those of the disk; :class:`~auditor.base.errors.StoreTrouble`, or the driver's own.
+        """
+        path = f"{self.path}/{name}"
+        if not self.uri:
+            own = Path(path).parent
+            if own.is_symlink():  # whatever it leads to is not ours to write to
+                own.unlink()
+
+        def written() -> None:
+            self.files.create_dir(path.rpartition("/")[0], recursive=True)
+            with self.files.open_output_stream(path) as stream:
+                stream.write(content)
+
+        self._ask(written)
+
+    def get(self, name: str) -> bytes | None:
+        """The content of a small file; None where there is none."""
+
+        def read() -> bytes:
+            with self.files.open_input_stream(f"{self.path}/{name}") as stream:
+                return bytes(stream.read())
+
+        try:
+            return self._ask(read)
+        except asking.REFUSED as error:
+            if asking.meaning(error) is asking.Meaning.GONE:
+                return None
+            raise
+
+    def get_all(self, names: list[str]) -> list[bytes | None]:
+        """The content of small files, asked for side by side."""
+        return list(side_by_side(self.get, names))
+
+    def below(self) -> dict[str, pafs.FileInfo]:
+        """All files however deep, by their names from here; none where the folder is not there."""
+        import pyarrow.fs as pafs
+
+        wanted = pafs.FileSelector(self.path, recursive=True, allow_not_found=True)
+        found = self._ask(lambda: self.files.get_file_info(wanted))
+        start = len(self.path.rstrip("/")) + 1
+        return {info.path[start:]: info for info in found if info.is_file}
+
+    def delete(self, names: list[str]) -> None:
+        """Takes files away; those that are gone already, too."""
+        list(side_by_side(self._delete, names))
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._ask(partial(self.files.delete_file, f"{self.path}/{name}"))
+        except asking.REFUSED as error:
+            if asking.meaning(error) is not asking.Meaning.GONE:
+                raise
+
+    def _ask(self, work: Callable[[], Answer]) -> Answer:
+        if not self.uri:
+            return work()
+        return asking.ask(work, lambda: drivers.refusal(self.uri, self.path), drivers.renewed)
+
+
+def folder(out: Path | str) -> Folder:
+    """The folder that an option's value names. Errors: :class:`AuditInputError` for a URI that nothing opens."""
+    if isinstance(out, Path):
+        return Folder("", os.path.abspath(out))
+    _, path = drivers.filesystem(out)
+    return Folder(out, path.rstrip("/") or path)
+
+
+def why(error: Exception) -> str:
+    """What was wrong with a file, in words that hold no secret."""
+    if isinstance(error, FileNotFoundError):
+        return "no such bucket or folder"
+    if isinstance(error, OSError) and error.errno and asking.code_of(error) == error.strerror:
+        return os.strerror(error.errno)  # pyarrow's own words have the path in them
+    return error.code if isinstance(error, StoreTrouble) else storage.problem("", error).detail
+
+
+def tried(where: Folder, option: str, trial: str) -> None:
+    """That a store takes and gives up a small file of the name ``trial``.
+
+    Errors: :class:`AuditInputError` where it does not.
+    """
+    try:
+        where.put(trial, b"auditor")
+        where.delete([trial])
+    except (*asking.REFUSED, StoreTrouble) as error:
+        raise AuditInputError(f"cannot write to {where.shown}: {why(error)}; choose another {option}") from error

@@ -1,0 +1,18 @@
+"""What rests on batches whose checksum nobody has verified, as a copy without payload may leave it, is not decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.unverified import touches
+
+THEN = "Whether these batches are as they were written is open: copy it again with auditor copy --checksums all."
+
+
+def rests_on_open_checksums(replicas: Iterable[ReplicaFacts], fields: Mapping[str, Any]) -> str:
+    """What to do where a finding with these fields rests on such batches of one of the replicas, else nothing."""
+    at, until = fields.get("offset"), fields.get("last_offset")
+    first, last = (None if offset is None else int(offset) for offset in (at, until))
+    return THEN if any(touches(replica.unverified, first, last) for replica in replicas) else ""

@@ -1,0 +1,131 @@
+"""A copy that is killed, or finds no room: each folder is as before or as after, and another call goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import corpora, segments
+from tests.conftest import NIGHTLY, ROOT
+from tests.unit.test_copies_again import rows_of
+
+FOLDERS = 60
+KILLS = 60 if NIGHTLY else 12
+NAME = f"{0:020}.log"
+
+
+def directory(root: Path) -> Path:
+    broker = root / "broker-1"
+    for number in range(FOLDERS):
+        (broker / f"t-{number}").mkdir(parents=True)
+        (broker / f"t-{number}" / NAME).write_bytes(batches(0, 40))
+    (broker / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=Q0xVU1RFUi0tLS0tLS0tLQ\n")
+    return root
+
+
+def batches(first: int, count: int) -> bytes:
+    return b"".join(segments.simple(3 * n, 3) for n in range(first, first + count))
+
+
+def grown(root: Path) -> None:
+    for number in range(FOLDERS):
+        folder = root / "broker-1" / f"t-{number}"
+        with (folder / NAME).open("ab") as f:
+            f.write(batches(40, 5))
+        (folder / f"{135:020}.log").write_bytes(batches(45, 5))
+
+
+def call(source: Path, copy: Path, **more: Any) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "auditor.cli", "copy", str(source), "--out", str(copy)]
+    return subprocess.Popen(
+        line, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, **more,
+    )  # fmt: skip
+
+
+def by_folder(copy: Path) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    rows = rows_of(copy)
+    assert "decode_errors" not in rows
+    for row in rows["batches"]:
+        found.setdefault(row["file"].partition("/")[0], []).append(row)
+    return found
+
+
+def test_killed_at_any_moment_each_folder_is_as_before_or_as_after(tmp_path: Path) -> None:
+    source, copy = directory(tmp_path / "in"), tmp_path / "copy"
+    assert call(source, copy).wait() == 0
+    shutil.copytree(copy, tmp_path / "before")
+    was = by_folder(copy)
+    grown(source)
+    begun = time.monotonic()
+    assert call(source, tmp_path / "after").wait() == 0
+    took, will_be = time.monotonic() - begun, by_folder(tmp_path / "after")
+    seen, dice = set(), random.Random(35)
+    for _ in range(KILLS):
+        shutil.rmtree(copy)
+        shutil.copytree(tmp_path / "before", copy)
+        process = call(source, copy)
+        time.sleep(took * dice.uniform(0.4, 1.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        found = by_folder(copy)
+        assert found.keys() == was.keys()
+        after = [folder for folder, rows in found.items() if rows == will_be[folder]]
+        assert all(found[folder] == was[folder] for folder in found.keys() - set(after))
+        seen.add(len(after))
+    process = call(source, copy)
+    assert (process.wait(), by_folder(copy)) == (0, will_be)
+    assert not [path for path in copy.rglob("*") if ".partial" in path.name]
+    assert len(seen) > 1  # they died at different moments
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Any:
+    """A disk of 256 KB; skipped where nobody may mount one."""
+    at = tmp_path / "disk"
+    at.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(at)], check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield at
+    subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+def test_a_full_disk_is_one_line_and_what_was_copied_is_whole(tmp_path: Path, small_disk: Path) -> None:
+    source = directory(tmp_path / "in")
+    process = call(source, small_disk / "copy")
+    _, said = process.communicate()
+    assert (process.returncode, said.count("\n")) == (4, 1)
+    assert "No space left" in said
+    assert "Traceback" not in said
+    assert 0 < len(by_folder(small_disk / "copy")) < FOLDERS
+
+
+def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
+    source, copy = corpora.unpack("healthy-41"), tmp_path / "copy"
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))  # noqa: E731
+    process = call(source, copy, preexec_fn=limit)
+    _, said = process.communicate()
+    assert (process.returncode, said.count("\n")) == (4, 1), said
+    assert "File too large" in said
+    assert call(source, copy).wait() == 0
+
+
+def test_two_copies_at_once_do_not_meet(tmp_path: Path) -> None:
+    source, copy = directory(tmp_path / "in"), tmp_path / "copy"
+    many = [call(source, copy) for _ in range(2)]
+    said = [process.communicate()[1] for process in many]
+    status = [process.returncode for process in many]
+    assert 0 in status
+    assert all(code == 0 or (code == 2 and "another run" in text) for code, text in zip(status, said, strict=True))
+    assert len(by_folder(copy)) == FOLDERS

@@ -1,0 +1,142 @@
+"""Checksums that a copy has not verified: of large batches headers alone are read, and what rests on them is open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from auditor import cli
+from auditor.base.limits import DEFAULT_LIMITS
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import UNVERIFIED
+from auditor.connectors.codec.header_hop import HeaderHop
+from auditor.connectors.codec.segment import read_segment
+from auditor.copying import one_folder
+from auditor.copying.run import copied, verified
+from auditor.copying.second_look import rests_on
+from tests import segments
+from tests.facts import opened
+from tests.unit.test_copies_again import rows_of
+
+SIZE = 40_000  # of a body
+COUNT = 40
+NAME = f"{0:020}.log"
+
+
+def batch(number: int, **header: int) -> bytes:
+    given = {"base_offset": number, "producer_id": 7, "epoch": 0, "sequence": number, "leader_epoch": 3} | header
+    return segments.batch(segments.record(0, b"k", bytes([number % 251]) * SIZE), 1, **given)
+
+
+def segment(first: int = 0, count: int = COUNT) -> bytes:
+    return b"".join(batch(n) for n in range(first, first + count))
+
+
+@pytest.fixture(autouse=True)
+def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "in" / "broker-1" / "t-0"
+    folder.mkdir(parents=True)
+    (folder / NAME).write_bytes(segment())
+    (folder.parent / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=Q0xVU1RFUi0tLS0tLS0tLQ\n")
+    return folder.parent
+
+
+def flipped(source: Path, at: int) -> None:
+    data = bytearray((source / "t-0" / NAME).read_bytes())
+    data[at] ^= 1
+    (source / "t-0" / NAME).write_bytes(data)
+
+
+def known(copy: Path) -> list[bool | None]:
+    return [row["crc_ok"] for row in rows_of(copy)["batches"]]
+
+
+def test_of_large_batches_headers_alone_are_read(source: Path, tmp_path: Path) -> None:
+    done = copied([str(source)], tmp_path / "copy", checksums="none")
+    whole = (source / "t-0" / NAME).stat().st_size
+    assert (done.batches, done.unverified) == (COUNT, 1)
+    assert done.bytes_read == COUNT * 128 + whole // COUNT  # and the last batch as a whole
+    assert known(tmp_path / "copy") == [None] * (COUNT - 1) + [True]
+    was, now = rows_of(source)["batches"], rows_of(tmp_path / "copy")["batches"]
+    assert [row | {"crc_ok": None} for row in now] == [row | {"crc_ok": None} for row in was]
+
+
+def test_a_later_run_goes_on_by_segment(source: Path, tmp_path: Path) -> None:
+    for number in range(1, 4):
+        (source / "t-0" / f"{number * COUNT:020}.log").write_bytes(segment(number * COUNT))
+    size = (source / "t-0" / NAME).stat().st_size
+    copy = tmp_path / "copy"
+    left = [copied([str(source)], copy, checksums="budget", budget=2 * size).unverified for _ in range(3)]
+    assert left == [2, 0, 0]
+    assert all(known(copy))
+    assert len(list(copy.rglob("*.parquet"))) <= 2
+
+
+def test_damage_to_a_body_is_neither_seen_nor_denied(source: Path, tmp_path: Path) -> None:
+    flipped(source, 500)
+    copy = tmp_path / "copy"
+    assert copied([str(source)], copy, checksums="none").unverified == 1
+    assert [f.rule for f in opened(source).findings if f.severity == "critical"] == ["batch-crc-mismatch"]
+    assert not [f for f in opened(copy).findings if f.rule == "batch-crc-mismatch"]
+    written = tmp_path / "audit"
+    assert cli.main(["audit", str(copy), "--out", str(written), "--master", "inline[1]", "--quiet"]) == 0
+    summary = json.loads((written / "summary.json").read_text())
+    assert any("checksums of 39 batches" in note for note in summary["notes"])
+    assert "not all could be decided" in json.dumps(summary)
+    copied([str(source)], copy, checksums="all")
+    assert known(copy).count(False) == 1
+    assert [f.to_json() for f in opened(copy).findings] == [f.to_json() for f in opened(source).findings]
+
+
+def test_what_rests_on_an_open_checksum_is_undecided_until_it_is_verified(source: Path, tmp_path: Path) -> None:
+    """A sequence that leaps: of a sound batch it is a gap, of a damaged one it is nothing of its producer's."""
+    data = segment(0, 20) + b"".join(batch(n, sequence=n + 5) for n in range(20, COUNT))
+    (source / "t-0" / NAME).write_bytes(data)
+    copy = tmp_path / "copy"
+    copied([str(source)], copy, checksums="none")
+    was = [f for f in opened(source).findings if f.severity != "info"]
+    now = [f for f in opened(copy).findings if f.if_true]
+    assert was
+    assert [(f.rule, f.offset, f.if_true, f.severity) for f in now] == [
+        (f.rule, f.offset, f.severity, "info") for f in was
+    ]
+    assert all(f.evidence["confidence"] == "undecidable" and not f.advice.act for f in now if f.advice)
+    left = verified([str(source)], copy, rests_on(opened(copy)))
+    assert left == 0
+    assert [f.to_json() for f in opened(copy).findings] == [f.to_json() for f in opened(source).findings]
+
+
+@pytest.mark.parametrize("at", [0, 5, 8, 10, 12, 14, 16, 17, 21, 26, 43, 50, 53, 57, 61, 30_000])
+@pytest.mark.parametrize("number", [0, 1, 20, COUNT - 2, COUNT - 1])
+def test_damage_to_a_header_is_seen_as_by_reading_all(number: int, at: int, tmp_path: Path) -> None:
+    """Each byte of a header that its neighbours do not bear out ends the hop, and all behind is read."""
+    data = bytearray(segment())
+    data[number * (len(data) // COUNT) + at] ^= 0x11
+    path = tmp_path / NAME
+    path.write_bytes(data)
+    with path.open("rb", buffering=0) as f:
+        hop = HeaderHop(f, len(data), DEFAULT_LIMITS, 0, (0, 1 << 31))
+        rows = [row for chunk in hop.chunks() for row in chunk.tolist()]
+        for chunk in read_segment(f, len(data), file=NAME, start=hop.end, offsets=(hop.next_offset, 1 << 31)):
+            rows += chunk.rows.tolist()
+        whole = [
+            row for chunk in read_segment(f, len(data), file=NAME, offsets=(0, 1 << 31)) for row in chunk.rows.tolist()
+        ]
+    told = [row for row in rows if not row[walking.FLAWS] & UNVERIFIED]
+    assert all(row in whole for row in told)
+    assert [row[: walking.FLAWS] for row in rows] == [row[: walking.FLAWS] for row in whole]
+
+
+def test_small_batches_are_read_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "t-0"
+    folder.mkdir(parents=True)
+    (folder / NAME).write_bytes(b"".join(segments.simple(3 * n, 3) for n in range(200)))
+    done = copied([str(folder)], tmp_path / "copy", checksums="none")
+    assert (done.unverified, all(known(tmp_path / "copy"))) == (0, True)

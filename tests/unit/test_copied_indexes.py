@@ -1,0 +1,80 @@
+"""Indexes of a copy: kept as what they repeat of their segment's batches, and the same bytes when they are read."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.copied import index_rows
+from auditor.copying import one_folder, small_entries
+from tests import corpora, segments
+from tests.copies import copy_of
+from tests.unit.test_copies_again import rows_of
+
+NAME = f"{0:020}"
+
+
+@pytest.fixture(autouse=True)
+def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(small_entries, "WITH_LIST", 0)  # each of them a file of its own
+
+
+def rows(count: int) -> np.ndarray:
+    found = np.zeros((count, 17), np.int64)
+    found[:, walking.POSITION] = 100 * np.arange(count)
+    found[:, walking.LAST_OFFSET] = 5_000 + 10 * np.arange(count)
+    found[:, walking.MAX_TIMESTAMP] = 1_700_000_000_000 + 7 * np.arange(count)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_any_bytes_come_back_or_are_not_coded(kind: str) -> None:
+    dice, tried = random.Random(5), 0
+    for number in range(300):
+        data = dice.randbytes(index_rows.ENTRY[kind] * dice.randrange(1, 20)) if number % 2 else _sound(kind, number)
+        if (text := index_rows.coded(kind, data, rows(200), 4_000)) is not None:
+            assert index_rows.decoded(kind, text, rows(200), 4_000) == data
+            tried += 1
+    assert tried > 200
+
+
+def _sound(kind: str, number: int) -> bytes:
+    at = range(0, 200, 1 + number % 5)
+    if kind == "index":
+        return b"".join(struct.pack(">ii", 1_000 + 10 * k, 100 * k) for k in at)
+    return b"".join(struct.pack(">qi", 1_700_000_000_000 + 7 * k, 1_000 + 10 * k) for k in at)
+
+
+@pytest.mark.parametrize("text", [b"\1" * 32, b"\0" * 7, (10**6).to_bytes(8, "little") + bytes(24)])
+def test_entries_of_a_stranger_are_an_error(text: bytes) -> None:
+    with pytest.raises(OSError, match="index of the copy"):
+        index_rows.decoded("index", text, rows(10), 0)
+
+
+def test_indexes_of_a_corpus_are_as_they_were(tmp_path: Path) -> None:
+    source, copy = corpora.copy("unclean-43", tmp_path / "source"), tmp_path / "copy"
+    copy_of(source, copy)
+    assert rows_of(copy)["index_entries"] == rows_of(source)["index_entries"]
+    assert len(list(copy.rglob("*index-*.gz"))) > 20
+
+
+def test_a_segment_that_is_another_has_another_index(tmp_path: Path) -> None:
+    folder, copy = tmp_path / "in" / "t-0", tmp_path / "copy"
+    folder.mkdir(parents=True)
+    for sizes in ((3, 4, 5), (5, 4, 3), (5, 4, 3, 2)):  # the second is another, of as many batches; the third grew
+        data = b""
+        for number, size in enumerate(sizes):
+            data += segments.simple(10 * number, size)
+        if len(sizes) == 3:
+            (folder / f"{NAME}.log").unlink(missing_ok=True)
+        (folder / f"{NAME}.log").write_bytes(data)
+        if not (folder / f"{NAME}.index").exists():
+            (folder / f"{NAME}.index").write_bytes(struct.pack(">iiii", 2, 0, 13, len(segments.simple(0, 3))))
+        copy_of(folder, copy)
+        assert rows_of(copy)["index_entries"] == rows_of(folder)["index_entries"]
