@@ -64,8 +64,9 @@ def best(plan: Plan, command: Callable[[], Ran]) -> Ran:
 
 def section(plan: Plan) -> str:
     """What stands on the page."""
+    rows = table(measure(plan))
     head = f"{machine()} The best of {plan.runs} runs each, without `--limit-rate`, files in the page cache.\n\n"
-    return head + table(measure(plan))
+    return head + rows
 
 
 def measure(plan: Plan) -> list[Row]:

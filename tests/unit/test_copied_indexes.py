@@ -12,6 +12,7 @@ import pytest
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.copied import index_rows
 from auditor.copying import one_folder, small_entries
+from auditor.copying.run import copied
 from tests import corpora, segments
 from tests.copies import copy_of
 from tests.unit.test_copies_again import rows_of
@@ -78,3 +79,28 @@ def test_a_segment_that_is_another_has_another_index(tmp_path: Path) -> None:
             (folder / f"{NAME}.index").write_bytes(struct.pack(">iiii", 2, 0, 13, len(segments.simple(0, 3))))
         copy_of(folder, copy)
         assert rows_of(copy)["index_entries"] == rows_of(folder)["index_entries"]
+
+
+def test_large_batches_take_twelve_bytes_with_their_indexes(tmp_path: Path) -> None:
+    """A segment of 64 KiB batches as a sparse file: headers where they stand, and each batch in both indexes."""
+    count, size, dice = 8_000, 65_536, random.Random(1)
+    folder, copy = tmp_path / "in" / "t-0", tmp_path / "copy"
+    folder.mkdir(parents=True)
+    by_offset, by_time, time = b"", b"", 1_700_000_000_000
+    with (folder / f"{NAME}.log").open("wb") as f:
+        for number in range(count):
+            time += dice.randrange(1, 40)
+            first = struct.pack(">qiibI", 100 * number, size - 12, 3, 2, dice.getrandbits(32))
+            body = (2, 99, time - dice.randrange(30), time, 1_000 + dice.randrange(20), 0, 100 * number, 100)
+            f.seek(number * size)
+            f.write(first + struct.pack(">hiqqqhii", *body))
+            by_offset += struct.pack(">ii", 100 * number + 99, number * size)
+            by_time += struct.pack(">qi", time, 100 * number + 99)
+        f.truncate(count * size - size)  # the last one is not whole: nothing of it is a batch
+    (folder / f"{NAME}.index").write_bytes(by_offset)
+    (folder / f"{NAME}.timeindex").write_bytes(by_time)
+    done = copied([str(folder)], copy, checksums="none")
+    assert done.bytes_read < count * size // 100
+    batches = len(rows_of(copy)["batches"])
+    assert batches > count - 10
+    assert sum(path.stat().st_size for path in copy.rglob("*") if path.is_file()) <= 4_096 + 12 * batches

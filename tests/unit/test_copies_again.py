@@ -168,6 +168,54 @@ def test_whatever_happened_it_is_as_a_new_one(source: Path, tmp_path: Path, chan
     assert rows_of(again)["batches"] == rows_of(source.parent)["batches"]
 
 
+def test_a_partition_that_moves_to_another_disk_is_followed(tmp_path: Path) -> None:
+    """As a broker moves it (KIP-113): beside a ``-future`` folder, which then takes its place, and ``-delete``."""
+    a, b, copy = tmp_path / "in" / "broker-1a", tmp_path / "in" / "broker-1b", tmp_path / "copy"
+    ident, topic = "0123456789abcdef0123456789abcdef", "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAA{}\n"
+    for disk in (a, b):
+        disk.mkdir(parents=True)
+        (disk / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=Q0xVU1RFUi0tLS0tLS0tLQ\n")
+
+    def begun() -> None:
+        for folder in (a / "t-1", a / "t-2"):
+            folder.mkdir()
+            (folder / NAME).write_bytes(batches(0, 5))
+            (folder / "partition.metadata").write_text(topic.format("Q"))
+
+    def moving() -> None:
+        (b / f"t-1.{ident}-future").mkdir()
+        (b / f"t-1.{ident}-future" / NAME).write_bytes(batches(0, 3))
+
+    def moved() -> None:
+        (b / f"t-1.{ident}-future" / NAME).write_bytes(batches(0, 5))
+        (a / "t-1").rename(a / f"t-1.{ident}-delete")
+        (b / f"t-1.{ident}-future").rename(b / "t-1")
+        (b / "t-1" / "partition.metadata").write_text(topic.format("Q"))
+
+    def gone_and_stray() -> None:
+        shutil.rmtree(a / f"t-1.{ident}-delete")
+        (a / "t-2").rename(a / f"t-2.{ident}-stray")
+
+    def made_again() -> None:
+        (a / "t-2").mkdir()
+        (a / "t-2" / NAME).write_bytes(batches(0, 5))
+        (a / "t-2" / "partition.metadata").write_text(topic.format("g"))
+
+    ids = []
+    for number, step in enumerate((begun, moving, moved, gone_and_stray, made_again)):
+        step()
+        copy_of(a.parent, copy)
+        copy_of(a.parent, new := tmp_path / f"new-{number}")
+        assert rows_of(copy) == rows_of(new)
+        assert rows_of(copy)["batches"] == rows_of(a.parent)["batches"]
+        folders = [sorted(p.relative_to(root).as_posix() for p in root.rglob("*-*") if p.is_dir()) for root in (a, b)]
+        kept = [copy / a.name, copy / b.name]
+        assert [sorted(p.relative_to(r).as_posix() for p in r.rglob("*-*") if p.is_dir()) for r in kept] == folders
+        ids.append({r.topic_id for d in discover([str(copy)]).log_dirs for r in d.replicas if r.folder == "t-2"})
+    assert ids[0] == {"AAAAAAAAAAAAAAAAAAAAAQ"}
+    assert ids[-1] == {"AAAAAAAAAAAAAAAAAAAAAg"}
+
+
 def test_many_small_copies_do_not_leave_many_files(source: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for number in range(1, 60):
