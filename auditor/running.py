@@ -137,6 +137,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     from auditor.outputs import publish as publishing
     from auditor.outputs.claim import claimed, writable
     from auditor.outputs.delivery import gathered
+    from auditor.pipeline.options import out_of
 
     options = done.options
     _ = done.kinds, done.baseline
@@ -144,6 +145,8 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
         require("great_expectations")
     with failures():
         spared = done.spared()
+        if options.work is not None:
+            writable(out_of(options.work), spared, "--work")
         if options.history is not None:
             writable(options.history, spared, "--history")
         with (

@@ -82,6 +82,14 @@ def add_audit_options(
     how = p.add_argument_group("how it runs")
     if plan:
         how.add_argument(
+            "--work", metavar="DIR|URI",
+            help="keep there what was read of each partition: the next audit of the same input, after whatever ended "
+            "this one, reads nothing twice; on a cluster a URI or a mount that all share",
+        )  # fmt: skip
+        how.add_argument(
+            "--resume", action="store_true", help="go on in --work, which an earlier audit must have begun"
+        )
+        how.add_argument(
             "--plan", action=_WithoutResults, out=out,
             help="only say what would be read, in how many tasks, and about how long it takes; needs no --out",
         )  # fmt: skip
@@ -233,6 +241,7 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         split_size=args.split_size, limits=limits, tables=args.tables, expectations=args.expectations,
         include_payload=args.include_payload, history=args.history, run_id=run_id, max_findings=args.max_findings,
         bootstrap=getattr(args, "bootstrap_server", None), baseline=args.baseline,
-        remote=tuple(getattr(args, "remote", ())), at_once=args.at_once, fail_on_unsure=args.fail_on_unsure,
+        remote=tuple(getattr(args, "remote", ())), work=getattr(args, "work", None),
+        resume=getattr(args, "resume", False), at_once=args.at_once, fail_on_unsure=args.fail_on_unsure,
         whole=args.whole, **scope_options(args),
     )  # fmt: skip

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.pipeline.table_tasks import Part, Wanted
+    from auditor.pipeline.work_folder import WorkFolder
 
 
 class InlineRunner(Runner):
@@ -39,8 +40,12 @@ class InlineRunner(Runner):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
-    def read(self, tasks: list[ReplicaTask | TextTask]) -> Replicas:
+    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
         """Every replica by whoever is free, the largest first."""
+        if work is not None:
+            from auditor.inline import kept_lists
+
+            return kept_lists.read(tasks, work, self.read)
         large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
         sizes = [plan.file_bytes(task) for task in large_first]
         read = None

@@ -32,6 +32,8 @@ class AuditOptions:
     ``only_partitions`` (globs), ``only_brokers``, ``since``, ``may_lack``: what is read
     (:class:`auditor.base.scope.Scope`).
     ``fail_on_unsure``: fails also where a partition is held for longer than is normal, if it is held still.
+    ``work``: a folder or URI where facts are kept, and found by the next run of the same input; ``resume``: there has
+    been one.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -63,6 +65,8 @@ class AuditOptions:
     only_brokers: tuple[int, ...] = ()
     since: Since | None = None
     may_lack: bool = False
+    work: str | None = None
+    resume: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -78,6 +82,8 @@ class AuditOptions:
             raise AuditInputError("--split-size is below 65536 bytes; give a larger one")
         if self.max_findings < 1:
             raise AuditInputError("--max-findings is at least 1")
+        if self.resume and self.work is None:
+            raise AuditInputError("--resume goes on in a folder of facts; give --work DIR too")
         if self.run_id is not None and self.history is None:
             raise AuditInputError("--run-id names a run that is kept; give --history DIR too")
 

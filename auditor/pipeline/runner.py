@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.pipeline.table_tasks import Part, Wanted
+    from auditor.pipeline.work_folder import WorkFolder
 
 Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
 # What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
@@ -135,8 +136,8 @@ class Runner(ABC):
         return
 
     @abstractmethod
-    def read(self, tasks: list[ReplicaTask | TextTask]) -> Replicas:
-        """The read step. Nothing need run until it is asked for."""
+    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+        """The read step. Nothing need run until it is asked for. What ``work`` has is not read, the rest goes there."""
 
     @abstractmethod
     def keep(self, rows: Sequence[KeptFacts]) -> Replicas:

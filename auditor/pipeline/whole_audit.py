@@ -36,6 +36,7 @@ from auditor.pipeline import (
     context,
     derived_tables,
     held,
+    kept_facts,
     moments,
     plan,
     policy_choice,
@@ -161,7 +162,7 @@ class Audit:
     @cached_property
     def tasks(self) -> list[ReplicaTask | TextTask]:
         """What there is to read: a task for every replica that is read."""
-        return plan.replica_tasks(self.scoped, self.settings, self.options)
+        return kept_facts.under_its_key(plan.replica_tasks(self.scoped, self.settings, self.options), self.options)
 
     @cached_property
     def replicas(self) -> Replicas:
@@ -176,7 +177,7 @@ class Audit:
         tasks = self.tasks
         self.ready()
         self.runner.progress = None if self.say is nobody else self._say_read
-        return self.runner.read(tasks)
+        return self.runner.read(tasks, kept_facts.folder(self.options))
 
     @cached_property
     def _planned_mb(self) -> float:

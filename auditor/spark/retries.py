@@ -33,12 +33,14 @@ def attempts(spark: SparkSession) -> int:
     return int(said) if said.isdigit() else asking.ROUNDS
 
 
-def read_each(tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = asking.ROUNDS) -> Iterator[Result]:
+def read_each(
+    tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = asking.ROUNDS, *, apart: bool | None = None
+) -> Iterator[Result]:
     """``read`` of each task in turn; in a process apart where workers of Spark's died over these tasks before.
 
-    ``tries``: how often Spark tries this.
+    ``tries``: how often Spark tries this; ``apart``: whether workers died, where somebody knows.
     """
-    if died_before():
+    if died_before() if apart is None else apart:
         yield from read_apart(tasks, read)
         return
     with gate.guarded({}), asking.resigned(rounds(tries)), ahead.coming(ahead.of_work(tasks)):

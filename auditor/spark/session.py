@@ -200,6 +200,7 @@ NEEDED = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.driver.maxResultSize": "0",  # what bounds rows of judged logs is the driver's memory
 }
 TUNED = {
     "spark.sql.codegen.wholeStage": "false",

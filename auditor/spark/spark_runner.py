@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import Part, Wanted
+    from auditor.pipeline.work_folder import WorkFolder
 
 
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
@@ -42,13 +43,21 @@ def _load_ahead() -> None:
 class SparkReplicas(Replicas):
     """Facts in a frame, see :data:`auditor.spark.scan.FACTS`."""
 
-    def __init__(self, frame: DataFrame, progress: Callable[[float], None] | None = None) -> None:
-        self.frame = frame
+    def __init__(
+        self, frame: DataFrame | Callable[[], DataFrame], progress: Callable[[float], None] | None = None
+    ) -> None:
+        self._frame = frame
         self.progress = progress
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The frame; with a work folder what is not there yet is read for it."""
+        return self._frame() if callable(self._frame) else self._frame
 
     def briefs(self) -> list[Brief]:
         """The briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
-        with watched(self.frame.sparkSession, self.progress), tuned(self.frame.sparkSession):
+        frame = self.frame
+        with watched(frame.sparkSession, self.progress), tuned(frame.sparkSession):
             return briefs_of(self.frame.select("brief").toArrow().column("brief").to_pylist())
 
     def rows(self) -> list[KeptFacts]:
@@ -87,9 +96,18 @@ class SparkRunner(Runner):
         threading.Thread(target=_load_ahead, daemon=True).start()
         return self._start(self.input_bytes)
 
-    def read(self, tasks: list[ReplicaTask | TextTask]) -> SparkReplicas:
+    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
         """Plans the first job."""
         from auditor.spark import scan
+
+        if work is not None:
+            from auditor.spark import kept_reading
+
+            def read() -> DataFrame:
+                with watched(self.spark, self.progress), tuned(self.spark):
+                    return kept_reading.read_replicas(self.spark, tasks, work)
+
+            return SparkReplicas(read, self.progress)
 
         return SparkReplicas(scan.read_replicas(self.spark, tasks), self.progress)
 

@@ -126,3 +126,8 @@ def register_again(spark: SparkSession) -> None:
     """As if the session were new, so that it takes the workers' Python of now."""
     _KNOWING.pop(spark, None)
     register(spark)
+
+
+def test_what_comes_to_the_driver_is_bounded_by_its_memory_alone(spark: SparkSession) -> None:
+    """Where Spark's own 1g held, an audit of many logs ended after all of them were read."""
+    assert spark.sparkContext.getConf().get("spark.driver.maxResultSize") == "0"

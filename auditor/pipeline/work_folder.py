@@ -1,0 +1,241 @@
+"""Facts at rest in a folder or a store (``--work``): what was read of an input once is not read again, whatever ended.
+
+A file holds the facts of the replicas of one list, each under its identity: the files with sizes and times of change,
+all that its reading was asked for, the program's version and that of this form. A file appears whole, under a name
+that says what is in it, or not at all. Whoever may write there can make an audit say anything, but nothing else: the
+form has no code in it (:mod:`auditor.facts.plain_form`).
+
+Kept are replicas of topics that clients write. Text dumps, and internal topics, whose records are packed in forms of
+their own, are read anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.ipc
+
+from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
+from auditor.base.limits import Limits, Made
+from auditor.base.version import VERSION
+from auditor.connectors import asking, storage
+from auditor.connectors.codec.mending import Known
+from auditor.connectors.drivers import filesystem, refusal, renewed
+from auditor.connectors.files import DataFile
+from auditor.connectors.leader_epochs import EpochStarts
+from auditor.connectors.storage import Place
+from auditor.connectors.threads import side_by_side
+from auditor.facts import (
+    batch_sums,
+    blamed_records,
+    broker_memory,
+    packed,
+    packed_table,
+    replica_facts,
+    segment_scans,
+    snapshot_links,
+)
+from auditor.facts.batch_sums import KEY_BYTES
+from auditor.facts.plain_form import known, loaded, stored
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.pipeline.plan import reads_records
+from auditor.replay.batch_headers import SegmentHeaders
+from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
+
+FORM = "1"  # of what is stored; another one is not read
+KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
+META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}
+SCHEMA = pa.schema(
+    [("identity", pa.binary(32)), ("facts", pa.string()), ("blobs", pa.list_(pa.binary()))], metadata=META
+)
+CLASSES = known(
+    [ReplicaFacts, replica_facts.Ahead, DecodeError, Place, Limits, Made, Known, DataFile, EpochStarts, SegmentHeaders,
+     batch_sums.BatchSums, blamed_records.Culprits, broker_memory.ProducerMemory, broker_memory.CoordinatorMemory,
+     packed.PackedRows, packed.PackedColumns, packed_table.PackedTable, packed_table.Varying, segment_scans.SegmentScan,
+     snapshot_links.SnapshotLink, snapshot_links.Difference]
+)  # fmt: skip
+WRONG = (pa.ArrowException, TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
+AnyTask = ReplicaTask | TextTask
+
+
+class At(NamedTuple):
+    """Where the facts of a replica are: name of a file, and row in it."""
+
+    file: str
+    row: int
+
+
+class WorkFolder(NamedTuple):
+    """A folder for facts: ``text`` as it was given, a path of this machine or a URI."""
+
+    text: str
+
+    def _opened(self) -> tuple[pafs.FileSystem, str]:
+        if "://" in self.text:
+            files, path = filesystem(self.text)
+            return files, path.rstrip("/")
+        return pafs.LocalFileSystem(), os.path.abspath(self.text)
+
+    def key(self) -> bytes:
+        """The key that replicas are compared under, drawn by who comes first. Errors: :class:`AuditInputError` where
+        the folder cannot be written."""
+        files, path = self._opened()
+        try:
+            files.create_dir(path, recursive=True)
+            if files.get_file_info(f"{path}/{KEY}").type == pafs.FileType.NotFound:
+                self._put(KEY, secrets.token_bytes(KEY_BYTES))
+            with files.open_input_stream(f"{path}/{KEY}") as stream:
+                found = bytes(stream.read(KEY_BYTES + 1))
+        except (*storage.REFUSED, StoreTrouble) as error:
+            raise AuditInputError(
+                f"cannot write to {storage.printable(self.text.partition('?')[0])}: {asking.code_of(error)}; choose "
+                "another --work"
+            ) from error
+        if len(found) != KEY_BYTES:
+            raise AuditInputError("--work holds a file 'key' that no audit left there; choose another folder")
+        return found
+
+    def is_begun(self) -> bool:
+        """Whether an audit has used the folder."""
+        files, path = self._opened()
+        return bool(files.get_file_info(f"{path}/{KEY}").type != pafs.FileType.NotFound)
+
+    def _put(self, name: str, data: bytes | pa.Buffer) -> None:
+        """A file, whole: a store shows an object once its stream is closed, elsewhere it is renamed."""
+        files, path = self._opened()
+        renames = files.type_name == "local" or files.type_name.startswith(("hdfs", "py::"))
+        written = f"{path}/.{uuid.uuid4().hex}.part" if renames else f"{path}/{name}"
+        with files.open_output_stream(written) as stream:
+            stream.write(data)
+        if renames:
+            files.move(written, f"{path}/{name}")
+
+    def keep(self, rows: Sequence[tuple[bytes, ReplicaFacts]], of_list: Sequence[bytes]) -> frozenset[bytes]:
+        """Stores facts under their identities as what a list came to; which of them have a form at rest."""
+        names, texts, blobs = [], [], []
+        for identity, facts in rows:
+            try:
+                text, more = stored(facts, CLASSES)
+            except TypeError:
+                continue
+            names.append(identity)
+            texts.append(text)
+            blobs.append(more)
+        table = pa.table([names, texts, blobs], schema=SCHEMA)
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_file(out, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+        self._put(_name(of_list) + FACTS, out.getvalue())
+        return frozenset(names)
+
+    def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
+        """What another attempt at this list kept."""
+        return frozenset(self._identities(_name(of_list) + FACTS) or ())
+
+    def begins(self, of_list: Sequence[bytes]) -> bool:
+        """Leaves a note that a list is being read; whether there was one, whose writer ended before its work did."""
+        files, path = self._opened()
+        name = _name(of_list) + BEGUN
+        before = files.get_file_info(f"{path}/{name}").type != pafs.FileType.NotFound
+        if not before:
+            self._put(name, b"begun")
+        return bool(before)
+
+    def ended(self, of_list: Sequence[bytes]) -> None:
+        """Takes the note away."""
+        files, path = self._opened()
+        with contextlib.suppress(OSError):  # another attempt did
+            files.delete_file(f"{path}/{_name(of_list)}{BEGUN}")
+
+    def _table(self, name: str, columns: Sequence[int]) -> pa.Table:
+        files, path = self._opened()
+        with files.open_input_file(f"{path}/{name}") as file:
+            only = pa.ipc.IpcReadOptions(included_fields=list(columns))
+            reader = pa.ipc.open_file(file, options=only)
+            if reader.schema.metadata != META:
+                raise ValueError("another form")
+            return reader.read_all()
+
+    def known(self) -> tuple[dict[bytes, At], int]:
+        """Where the facts of each identity are, and how many files are half-written, of another form, or no facts."""
+        files, path = self._opened()
+        infos = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        names = sorted(info.base_name for info in infos if info.base_name.endswith(FACTS))
+        found: dict[bytes, At] = {}
+        wrong = 0
+        for name, identities in zip(names, side_by_side(self._identities, names), strict=True):
+            wrong += identities is None
+            found |= {identity: At(name, row) for row, identity in enumerate(identities or [])}
+        return found, wrong
+
+    def _identities(self, name: str) -> list[bytes] | None:
+        try:
+            return list(self._table(name, [0]).column(0).to_pylist())
+        except (*WRONG, OSError):
+            return None
+
+    def facts(self, name: str, rows: Iterable[int]) -> Iterator[ReplicaFacts]:
+        """The facts in some rows of a file. Errors: :data:`WRONG` for what is damaged."""
+        table = self._table(name, [1, 2])
+        for row in rows:
+            found = loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES)
+            if not isinstance(found, ReplicaFacts):
+                raise TypeError("no facts of a replica")
+            yield found
+
+
+def _name(of_list: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"".join(of_list)).hexdigest()
+
+
+def is_kept(task: AnyTask | SharingTask) -> bool:
+    """Whether what a task comes to has a form at rest."""
+    return (
+        isinstance(task, ReplicaTask)
+        and task.replica.topic is not None
+        and not reads_records(task)
+        and not task.policies
+    )
+
+
+def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:
+    """What each task's facts go by. Cost: a look at each file; in a store a list of each folder, side by side."""
+    return side_by_side(_identity, tasks) if any(t.place.uri for t in tasks) else list(map(_identity, tasks))
+
+
+def _identity(task: ReplicaTask) -> bytes:
+    said = repr((FORM, VERSION, replace(task, resume_point=b""), _changed(task)))
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
+
+
+def _changed(task: ReplicaTask) -> list[tuple[str, int, int]]:
+    """The files of a replica with size and time of change (ns) as they are now. Remote segments never change."""
+    mine = [file for file in task.replica.files() if file.place is None]
+    if not task.place.uri:
+        found = []
+        for file in mine:
+            try:
+                status = os.stat(f"{task.place.path}/{file.name}", follow_symlinks=False)
+            except OSError:
+                found.append((file.name, -1, secrets.randbits(63)))  # fits nothing
+                continue
+            found.append((file.name, status.st_size, status.st_mtime_ns))
+        return found
+    files = filesystem(task.place.uri)[0]
+    folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in mine})
+    names = {f"{task.place.path}/{file.name}" for file in mine}
+    infos: list[Any] = []
+    for folder in folders:
+        listed = partial(files.get_file_info, pafs.FileSelector(folder))
+        infos += asking.ask(listed, partial(refusal, task.place.uri, folder), renewed)
+    return sorted((info.path, info.size, info.mtime_ns or 0) for info in infos if info.path in names)

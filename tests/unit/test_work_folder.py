@@ -1,0 +1,130 @@
+"""Facts at rest: what was kept comes back as it was, and only where nothing of the input changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from auditor.base.errors import AuditInputError
+from auditor.facts.plain_form import loaded, stored
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.pipeline import plan, work_folder
+from auditor.pipeline.read_step import read_task
+from auditor.pipeline.work_folder import CLASSES, FACTS, WRONG, WorkFolder, identities, is_kept
+from auditor.replay.replica_task import ReplicaTask
+from tests import corpora
+from tests.whole.test_split import tasks_below
+
+
+def tasks_of(folder: Path) -> list[ReplicaTask]:
+    return [task for task in tasks_below(folder) if is_kept(task)]
+
+
+def read(tasks: list[ReplicaTask]) -> list[ReplicaFacts]:
+    return [facts for task in tasks for facts in read_task(task)]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> WorkFolder:
+    made = WorkFolder(str(tmp_path / "work"))
+    made.key()
+    return made
+
+
+@pytest.mark.parametrize("name", ["altered-41", "replicas-41", "hanging-36"])
+def test_what_was_kept_comes_back_as_it_was(work: WorkFolder, name: str) -> None:
+    """Every field of every replica: rows, packed columns, sums, errors."""
+    tasks = tasks_of(corpora.unpack(name))
+    facts, names = read(tasks), identities(tasks)
+    assert work.keep(list(zip(names, facts, strict=True)), names) == frozenset(names)
+    there, wrong = work.known()
+    assert (there.keys(), wrong) == ({*names}, 0)
+    for identity, before in zip(names, facts, strict=True):
+        (after,) = work.facts(there[identity].file, [there[identity].row])
+        assert stored(after, CLASSES) == stored(before, CLASSES)
+        assert after.events.dtype == before.events.dtype
+        assert after.rank == before.rank
+
+
+def test_a_file_that_changed_is_another_input(tmp_path: Path) -> None:
+    folder = corpora.copy("hanging-36", tmp_path / "logs")
+    tasks = tasks_of(folder)
+    names = identities(tasks)
+    assert len({*names}) == len(tasks) > 1
+    assert identities(tasks_of(folder)) == names
+    segment = tasks[0].replica.segments[0]
+    path = Path(tasks[0].place.path) / segment.name
+    os.utime(path, ns=(1, 1))
+    changed = identities(tasks_of(folder))
+    assert [a == b for a, b in zip(names, changed, strict=True)] == [False] + [True] * (len(tasks) - 1)
+    assert identities([replace(tasks[1], records=not tasks[1].records)]) != names[1:2]
+
+
+def test_what_is_half_written_older_or_foreign_is_told_apart(
+    work: WorkFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = tasks_of(corpora.unpack("hanging-36"))[:2]
+    facts, names = read(tasks), identities(tasks)
+    work.keep([(names[0], facts[0])], names[:1])
+    (whole,) = Path(work.text).glob(f"*{FACTS}")
+    for length in (0, 10, whole.stat().st_size // 2, whole.stat().st_size - 1):
+        (whole.parent / f"cut-{length}{FACTS}").write_bytes(whole.read_bytes()[:length])
+    (whole.parent / f"foreign{FACTS}").write_bytes(pickle.dumps(facts[0]))
+    with monkeypatch.context() as older:
+        older.setattr(work_folder, "SCHEMA", work_folder.SCHEMA.with_metadata({b"form": b"0"}))
+        work.keep([(names[1], facts[1])], names[1:])
+    there, wrong = work.known()
+    assert (there.keys(), wrong) == ({names[0]}, 6)
+    assert there[names[0]].file == whole.name
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"t": "object", "class": "Popen", "of": {"t": "dict", "of": [["args", "true"]]}},
+        {"t": "object", "class": "ReplicaFacts", "of": {"t": "dict", "of": [["nothing", 1]]}},
+        {"t": "array", "of": "|O", "shape": [1], "at": 0},
+        {"t": "array", "of": "<i8", "shape": [1 << 40], "at": 0},
+        {"t": "bytes", "at": 7},
+        {"t": "os.system"},
+        {},
+    ],
+)
+def test_what_others_write_runs_nothing(said: Any) -> None:
+    with pytest.raises(WRONG):
+        loaded(json.dumps(said), [b"8 bytes."], CLASSES)
+
+
+def test_no_value_of_another_class_is_taken_for_facts(work: WorkFolder) -> None:
+    table = pa.table([[b"x" * 32], ["[1]"], [[]]], schema=work_folder.SCHEMA)
+    with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
+        writer.write_table(table)
+    with pytest.raises(TypeError):
+        list(work.facts(f"made{FACTS}", [0]))
+
+
+def test_a_note_says_that_a_reader_ended_early(work: WorkFolder) -> None:
+    names = [b"a" * 32, b"b" * 32]
+    assert [work.begins(names), work.begins(names), work.begins(names[:1])] == [False, True, False]
+    work.ended(names)
+    work.ended(names)
+    assert not work.begins(names)
+
+
+def test_the_key_outlives_a_run_and_a_wrong_one_is_said(work: WorkFolder, tmp_path: Path) -> None:
+    assert WorkFolder(work.text).key() == work.key() != plan.KEY
+    Path(work.text, "key").write_bytes(b"something else, which is longer")
+    with pytest.raises(AuditInputError, match="no audit left there"):
+        work.key()
+    shutil.rmtree(work.text)
+    Path(work.text).write_text("a file")
+    with pytest.raises(AuditInputError, match="choose another --work"):
+        work.key()
