@@ -56,10 +56,10 @@ IN_PARTS = frozenset({"hanging-36", "replicas-41"})
 BESIDE = frozenset({"healthy-28", "legacy-0102", "healthy-41"})  # the last is the name of a folder of texts, too
 
 
-def some_in_parts(tasks: list[ReplicaTask | TextTask], slots: int) -> Divided:
+def some_in_parts(tasks: list[ReplicaTask | TextTask]) -> Divided:
     """The replicas of two corpora in parts; a replica in parts is a task of its own, so that all of them would take
     long."""
-    large, small = divide_all(tasks, slots)
+    large, small = divide_all(tasks)
     divided = [t for t in large if IN_PARTS & set(t.place.path.split("/"))]
     return divided, [*small, *(t for t in large if t not in divided)]
 

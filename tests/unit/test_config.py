@@ -107,7 +107,8 @@ def test_every_option_of_every_command_can_stand_in_a_file() -> None:
     for name, parser in cli.parsers()[1].items():
         lines = []
         for key, action in config.options(parser).items():
-            one = samples.get(action.type, "24h") if action.choices is None else next(iter(action.choices))  # type: ignore[call-overload]
+            other = action.default if isinstance(action.default, str) else "24h"
+            one = samples.get(action.type, other) if action.choices is None else next(iter(action.choices))  # type: ignore[call-overload]
             value = f"'{one}'" if isinstance(one, str) else str(one)
             many = [value] * (action.nargs if isinstance(action.nargs, int) else 1)
             listed = f"[{', '.join(many)}]" if "Append" in type(action).__name__ or len(many) > 1 else value
