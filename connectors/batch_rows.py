@@ -40,7 +40,7 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
     columns |= {
         "flaws": batches.flaws & ~UNVERIFIED,
         "file": file,
-        "crc_ok": pa.array(batches.flaws & FLAW_CRC == 0, mask=batches.flaws & UNVERIFIED != 0),
+        "crc_ok": array_of(batches.flaws & FLAW_CRC == 0, batches.flaws & UNVERIFIED != 0),
         "compression": CODECS.take(array_of(attributes & CODEC_MASK)),
         "timestamp_type": TIMESTAMP_TYPES.take(array_of(time_type)),
         "is_transactional": attributes & TRANSACTIONAL != 0,
