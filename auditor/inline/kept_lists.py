@@ -32,9 +32,13 @@ def read(tasks: list[AnyTask], work: WorkFolder, read_others: Callable[[list[Any
         rows: dict[str, list[int]] = {}
         for at in sorted(there[identity] for identity in {i for _, i in named} if identity in there):
             rows.setdefault(at.file, []).append(at.row)
+        damaged = set()
         for file, numbers in rows.items():
-            yield from map(kept, work.facts(file, numbers))
-        for some in _lists([one for one in named if one[1] not in there]):
+            if (at_rest := work.facts(file, numbers)) is None:
+                damaged.add(file)
+            else:
+                yield from map(kept, at_rest)
+        for some in _lists([one for one in named if one[1] not in there or there[one[1]].file in damaged]):
             yield from _read_list(some, work, read_others)
         if others := [task for task in tasks if not is_kept(task)]:
             yield from read_others(others).rows()

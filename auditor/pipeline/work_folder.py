@@ -16,8 +16,7 @@ import hashlib
 import os
 import secrets
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -184,14 +183,15 @@ class WorkFolder(NamedTuple):
         except (*WRONG, OSError):
             return None
 
-    def facts(self, name: str, rows: Iterable[int]) -> Iterator[ReplicaFacts]:
-        """The facts in some rows of a file. Errors: :data:`WRONG` for what is damaged."""
-        table = self._table(name, [1, 2])
-        for row in rows:
-            found = loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES)
-            if not isinstance(found, ReplicaFacts):
-                raise TypeError("no facts of a replica")
-            yield found
+    def facts(self, name: str, rows: Iterable[int]) -> list[ReplicaFacts] | None:
+        """The facts in some rows of a file; None where it is damaged, gone, or holds no facts there: then they are to
+        be read anew."""
+        try:
+            table = self._table(name, [1, 2])
+            found = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
+        except (*WRONG, OSError):
+            return None
+        return found if all(isinstance(facts, ReplicaFacts) for facts in found) else None
 
 
 def _name(of_list: Sequence[bytes]) -> str:
@@ -214,22 +214,23 @@ def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:
 
 
 def _identity(task: ReplicaTask) -> bytes:
-    said = repr((FORM, VERSION, replace(task, resume_point=b""), _changed(task)))
+    said = repr((FORM, VERSION, task, _changed(task)))
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
 
 
-def _changed(task: ReplicaTask) -> list[tuple[str, int, int]]:
-    """The files of a replica with size and time of change (ns) as they are now. Remote segments never change."""
+def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
+    """The files of a replica as they are now: name, size and time of writing (ns); of this machine's also inode and
+    time of change, since a cleaner gives what it rewrites the old time. Remote segments never change."""
     mine = [file for file in task.replica.files() if file.place is None]
     if not task.place.uri:
-        found = []
+        found: list[tuple[str | int, ...]] = []
         for file in mine:
             try:
                 status = os.stat(f"{task.place.path}/{file.name}", follow_symlinks=False)
             except OSError:
                 found.append((file.name, -1, secrets.randbits(63)))  # fits nothing
                 continue
-            found.append((file.name, status.st_size, status.st_mtime_ns))
+            found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
         return found
     files = filesystem(task.place.uri)[0]
     folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in mine})

@@ -4,8 +4,10 @@ and everything later reads it from there. Whatever is lost or killed, a list is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.spark import scan
 from auditor.spark.query_errors import FAILED, worker_died
 from auditor.spark.retries import attempts, read_each
+from auditor.spark.spark_runner import REPLICA
 from auditor.spark.split import replay_parts
 from auditor.spark.streams import in_batches
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Identified = tuple[ReplicaTask, bytes]
+AtRest = tuple[str, list[int], list[ReplicaTask]]  # a file, rows of it, and what they were read of
 
 
 def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder) -> DataFrame:
@@ -37,14 +41,16 @@ def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], 
     named = list(zip(mine, identities(mine), strict=True))
     loose = _read_missing(spark, named, work)
     there, _ = work.known()
-    rows: dict[str, list[int]] = {}
-    for at in sorted(there[identity] for identity in {identity for _, identity in named} if identity in there):
-        rows.setdefault(at.file, []).append(at.row)
-    facts = scan.each_list(spark, list(rows.items()), partial(_at_rest, work), scan.FACTS)
-    if loose is not None:
-        facts = facts.union(loose)
+    rows: dict[str, AtRest] = {}
+    for at, task in sorted(((there[i], task) for task, i in named if i in there), key=itemgetter(0)):
+        of_file = rows.setdefault(at.file, (at.file, [], []))
+        of_file[1].append(at.row)
+        of_file[2].append(task)
+    facts = scan.each_list(spark, list(rows.values()), partial(_at_rest, attempts(spark), work), scan.FACTS)
+    if loose is not None:  # another attempt, or another audit, may have kept what this one could not
+        facts = facts.join(loose.select(*REPLICA), list(REPLICA), "left_anti").unionByName(loose)
     others = [task for task in tasks if not is_kept(task)]
-    return facts.union(scan.read_replicas(spark, others)) if others else facts
+    return facts.unionByName(scan.read_replicas(spark, others)) if others else facts
 
 
 def _read_missing(spark: SparkSession, named: Sequence[Identified], work: WorkFolder) -> DataFrame | None:
@@ -111,6 +117,11 @@ def _kept_or_rows(
     yield from in_batches((kept(facts) for identity, facts in read if identity not in kept_now), scan.FACTS_ARROW)
 
 
-def _at_rest(work: WorkFolder, file: tuple[str, list[int]]) -> Iterator[pa.RecordBatch]:
-    rows: Iterator[KeptFacts] = map(kept, work.facts(*file))
+def _at_rest(tries: int, work: WorkFolder, of_file: AtRest) -> Iterator[pa.RecordBatch]:
+    """What a file has; where it is damaged, what is read anew of the same replicas."""
+    name, numbers, tasks = of_file
+    found: Iterable[ReplicaFacts] | None = work.facts(name, numbers)
+    if found is None:
+        found = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
+    rows: Iterator[KeptFacts] = map(kept, found)
     yield from in_batches(rows, scan.FACTS_ARROW)

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ import pytest
 from auditor.base.errors import AuditInputError
 from auditor.facts.plain_form import loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.inline import kept_lists
+from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan, work_folder
-from auditor.pipeline.read_step import read_task
-from auditor.pipeline.work_folder import CLASSES, FACTS, WRONG, WorkFolder, identities, is_kept
+from auditor.pipeline.read_step import KeptFacts, kept, read_task
+from auditor.pipeline.work_folder import CLASSES, FACTS, WRONG, AnyTask, WorkFolder, identities, is_kept
 from auditor.replay.replica_task import ReplicaTask
 from tests import corpora
 from tests.whole.test_split import tasks_below
@@ -30,6 +33,10 @@ def tasks_of(folder: Path) -> list[ReplicaTask]:
 
 def read(tasks: list[ReplicaTask]) -> list[ReplicaFacts]:
     return [facts for task in tasks for facts in read_task(task)]
+
+
+def rows_of(tasks: Sequence[AnyTask]) -> list[KeptFacts]:
+    return [kept(facts) for task in tasks for facts in read_task(task)]
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def test_what_was_kept_comes_back_as_it_was(work: WorkFolder, name: str) -> None
     there, wrong = work.known()
     assert (there.keys(), wrong) == ({*names}, 0)
     for identity, before in zip(names, facts, strict=True):
-        (after,) = work.facts(there[identity].file, [there[identity].row])
+        (after,) = work.facts(there[identity].file, [there[identity].row]) or ()
         assert stored(after, CLASSES) == stored(before, CLASSES)
         assert after.events.dtype == before.events.dtype
         assert after.rank == before.rank
@@ -65,6 +72,10 @@ def test_a_file_that_changed_is_another_input(tmp_path: Path) -> None:
     os.utime(path, ns=(1, 1))
     changed = identities(tasks_of(folder))
     assert [a == b for a, b in zip(names, changed, strict=True)] == [False] + [True] * (len(tasks) - 1)
+    content, status = path.read_bytes(), path.stat()
+    path.write_bytes(content)  # as a cleaner does, which gives what it rewrites the old time
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert identities(tasks_of(folder))[0] != changed[0]
     assert identities([replace(tasks[1], records=not tasks[1].records)]) != names[1:2]
 
 
@@ -107,8 +118,28 @@ def test_no_value_of_another_class_is_taken_for_facts(work: WorkFolder) -> None:
     table = pa.table([[b"x" * 32], ["[1]"], [[]]], schema=work_folder.SCHEMA)
     with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
         writer.write_table(table)
-    with pytest.raises(TypeError):
-        list(work.facts(f"made{FACTS}", [0]))
+    assert work.facts(f"made{FACTS}", [0]) is None
+    assert work.facts(f"gone{FACTS}", [0]) is None
+
+
+def test_what_is_damaged_is_read_anew(work: WorkFolder) -> None:
+    """Rows under a sound header that are no facts, and beside them a file of sound ones."""
+    tasks = tasks_of(corpora.unpack("hanging-36"))
+    names, facts = identities(tasks), read(tasks)
+    work.keep([(names[0], facts[0])], names[:1])
+    table = pa.table([names[1:], ["[1]"] * len(names[1:]), [[]] * len(names[1:])], schema=work_folder.SCHEMA)
+    with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
+        writer.write_table(table)
+    assert work.known()[0].keys() == {*names}
+    asked: list[AnyTask] = []
+
+    def read_others(given: list[AnyTask]) -> KeptReplicas:
+        asked.extend(given)
+        return KeptReplicas(lambda: rows_of(given))
+
+    found = sorted(row[:4] for row in kept_lists.read([*tasks], work, read_others).rows())
+    assert found == sorted(row[:4] for row in rows_of(tasks))
+    assert asked == tasks[1:]
 
 
 def test_a_note_says_that_a_reader_ended_early(work: WorkFolder) -> None:
