@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from auditor.base import kept_code
-from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.base.extras import install, require
 
 if TYPE_CHECKING:
@@ -261,6 +261,8 @@ def _hint(error: BaseException) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in said:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
+    if isinstance(error, StoreTrouble):
+        return "call again, or wait longer for it (AUDITOR_STORE_PATIENCE, in seconds)"
     if isinstance(error, ConnectionError) or _without_answer(error):
         return (
             "Spark's Java has ended, cannot be reached or is of another release than pyspark (the system kills what "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.base.errors import AuditFailure
+from auditor.base.errors import AuditFailure, StoreTrouble
 from auditor.running import failures
 
 
@@ -42,3 +42,10 @@ def test_a_failure_after_an_earlier_ctrl_c_is_a_failure(tmp_path: Path) -> None:
 def _fails(folder: Path) -> None:
     with pytest.raises(AuditFailure, match="out of order"):
         broken(folder)
+
+
+def test_a_store_that_goes_on_refusing_is_no_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(AuditFailure, match="the store says SlowDown.*call again, or wait longer") as said, failures():
+        raise StoreTrouble("SlowDown")
+    assert "bug" not in str(said.value)
