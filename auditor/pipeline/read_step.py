@@ -31,6 +31,9 @@ class KeptFacts(NamedTuple):
     resume_point: bytes
 
 
+REPLICA = KeptFacts._fields[:4]  # what names one
+
+
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
     """The facts of a task's replicas."""
     if isinstance(task, TextTask):

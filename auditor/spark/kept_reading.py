@@ -17,13 +17,12 @@ from auditor.connectors import asking
 from auditor.facts.packed import dumps, loads
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import divide, list_count, segment_tasks, spread
-from auditor.pipeline.read_step import KeptFacts, kept, read_task
+from auditor.pipeline.read_step import REPLICA, KeptFacts, kept, read_task
 from auditor.pipeline.work_folder import WorkFolder, identities, is_kept
 from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.spark import scan
 from auditor.spark.query_errors import FAILED, worker_died
 from auditor.spark.retries import attempts, read_each
-from auditor.spark.spark_runner import REPLICA
 from auditor.spark.split import replay_parts
 from auditor.spark.streams import in_batches
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
-from auditor.pipeline.read_step import KeptFacts, briefs_of
+from auditor.pipeline.read_step import REPLICA, KeptFacts, briefs_of
 from auditor.pipeline.runner import Judged, JudgeLog, Replicas, Runner
 from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules.view import Cluster
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
 # (NumpyScalarConverter). Nothing of pyspark's own, whose modules the start loads at the same time.
 AHEAD = ("auditor.spark.scan", "pandas")
-REPLICA = ("join_key", "topic", "partition", "log_dir")  # what names one
 
 
 def _load_ahead() -> None:
