@@ -37,7 +37,7 @@ ROUNDS = 4  # times that a list of work is tried before what a store refuses bec
 PATIENCE_S = 30.0  # for one request; PATIENCE in the environment sets another
 PATIENCE = "AUDITOR_STORE_PATIENCE"
 FIRST_WAIT_S, MOST_WAIT_S = 0.1, 8.0
-UNNAMED_TRIES = 4  # of a refusal without a code, before the store is asked for one in another way
+UNNAMED_TRIES = 4  # refusals without a code, one after the other, before the store is asked for one in another way
 
 _GONE = re.compile(r"AWS Error (?:NO_SUCH_KEY|RESOURCE_NOT_FOUND)|ExceptionName: NoSuchKey")
 _EXCEPTION = re.compile(r"ExceptionName: (\w+)")
@@ -193,16 +193,16 @@ def ask(
     """
     patience = (patience_s() if most_s is None else most_s) * (1 if _state.rounds is None else _state.rounds)
     until = time.monotonic() + (0.0 if _state.tired else patience)
-    wait, tries = FIRST_WAIT_S, 0
+    wait, unnamed = FIRST_WAIT_S, 0  # refusals without a reason, one after the other
     while True:
         try:
             found = work()
         except REFUSED as error:
-            tries += 1
+            unnamed = unnamed + 1 if meaning(error) is Meaning.NO_REASON else 0
             pause = wait * random.uniform(0.5, 1.0)
             over = time.monotonic() + pause > until
-            why = _named(error, name_of, tries, over=over)
-            if over and (tries >= UNNAMED_TRIES or meaning(error) is not Meaning.NO_REASON):
+            why = _named(error, name_of, unnamed, over=over)
+            if over and not 0 < unnamed < UNNAMED_TRIES:
                 raise given_up(code_of(why)) from error
             _heard(f"{SAYS}{code_of(why)}: asked again")
             time.sleep(pause)
@@ -213,16 +213,19 @@ def ask(
             return found
 
 
-def _named(error: Exception, name_of: Callable[[], Exception | None], tries: int, *, over: bool) -> Exception:
-    """The refusal with a code, where one can be had. Errors: the refusal, where it says something of the file."""
+def _named(error: Exception, name_of: Callable[[], Exception | None], unnamed: int, *, over: bool) -> Exception:
+    """The refusal with a code, where one can be had. ``unnamed``: how many without a reason it is the last of.
+
+    Errors: the refusal, where it says something of the file.
+    """
     said = meaning(error)
     if said in _OF_THE_FILE:
         raise error
     no_reason = said is Meaning.NO_REASON
-    if not (no_reason and tries >= UNNAMED_TRIES) and not (over and NO_BODY in str(error)):
+    if unnamed < UNNAMED_TRIES and not (over and NO_BODY in str(error)):
         return error
     named = name_of()
-    if no_reason and (tries > UNNAMED_TRIES if named is None else meaning(named) is Meaning.DENIED):
+    if no_reason and (unnamed > UNNAMED_TRIES if named is None else meaning(named) is Meaning.DENIED):
         raise error  # who lists the folder is known to the store, twice: it is this file that is denied
     return error if named is None else named
 
