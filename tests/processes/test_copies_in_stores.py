@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from auditor.copying.run import copied
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import README
 from tests import corpora, failing_store
+from tests.conftest import ROOT
 from tests.copies import LIST, copy_of
 from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, UNANSWERED, FailingStore, Fault
 from tests.growing import CHANGES, appended, batches, broker, offsets, rolled, rows_of, trimmed
@@ -188,15 +191,16 @@ def test_a_copy_in_itself_is_refused(s3: FailingStore, source: Path) -> None:
             copied([OUT], out)
 
 
-def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    status = cli.main([*words])
-    return status, capsys.readouterr().out
+def process(*words: str) -> tuple[int, str]:
+    """Status and output of a command in a process of its own: Spark's workers of another test know of no such store."""
+    call = [sys.executable, "-m", "auditor.cli", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(call, capture_output=True, text=True, env=environment, check=False)
+    return ran.returncode, ran.stdout
 
 
 @pytest.mark.parametrize("master", ["inline[1]", pytest.param("local[2]", marks=pytest.mark.spark)])
-def test_every_surface_reads_a_copy_there_as_one_here(
-    s3: FailingStore, tmp_path: Path, master: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_surface_reads_a_copy_there_as_one_here(s3: FailingStore, tmp_path: Path, master: str) -> None:
     """An audit, a what-if, a query and the API give the same bytes."""
     import auditor
 
@@ -208,11 +212,11 @@ def test_every_surface_reads_a_copy_there_as_one_here(
     for path in (OUT, str(tmp_path / "tonight")):
         here = tmp_path / ("out-" + ("s3" if path == OUT else "here"))
         statuses = [
-            command(capsys, what, path, "--out", str(here / what), "--master", master, "--as-of", as_of, "--quiet")[0]
+            process(what, path, "--out", str(here / what), "--master", master, "--as-of", as_of, "--quiet")[0]
             for what in ("audit", "what-if")
         ]
         text = "SELECT topic, count(*) AS n, sum(size) AS s FROM batches GROUP BY topic ORDER BY topic"
-        rows = command(capsys, "sql", text, path, "--master", master, "--format", "json")
+        rows = process("sql", text, path, "--master", master, "--format", "json")
         audit = auditor.open(path, as_of=as_of)
         said = [finding.message for finding in audit.findings]
         results = [(here / what / "findings.jsonl").read_bytes() for what in ("audit", "what-if")]
