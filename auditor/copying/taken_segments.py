@@ -20,7 +20,6 @@ from auditor.connectors.codec.header_bytes import CHECKED_FROM, header_of
 from auditor.connectors.codec.header_hop import HeaderHop
 from auditor.connectors.codec.mending import Known
 from auditor.connectors.codec.segment import UNKNOWN, Chunk, read_segment
-from auditor.connectors.copied.copy_view import rows_of
 from auditor.connectors.copied.folder_list import Listed, Taken
 from auditor.connectors.copied.segment_columns import FILE_BYTES, FILE_ROWS, GROUP_ROWS, SegmentRows, SegmentWriter
 from auditor.connectors.storage import BinaryFile, Place, open_file, read_head
@@ -136,7 +135,7 @@ class SegmentsTaken:
     def _earlier(self, taken: Taken) -> SegmentRows | None:
         """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
         try:
-            reader = rows_of(self.target.place.child(self.folder), taken.file)
+            reader = self.target.earlier(self.folder, taken.file)
             reader.rows(taken.first, taken.first + taken.rows)
         except OSError:
             return None
