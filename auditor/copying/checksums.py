@@ -80,7 +80,8 @@ def _verified(
     for item in others:
         at, path = place_of(folder, item.name)
         again = item.name in names and item.taken is not None and segments.is_there(at, path, item.taken)
-        if again and segments.take(at, path, item.size, folder.task) is None:
+        records = item.taken is not None and item.taken.records
+        if again and segments.take(at, path, item.size, folder.task, records=records) is None:
             continue
         if item.taken is None or not segments.carry(item.name, item.taken):
             return {}

@@ -84,6 +84,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "dropped_events": replica.dropped_events or None,
         "producers": replica.sums.get("producers", 0),
         "sums": replica.sums,
+        "unlooked": replica.unlooked_batches,
         "errors": [
             e._asdict() for e in _fewer([*replica.errors, *_records_in_error(replica), *unread_again(log, replica)])
         ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from auditor.connectors.codec.bodies import Bodies, plain_bodies, runs
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.primitives import varint
-from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.summary import empty_summary, read_bodies
+
+if TYPE_CHECKING:
+    from auditor.connectors.codec.segment import Chunk
 
 ATTRIBUTES_AT = 22  # byte of a batch of magic 2 that names its codec
 LEAST_RECORD = 7  # bytes of a record without flaws
