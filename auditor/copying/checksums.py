@@ -87,7 +87,7 @@ def _verified(
             return {}
     done = segments.finish()
     entries = {item.name: item._replace(taken=done[item.name]) for item in others}
-    odd = {name for name, item in entries.items() if item.taken and (item.taken.errors or item.taken.body_errors)}
+    odd = {name for name, item in entries.items() if item.taken and item.taken.damaged}
     for index in (item for item in files if item.like in odd):  # its batches are others now
         at, kind = folder.place, index.name.rpartition(".")[2]
         entries[index.name] = small_file(target, folder.name, at, index.name, index.size, limits, kind)

@@ -138,10 +138,8 @@ class OneFolder:
         if old.refused is not None:
             return None
         taken = old.taken
-        if taken is not None and (
-            taken.errors or taken.body_errors or not self.target.has(self.folder.name, taken.file)
-        ):
-            return None  # what damage is taken for depends on what lies around it
+        if taken is not None and (taken.damaged or not self.target.has(self.folder.name, taken.file)):
+            return None
         return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
 
     def _segment(self, name: str, size: int, stat: Stat | None) -> Listed:

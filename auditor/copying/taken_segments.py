@@ -121,7 +121,7 @@ class SegmentsTaken:
         """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
         the last one with its checksum."""
         taken = old.taken
-        if taken is None or taken.errors or taken.body_errors or not taken.rows or size < old.size:
+        if taken is None or taken.damaged or not taken.rows or size < old.size:
             return False
         reader = self._earlier(taken)
         f = open_file(place, name)
@@ -137,7 +137,10 @@ class SegmentsTaken:
             chunks = self._chunks(f, place, name, size, task, whole, (end, following))
             more = self._chunks_taken(place, name, chunks)
         joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*taken.chunks, *more.chunks))
-        joined = joined._replace(checked=taken.checked and more.checked)
+        joined = joined._replace(
+            checked=taken.checked and more.checked, body_errors=(*taken.body_errors, *more.body_errors),
+            of_records=(*taken.of_records, *more.of_records),
+        )  # fmt: skip
         self.pending.append((name.rpartition("/")[2], joined))
         self._file_is_full()
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.primitives import varint
 from auditor.connectors.codec.summary import empty_summary, read_bodies
-
-if TYPE_CHECKING:
-    from auditor.connectors.codec.segment import Chunk
 
 ATTRIBUTES_AT = 22  # byte of a batch of magic 2 that names its codec
 LEAST_RECORD = 7  # bytes of a record without flaws
@@ -156,15 +153,6 @@ def records_of(
             if flaws & BROKEN:
                 failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
                 yield row, DecodeError(*where, *failure)
-
-
-def opened(chunk: Chunk, rows: np.ndarray, batches: BatchColumns, limits: Limits) -> Iterator[Decoded]:
-    """The records, with payload, of ``rows`` of a chunk that was read with its bytes; ``batches`` are those rows."""
-    if chunk.held is not None:
-        yield from decode_stored(chunk.held, chunk.origin, batches, limits=limits, payload=True)
-    elif len(rows):
-        assert chunk.raw is not None
-        yield from decode_records([chunk.raw[row] for row in rows], batches, limits=limits, payload=True)
 
 
 def sound(run: Decoded, limits: Limits) -> np.ndarray:

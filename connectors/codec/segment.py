@@ -22,7 +22,7 @@ from auditor.connectors.codec.control import open_controls
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.mending import Known, Mender, signed64
-from auditor.connectors.codec.records import Decoded, decode_stored
+from auditor.connectors.codec.records import Decoded, decode_records, decode_stored
 from auditor.connectors.codec.summary import joined, summarise
 from auditor.connectors.codec.window import BUFFER, SeekableFile, Window
 
@@ -89,6 +89,14 @@ class Chunk:
                 reason = "bad_magic" if field.name == "magic" else "bad_size"
                 errors.append(DecodeError("", position, size, reason, f"{field.name} {field.stored}"))
         return replace(self, rows=rows[kept], errors=errors)
+
+    def opened(self, rows: np.ndarray, batches: BatchColumns, limits: Limits) -> Iterator[Decoded]:
+        """The records, with payload, of ``rows`` of one that was read with its bytes; ``batches`` are those rows."""
+        if self.held is not None:
+            yield from decode_stored(self.held, self.origin, batches, limits=limits, payload=True)
+        elif len(rows):
+            assert self.raw is not None
+            yield from decode_records([self.raw[row] for row in rows], batches, limits=limits, payload=True)
 
     @cached_property
     def batches(self) -> BatchColumns:

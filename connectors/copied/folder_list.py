@@ -61,6 +61,12 @@ class Taken(NamedTuple):
         left_out = set(self.of_records)
         return tuple(error for error in self.body_errors if error.position not in left_out)
 
+    @property
+    def damaged(self) -> bool:
+        """Whether bytes are no batch, or a batch's are not as they should be: what that is taken for depends on what
+        lies around it."""
+        return bool(self.errors or self.met(records=False))
+
 
 class Listed(NamedTuple):
     """A file that the directory had. At most one of the others says what became of it.
