@@ -108,7 +108,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
     """Any table of an audit; ``facts`` for the derived ones."""
     if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
-        return from_facts(facts, audit.clusters, table)
+        return from_facts(facts, derived_tables.clusters_for(audit, (table,)), table)
     return decoded(spark, audit, table)
 
 
