@@ -6,8 +6,8 @@ Derived tables are made of the facts of a log, with what the coordinator's log k
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +20,12 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, group_positions, lag
+from auditor.pipeline import cluster_settings, lag_table
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.pipeline.group_positions import ReadCluster
+from auditor.pipeline.read_cluster import ReadCluster
 from auditor.rules.blocking import judged
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
-
-if TYPE_CHECKING:
-    from auditor.pipeline.runner import Audited
 
 # What each replica's replay leaves of its producers, as a broker would hold it at the log's end.
 PRODUCER_STATES = declared("producer_states", LOG_KEY, """
@@ -71,7 +68,7 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
     position:long byte in it
     leader_copy:bool whether the row is of the leader's replica: count by it where there are several
 """)  # fmt: skip
-OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS, "lag": lag.LAG}
+OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS, "lag": lag_table.LAG}
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")
 UNOPENED = ("unreadable", "vanished")
@@ -92,16 +89,11 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     """The rows of a derived table about one log, whose replicas explain each other."""
     log = LogView(replicas, cluster)
     if isinstance(cluster, ReadCluster) and table == "lag":
-        yield from lag.rows(log, cluster)
+        yield from lag_table.rows(log, cluster)
         return
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
     for replica in log.copies:
         yield rows_of(log, replica)
-
-
-def clusters_for(audit: Audited, tables: Collection[str]) -> dict[str, Cluster]:
-    """What :func:`of_log` has to know of the clusters for some tables."""
-    return group_positions.read_clusters(audit) if "lag" in tables else audit.clusters
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:

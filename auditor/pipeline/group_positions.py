@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from auditor.facts.group_position import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.pipeline.read_cluster import Log, ReadCluster
 from auditor.replay.replica_task import ReplicaTask
 from auditor.rules.group_offsets import watched
 from auditor.rules.view import Cluster, LogView
@@ -16,18 +16,10 @@ from auditor.rules.view import Cluster, LogView
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
 
-Log = tuple[str, int]  # topic and partition
 
-
-@dataclass(slots=True)
-class ReadCluster(Cluster):
-    """A cluster with who reads it: the groups' positions by the log that they read, those in logs that are not in the
-    input by the coordinator's log that has them, and what is needed to read headers again, by log directory, topic and
-    partition."""
-
-    positions: dict[Log, list[Position]] = field(default_factory=dict)
-    elsewhere: dict[Log, list[Position]] = field(default_factory=dict)
-    tasks: dict[tuple[str, str, int], ReplicaTask] = field(default_factory=dict)
+def clusters_for(audit: Audited, tables: Collection[str]) -> dict[str, Cluster]:
+    """What the derived ones of some tables have to know of the clusters of an audit."""
+    return read_clusters(audit) if "lag" in tables else audit.clusters
 
 
 def read_clusters(audit: Audited) -> dict[str, Cluster]:

@@ -68,8 +68,8 @@ class Ahead:
     """What lies ahead of an offset. ``least`` and ``most``: records of each class; they differ where the offset points
     into a batch that was cleaned, at byte ``position`` of ``segment``. ``stands``: where it points. ``fetched``,
     ``fetched_stable``: bytes of the batches from its own on, of all and of those below the last stable offset.
-    ``first``: the row of the first batch with a record that a read_committed reader gets, None for none; ``any``:
-    whether there is one for a read_uncommitted one.
+    ``first``: the row of the first batch with a record that a read_committed reader gets, None for none and where it is
+    not sure which.
     """
 
     least: np.ndarray
@@ -78,7 +78,6 @@ class Ahead:
     fetched: int
     fetched_stable: int
     first: np.ndarray | None
-    any: bool
     segment: int
     position: int
 
@@ -96,14 +95,14 @@ class Counts:
         rows = len(self.offsets)
         self.before = np.zeros((rows, CLASSES), np.int64)
         self.bytes_before = np.zeros((rows, 2), np.int64)
-        self.part = np.full((rows, 3), -1, np.int64)  # class, fewest and most records before it in its batch
+        self.part = np.full((rows, 4), -1, np.int64)  # class, fewest and most records before it in its batch, all of it
         self.place = np.full((rows, 2), -1, np.int64)
         self.stands = np.full(rows, NOWHERE, np.int64)
-        self.first: list[np.ndarray | None] = [None] * rows
+        self.first: list[list[np.ndarray | None]] = [[None, None] for _ in range(rows)]  # with its own batch, without
         self.total = np.zeros(CLASSES, np.int64)
         self.bytes = np.zeros(2, np.int64)
         self.reached = 0  # of offsets, those whose place is known
-        self.without_first: list[int] = []
+        self.without_first: list[tuple[int, int]] = []
         self.next_offset = -1  # behind the last batch
 
     def take(self, rows: np.ndarray, segment: int) -> None:
@@ -153,23 +152,25 @@ class Counts:
         self.stands[here] = np.where(inside, np.where(count == 0, GAP, stands), GAP)
         behind = base < asked
         fewest = np.where(whole, asked - base, np.maximum(count - (last - asked + 1), 0))
-        self.part[here] = np.column_stack((classes[at], fewest, np.minimum(count, asked - base)))
+        self.part[here] = np.column_stack((classes[at], fewest, np.minimum(count, asked - base), count))
         self.part[here][~behind] = -1
         self.place[here] = np.column_stack((np.full(len(at), segment), rows[at, walking.POSITION]))
 
     def _firsts(self, here: slice, at: np.ndarray, rows: np.ndarray, seen: np.ndarray) -> None:
         """The first batch from each offset on that a read_committed reader gets a record of."""
-        following = np.append(np.where(seen, np.arange(len(rows)), len(rows)), len(rows))
+        none = len(rows)
+        following = np.append(np.where(seen, np.arange(none), none), [none, none])
         following = np.minimum.accumulate(following[::-1])[::-1]
-        if following[0] < len(rows):
-            for number in self.without_first:
-                self.first[number] = rows[following[0]].copy()
+        if following[0] < none:
+            for number, which in self.without_first:
+                self.first[number][which] = rows[following[0]].copy()
             self.without_first = []
-        for number, row in zip(range(here.start, here.stop), following[at].tolist(), strict=True):
-            if row < len(rows):
-                self.first[number] = rows[row].copy()
-            else:
-                self.without_first.append(number)
+        for which in (0, 1):
+            for number, row in zip(range(here.start, here.stop), following[at + which].tolist(), strict=True):
+                if row < none:
+                    self.first[number][which] = rows[row].copy()
+                else:
+                    self.without_first.append((number, which))
 
     def unsure(self) -> list[tuple[int, int, int]]:
         """Offsets that point into a cleaned batch, with its segment and position: only its records tell more."""
@@ -181,7 +182,7 @@ class Counts:
         """Settles an offset by the offsets of the records in its batch."""
         k = int(np.searchsorted(self.offsets, offset))
         if self.part[k, 0] >= 0:
-            self.part[k, 1:] = int((offsets < offset).sum())
+            self.part[k, 1:3] = int((offsets < offset).sum())
         self.stands[k] = RECORD if bool((offsets == offset).any()) else GAP
 
     def ahead(self, offset: int) -> Ahead:
@@ -189,15 +190,18 @@ class Counts:
         k = int(np.searchsorted(self.offsets, offset))
         if k >= self.reached:
             none = np.zeros(CLASSES, np.int64)
-            return Ahead(none, none, NOWHERE, 0, 0, None, False, -1, -1)
+            return Ahead(none, none, NOWHERE, 0, 0, None, -1, -1)
         least = self.total - self.before[k]
         most = least.copy()
-        klass, fewest, highest = self.part[k].tolist()
+        klass, fewest, highest, count = self.part[k].tolist()
+        first = self.first[k][0]
         if klass >= 0:
             least[klass] -= highest
             most[klass] -= fewest
+            if klass == SEEN and count == highest:  # none of its own batch may be left
+                first = self.first[k][1] if count == fewest else None
         stable = int(self.bytes[1] - self.bytes_before[k, 1])
         return Ahead(
-            least, most, int(self.stands[k]), int(self.bytes[0] - self.bytes_before[k, 0]), stable, self.first[k],
-            bool(most[:MARKER].sum()), *map(int, self.place[k]),
+            least, most, int(self.stands[k]), int(self.bytes[0] - self.bytes_before[k, 0]), stable, first,
+            *map(int, self.place[k]),
         )  # fmt: skip

@@ -7,6 +7,7 @@ PersisterStateBatchCombiner.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 SETTLED = (2, 4)  # acknowledged, archived: not delivered again
 Batch = tuple[int, int, int, int]  # first and last offset, delivery count, state
@@ -20,7 +21,7 @@ def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list
     found: list[Batch] = []
     waiting = sorted(cut, reverse=True)
     covering: list[tuple[int, ...]] = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         covering = [batch for batch in covering if batch[1] >= low]
         while waiting and waiting[-1][0] <= low:
             covering.append(waiting.pop())

@@ -92,10 +92,10 @@ def stop_groups(run: Driver, version: str, places: dict[int, tuple[str, int]], e
             group, how = f"g-{seed}-{k}", rng.random()
             if how < 0.5:
                 isolation = rng.choice(("read_committed", "read_uncommitted"))
-                protocol = "group.protocol=consumer" if version.startswith("4.") and rng.random() < 0.5 else ""
-                at = int(run(
-                    f"stop-group {group} {topic} {partition} {rng.randint(1, 60)} isolation.level={isolation} {protocol}"
-                ))  # fmt: skip
+                how_many, ways = rng.randint(1, 60), f"isolation.level={isolation}"
+                if version.startswith("4.") and rng.random() < 0.5:
+                    ways += " group.protocol=consumer"
+                at = int(run(f"stop-group {group} {topic} {partition} {how_many} {ways}"))
             else:
                 at = rng.randint(0, end + 1) if how < 0.95 else end + rng.randint(1, 9)
                 run(f"commit-offset {group} {topic} {partition} {at}")

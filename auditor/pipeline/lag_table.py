@@ -20,7 +20,7 @@ from auditor.connectors.schema import LOG_KEY
 from auditor.facts.group_position import SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
-from auditor.pipeline.group_positions import ReadCluster
+from auditor.pipeline.read_cluster import ReadCluster
 from auditor.replay import ahead_counts
 from auditor.replay.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Ahead, Counts, Outcomes
 from auditor.replay.headers_from import headers_from, offsets_in
@@ -30,31 +30,31 @@ from auditor.rules.view import LogView
 
 LAG = declared("lag", LOG_KEY, """
     group_id:string
-    kind:string consumer (a committed offset, whatever the group's protocol) or share (the start offset of a share group)
+    kind:string consumer (a committed offset, whatever the protocol) or share (the start offset of a share group)
     committed_offset:long the position that its coordinator has; null where it has none that counts yet
     committed_at:time time of the record that says so
     pending_offset:long what a transaction that is not decided would commit; null: none does
-    stands:string where the position points: record, marker, gap (no record has that offset), batch (into a cleaned one: a record or a gap), end, before_start, beyond_end; null where the log is not read
+    stands:string points at: record, marker, gap, batch (a cleaned one: record or gap), end, before_start, beyond_end
     log_start:long first offset of the log
     last_stable_offset:long where a read_committed reader is held at present; the end where nothing is open
     end_offset:long where reading ends at present
-    offsets:long offsets from the position (or the log start, if that is behind it) to the end: what is usually called lag
+    offsets:long offsets from the position, or the log start behind it, to the end: what is usually called lag
     committed_records:long records that a read_committed reader gets from there on at present, at least
-    committed_most:long the same, at most: it differs only where the position points into a cleaned batch (`--records` looks into it)
+    committed_most:long at most: differs where the position points into a cleaned batch (`--records` looks into it)
     uncommitted_records:long records that a read_uncommitted reader gets, at least
     uncommitted_most:long the same, at most
-    waiting_records:long decided records behind the last stable offset: read_committed readers get them once they are let on
+    waiting_records:long decided records behind the last stable offset, which read_committed readers get later
     open_records:long records of transactions that are open
     aborted_records:long records of aborted transactions, which read_committed readers never get
     marker_offsets:long offsets that markers have, which no reader gets
     missing_offsets:long offsets that no record has any more: cleaned away
-    settled_records:long of a share group, records behind its start that it has acknowledged or archived: not counted in any other column
-    committed_bytes:long bytes of the batches that a read_committed reader fetches from there on, those of aborted transactions too
+    settled_records:long of a share group, records that are acknowledged or archived; in no other column
+    committed_bytes:long bytes of the batches that a read_committed reader fetches, aborted ones too
     uncommitted_bytes:long bytes of the batches that a read_uncommitted reader fetches
-    first_offset:long the first offset at which a read_committed reader gets a record; null where it gets none
+    first_offset:long where the first record for a read_committed reader lies, or its cleaned batch begins; null: none
     since_not_before:time when that could be read first, by brokers' clocks: no earlier
     since_not_after:time the same, no later
-    held_by:string transactional id of the first open transaction, which holds the partition; null where none does, or its coordinator's log is not there
+    held_by:string transactional id of the first open transaction, which holds the partition; null where not known
     held_producer_id:long its producer id
     held_class:string what it is, as in `transactions`
     held_since:time when it began
