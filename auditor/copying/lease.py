@@ -1,7 +1,7 @@
 """Two copies into one folder of a store: a store has no lock, so each says that it is there, and looks for others.
 
-Each copy puts an object of its own beside the others', and only then lists what is there: of two that begin at once, one
-at least sees the other. Who copies changes its object every few seconds. One that stays as it is for longer is of a
+Each copy puts an object of its own beside the others', and only then lists what is there: of two that begin at once,
+one at least sees the other. Who copies changes its object every few seconds. One that stays as it is for longer is of a
 copy that was killed, and is taken away. No two clocks are compared, and a store needs but list what it took.
 """
 
@@ -53,8 +53,9 @@ class _Lease:
         first, until = self._others(), time.monotonic() + WATCHED_S
         while (now := self._others()) and time.monotonic() < until:
             if any(first.get(name) != size for name, size in now.items()):
+                where = self.target.place.shown
                 raise AuditInputError(
-                    f"another copy is being written to {self.target.place.shown}; wait for its end or choose another --out"
+                    f"another copy is being written to {where}; wait for its end or choose another --out"
                 )
             time.sleep(RENEW_S / 4)
         for name in now:

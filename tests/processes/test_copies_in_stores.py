@@ -194,34 +194,33 @@ def test_a_copy_in_itself_is_refused(s3: FailingStore, source: Path) -> None:
             copied([OUT], out)
 
 
-class _Other:
-    """Another host's copy, which writes to the folder of the first."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lease, "RENEW_S", 0.05)
-        monkeypatch.setattr(lease, "WATCHED_S", 2.0)
-
-    def of(self, s3: FailingStore) -> set[str]:
-        return {name for name in objects(s3) if COPYING in name}
+def at_work(server: FailingStore) -> set[str]:
+    """The objects by which copies say that they write."""
+    return {name for name in objects(server) if COPYING in name}
 
 
-def test_two_copies_at_a_time_are_one(
-    s3: FailingStore, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = _Other(monkeypatch)
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are watched for less than a minute."""
+    monkeypatch.setattr(lease, "RENEW_S", 0.05)
+    monkeypatch.setattr(lease, "WATCHED_S", 2.0)
+
+
+@pytest.mark.usefixtures("soon")
+def test_two_copies_at_a_time_are_one(s3: FailingStore, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with lease.alone_in(OUT):
-        assert len(other.of(s3)) == 1
+        assert len(at_work(s3)) == 1
         assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
         (said,) = capsys.readouterr().err.splitlines()
         assert said.endswith(f"another copy is being written to {OUT}; wait for its end or choose another --out")
         assert {name.rpartition("/")[2][: len(COPYING)] for name in objects(s3)} == {COPYING}
     assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
     assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
-    assert other.of(s3) == set()
+    assert at_work(s3) == set()
 
 
-def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    _Other(monkeypatch)
+@pytest.mark.usefixtures("soon")
+def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore) -> None:
     inside, most, ready = [0], [0], threading.Barrier(4)
 
     def copy(_number: int) -> bool:
@@ -244,26 +243,24 @@ def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore, monkeypatch:
         still_alone("t-0")
 
 
-def test_what_a_killed_copy_left_is_taken_away(
-    s3: FailingStore, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = _Other(monkeypatch)
+@pytest.mark.usefixtures("soon")
+def test_what_a_killed_copy_left_is_taken_away(s3: FailingStore, source: Path) -> None:
     (s3.buckets["copies"] / "tonight").mkdir()
     (s3.buckets["copies"] / "tonight" / f"{COPYING}of-the-killed").write_bytes(b"7")
     assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
-    assert other.of(s3) == set()
+    assert at_work(s3) == set()
 
 
+@pytest.mark.usefixtures("soon")
 def test_who_was_taken_for_killed_writes_no_more(s3: FailingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = _Other(monkeypatch)
     with lease.alone_in(OUT) as still_alone:
         still_alone("t-0")
-        (own,) = other.of(s3)
+        (own,) = at_work(s3)
         (s3.buckets["copies"] / own).unlink()
         monkeypatch.setattr(lease, "WATCHED_S", 0.0)  # as if it had stood still
         with pytest.raises(OSError, match="another copy writes there"):
             still_alone("t-1")
-    assert other.of(s3) == set()
+    assert at_work(s3) == set()
 
 
 def process(*words: str) -> tuple[int, str]:
