@@ -68,8 +68,8 @@ class StoreTarget(Target):
         for entry in found.files:
             folder, _, file = entry.name.rpartition("/")
             self.there[folder].add(file)
-        others = [entry for entry in (*found.files, *found.unused) if not entry.name.startswith(COPYING)]
-        if others and README not in self.there[""]:
+        others = [each for each in found.files if not each.name.startswith(COPYING)]
+        if (others or found.unused) and README not in self.there[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
     def _ask(self, work: Callable[[Any], Answer]) -> Answer:
