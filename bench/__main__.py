@@ -1,9 +1,9 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/lab-book.md``.
 
 Groups: start, 64k, 400, shapes, growth, bytes, large, tables, records, internal, model, inline, parts, replicas,
-what-if, watch, store, driver, where, copies; all of them where none is named. ``BENCH_DIR`` is where files go (default: the
-system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each side runs.
-Results of groups that are not named stay as they were.
+what-if, watch, store, driver, where, copies; all of them where none is named. ``BENCH_DIR`` is where files go
+(default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each
+side runs. Results of groups that are not named stay as they were.
 """
 
 from __future__ import annotations
