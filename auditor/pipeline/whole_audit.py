@@ -269,7 +269,7 @@ class Audit:
         limit = self.options.max_findings
         found = Kept(registry.kinds(), limit)
         with self.step("judge"):
-            judge = partial(judge_log, kinds=kinds, max_findings=limit)
+            judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
                     if self._asked_for(row):
