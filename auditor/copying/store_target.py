@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import threading
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.base.limits import MIB
 from auditor.connectors import ahead, asking, storage
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED
 from auditor.connectors.copied.segment_columns import SegmentRows
 from auditor.connectors.drivers import filesystem, refusal, renewed
 from auditor.connectors.storage import REFUSED
-from auditor.copying.target import NO_COPY, PARTIAL, README, SAYS, Given, Target
+from auditor.copying.target import COPYING, NO_COPY, PARTIAL, README, SAYS, Given, Target
 from auditor.copying.turns import Turns
 
 Answer = TypeVar("Answer")
@@ -27,6 +29,7 @@ Answer = TypeVar("Answer")
 # another name, and moved.
 _WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
 _STREAMS = 3  # that write at once: pyarrow's S3 client sets 10 MiB aside for each
+_LARGE = 4 * MIB
 _TRIAL_S = 5.0  # for which the first request is tried again: it is most often refused for the user's mistake
 
 
@@ -36,9 +39,9 @@ class StoreTarget(Target):
     A store that refuses for the time being is asked again (:mod:`auditor.connectors.asking`).
     """
 
-    def __init__(self, uri: str) -> None:
-        """Looks at the store. Errors: :class:`AuditInputError` where it cannot be written, or what is there is no
-        copy."""
+    def __init__(self, uri: str, first: tuple[str, bytes] | None = None) -> None:
+        """Looks at the store, or puts a ``first`` file there and does not look. Errors: :class:`AuditInputError` where
+        it cannot be written, or what is there is no copy."""
         self.place = storage.remote_place(uri)
         kind = filesystem(self.place.uri)[0].type_name
         if "::" in uri or {"local", "file"} & set("".join(c if c.isalnum() else " " for c in kind).split()):
@@ -53,8 +56,11 @@ class StoreTarget(Target):
         self.patience_s: float | None = _TRIAL_S
         self.turns, self.streams = Turns(), threading.Semaphore(_STREAMS)
         try:
-            self._look()
-            self.put("", README, SAYS.encode())
+            if first is None:
+                self._look()
+            else:
+                storage.is_there(self.place)  # which says what is wrong with credentials
+            self.put("", *(first or (README, SAYS.encode())))
         except OSError as error:
             raise AuditInputError(
                 f"cannot write to {self.place.shown}: {error.strerror}; choose another --out"
@@ -71,14 +77,19 @@ class StoreTarget(Target):
         for entry in found.files:
             folder, _, file = entry.name.rpartition("/")
             self.there[folder][file] = entry.size
-        if (found.files or found.unused) and README not in self.there[""]:
+        others = [each for each in found.files if not each.name.startswith(COPYING)]
+        if (others or found.unused) and README not in self.there[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
-    def _ask(self, work: Callable[[Any], Answer]) -> Answer:
+    def _aside(self, size: int) -> AbstractContextManager[None]:
+        """While so many bytes are under way it is another folder's turn, but for many: of these one is in memory."""
+        return self.turns.aside() if size <= _LARGE else contextlib.nullcontext()
+
+    def _ask(self, work: Callable[[Any], Answer], size: int = 0) -> Answer:
         """What ``work`` gives of the store's file system. Errors: ``OSError`` with the store's own code."""
         uri = self.uri
         try:
-            with self.turns.aside():
+            with self._aside(size):
                 return asking.ask(
                     lambda: work(filesystem(uri)[0]), lambda: refusal(uri, self.place.path), renewed,
                     most_s=self.patience_s,
@@ -121,7 +132,7 @@ class StoreTarget(Target):
             if now != path:
                 files.move(now, path)
 
-        self._ask(write)
+        self._ask(write, len(content))
         self.there[name][file] = len(content)
 
     def scratch(self, name: str) -> Path:
@@ -157,7 +168,7 @@ class StoreTarget(Target):
 
     def earlier(self, name: str, file: str) -> SegmentRows:
         """See :meth:`Target.earlier`."""
-        with self.turns.aside():
+        with self._aside(self.there[name].get(file, 0)):
             return super().earlier(name, file)
 
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
