@@ -57,7 +57,7 @@ def _of_tables(audit: Audit, folder: Path) -> dict[str, tuple[pd.DataFrame, list
     """The counts of every table that was written, with its suite."""
     from auditor.rules.expectations import measures, suites
 
-    schemas = {**schema.DECODED, **OF_FACTS}
+    schemas = {**schema.DECODED, **OF_FACTS, "blocked": results.BLOCKED}
     out = {}
     for name in measures.MEASURES:
         if not (folder / name).is_dir() or name not in schemas:
