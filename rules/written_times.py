@@ -29,9 +29,8 @@ def around_each(log: LogView, producer_ids: np.ndarray, at: np.ndarray) -> tuple
     before, behind = offsets.searchsorted(at, "left"), offsets.searchsorted(at, "right")
     ids, which = np.unique(producer_ids, return_inverse=True)
     known = np.array([_known_from(log, producer_id) for producer_id in ids.tolist()], np.int64)[which]
-    entry = log.leader.high_watermark
-    written = log.cluster.checkpointed.get(log.leader.log_dir, -1)
-    checkpointed = np.where(False if entry is None else at >= entry, written, -1)
+    entry, written = log.leader.high_watermark, log.cluster.checkpointed.get(log.leader.log_dir, -1)
+    checkpointed = np.where(at >= entry, written, -1) if entry is not None else np.full(len(at), -1)
     earliest = np.maximum.reduce([np.append(newest, -1)[before - 1], known, checkpointed])
     return earliest, np.append(oldest, -1)[behind]
 
