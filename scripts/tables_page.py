@@ -64,6 +64,9 @@ TEXTS = {
                                  "SELECT transactional_id, count(decided_at) AS decided, "
                                  "count(*) FILTER (outcome = 'ABORT') AS aborted FROM coordinated_transactions "
                                  "GROUP BY ALL ORDER BY aborted DESC"),
+    "lag": ("a group's position in a partition, and what it has left to read from there on: records, not offsets; "
+            "see [three questions](three-questions.md#what-has-a-group-left)",
+            "SELECT group_id, topic, partition, offsets, committed_records FROM lag WHERE offsets > 0"),
     "verdicts": ("a run of stored batches that another broker policy would have answered otherwise",
                  "SELECT policy, error, sum(batches) AS batches FROM verdicts GROUP BY ALL"),
     "findings": ("a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON",

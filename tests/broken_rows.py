@@ -41,6 +41,7 @@ GOOD: dict[str, Row] = {
     "transactions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
     "coordinated_transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
                                  "duration_ms": 5},
+    "lag": {"offsets": 5, "committed_records": 4, "committed_most": 4, "uncommitted_records": 5, "uncommitted_most": 5},
     "blocked": {"standing": "waiting", "accepted": False},
     "verdicts": {"base_offset": 1, "last_offset": 2, "error": "DUPLICATE"},
 }  # fmt: skip
@@ -127,6 +128,10 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "duplicate_keys": [{}, {"duration_ms": 6}],
         "timed_out": [{"outcome": "ABORT", "decided_by": "timeout"}],
         "upside_down": [{"duration_ms": -1}],
+    },
+    "lag": {
+        "negative": [{"offsets": -1}],
+        "upside_down": [{"committed_most": 3}],
     },
     "blocked": {
         "blocked": [{"standing": "overdue"}],

@@ -20,8 +20,9 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, coordinated_table
+from auditor.pipeline import cluster_settings, coordinated_table, lag_table
 from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.read_cluster import ReadCluster
 from auditor.rules import coordinated, written_times
 from auditor.rules.blocking import judged
 from auditor.rules.open_transactions import open_transactions
@@ -77,7 +78,7 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
 """)  # fmt: skip
 OF_FACTS = {
     "producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS,
-    COORDINATED_TRANSACTIONS: coordinated_table.COORDINATED,
+    COORDINATED_TRANSACTIONS: coordinated_table.COORDINATED, "lag": lag_table.LAG,
 }  # fmt: skip
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings", "blocked")
@@ -99,6 +100,9 @@ def listed(text: str) -> pa.Table | None:
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
     """The rows of a derived table about one log, whose replicas explain each other."""
     log = LogView(replicas, cluster)
+    if isinstance(cluster, ReadCluster) and table == "lag":
+        yield from lag_table.rows(log, cluster)
+        return
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
     for replica in log.copies:
         yield rows_of(log, replica)

@@ -22,7 +22,7 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
-from auditor.pipeline import coordinated_table, derived_tables
+from auditor.pipeline import coordinated_table, derived_tables, group_positions
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.view import TRANSACTION_STATE, Cluster
 from auditor.spark import fatal_files
@@ -148,7 +148,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
         assert facts is not None
         if table == derived_tables.COORDINATED_TRANSACTIONS:
             return _coordinated(facts, audit.clusters)
-        return from_facts(facts, audit.clusters, table)
+        return from_facts(facts, group_positions.clusters_for(audit, (table,)), table)
     return decoded(spark, audit, table)
 
 

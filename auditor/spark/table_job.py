@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from auditor.connectors import asking, gate
 from auditor.connectors.rows import Piece
-from auditor.pipeline import table_parts, table_tasks
+from auditor.pipeline import group_positions, table_parts, table_tasks
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.spark import fatal_files, scan, spark_tables
@@ -40,12 +40,12 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> lis
     frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
         facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
-        work = partial(_derive, pickle.dumps((wanted, audit.clusters), 5))
+        clusters = group_positions.clusters_for(audit, wanted.derived)
+        shipped = pickle.dumps((wanted, clusters), 5)
         if wanted.of_logs:
-            frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(work, PARTS))
+            frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
         if wanted.of_all:
-            shares = spark_tables.shares(facts, audit.clusters)
-            frames.append(shares.mapInArrow(partial(_gather, pickle.dumps((wanted, audit.clusters), 5)), PARTS))
+            frames.append(spark_tables.shares(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
     if not frames:
         return []
     rows = reduce(lambda some, more: some.union(more), frames).toArrow()

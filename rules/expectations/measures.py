@@ -216,6 +216,13 @@ MEASURES = {
             Check("upside_down", "no transaction ends before it begins", "duration_ms < 0", severity="warning"),
         )
     ),
+    "lag": Measure(
+        (
+            Check("negative", "no group has less than nothing left to read", "offsets < 0 OR committed_records < 0"),
+            Check("upside_down", "what is left at most is no less than at least",
+                  "committed_most < committed_records OR uncommitted_most < uncommitted_records"),
+        )
+    ),
     "blocked": Measure(
         (
             Check("blocked", "no partition is blocked for longer than is normal",
