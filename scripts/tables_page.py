@@ -59,6 +59,9 @@ TEXTS = {
     "transactions": ("a transaction of a producer in a replica; `outcome` is null while it is open, `class` then says "
                      "what it is: active, late, hanging, orphan, ghost or undecidable",
                      "SELECT topic, partition, producer_id, first_offset FROM transactions WHERE class = 'hanging'"),
+    "lag": ("a group's position in a partition, and what it has left to read from there on: records, not offsets; "
+            "see [three questions](three-questions.md#what-has-a-group-left)",
+            "SELECT group_id, topic, partition, offsets, committed_records FROM lag WHERE offsets > 0"),
     "verdicts": ("a run of stored batches that another broker policy would have answered otherwise",
                  "SELECT policy, error, sum(batches) AS batches FROM verdicts GROUP BY ALL"),
     "findings": ("a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON",

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
             copy_around.show(says if not args.quiet else ())
             return status
         check_apart(args.paths, out)
-        with visiting(guest), _alone(out):
-            done = copied(args.paths, out, checksums=args.checksums)
+        with visiting(guest), _alone(out) as still_alone:
+            done = copied(args.paths, out, say=still_alone, checksums=args.checksums)
             again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
@@ -100,16 +100,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _alone(out: Path | str) -> Iterator[None]:
-    """While no other copy writes into a folder; a store has no lock. Errors: as of ``claim.locked``."""
+def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
+    """While no other copy writes into a folder; gives what is called before each folder that is copied. Errors: as of
+    ``claim.locked`` and ``lease.alone_in``."""
+    from auditor.copying.lease import alone_in
+    from auditor.copying.run import nobody
     from auditor.outputs.claim import locked
 
     if isinstance(out, str):
-        yield
+        with alone_in(out) as still_alone:
+            yield still_alone
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
-        yield
+        yield nobody
 
 
 def _looked_again(paths: list[str], out: Path | str, begun: int, checksums: str) -> list[Any]:

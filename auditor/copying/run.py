@@ -15,6 +15,7 @@ from auditor.connectors.copied.folder_list import Reading
 from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
 from auditor.copying.folders import Folders
 from auditor.copying.one_folder import Done, OneFolder
+from auditor.copying.owner import check_owner
 from auditor.copying.readings import held_by_a_broker, now_ms, readings
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import FolderTarget, Target
@@ -45,6 +46,7 @@ def copied(
     check_apart(paths, out)
     found = Folders(paths, limits)
     target, done = target_of(out), Done()
+    check_owner(target, found.inventory.log_dirs)
     to_verify = Checksums(checksums, budget, headers_first=_bytes_of(found) > budget)
     places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}

@@ -10,7 +10,8 @@ class ShareOffset(NamedTuple):
 
     ``start_offset``: the first offset that is not settled, -1 where the group has not begun. ``delivered``: the last
     offset that was delivered from there on, -1: none. ``record_offset``, ``time`` (ms), ``file`` and ``position`` are
-    of the record that said so last.
+    of the record that said so last. ``settled``: stretches of offsets behind the start, both ends included, that are
+    acknowledged or archived.
     """
 
     group_id: str
@@ -22,3 +23,4 @@ class ShareOffset(NamedTuple):
     time: int
     file: str
     position: int
+    settled: tuple[tuple[int, int], ...] = ()

@@ -46,6 +46,10 @@ class InForce:
         for pair in np.unique(topic << 32 | group).tolist():
             yield self.topics[pair >> 32], self.groups[pair & 0xFFFFFFFF]
 
+    def all(self) -> Iterator[Commit]:
+        """All of them."""
+        return self.rows(np.arange(len(decompressed(self.columns["value"]))))
+
     def rows(self, rows: np.ndarray) -> Iterator[Commit]:
         """Rows as commits."""
         picked = [decompressed(self.columns[name])[rows].tolist() for name in COLUMNS] if len(rows) else [()]

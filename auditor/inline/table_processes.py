@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from auditor.base.errors import DecodeError
 from auditor.inline.kept_replicas import KeptReplicas, Log, lists
-from auditor.pipeline import table_parts, table_tasks
+from auditor.pipeline import group_positions, table_parts, table_tasks
 from auditor.pipeline.isolation import KILLS, Pool
 from auditor.pipeline.table_tasks import Part, Wanted
 
@@ -29,7 +29,7 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     ]
     audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
     if wanted.derived:
-        replicas, clusters = audit.replicas, audit.clusters
+        replicas, clusters = audit.replicas, group_positions.clusters_for(audit, wanted.derived)
         assert isinstance(replicas, KeptReplicas)
         logs = list(enumerate(lists(replicas, pool.size)))
         for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):

@@ -20,8 +20,9 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings
+from auditor.pipeline import cluster_settings, lag_table
 from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.read_cluster import ReadCluster
 from auditor.rules.blocking import judged
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
@@ -67,7 +68,7 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
     position:long byte in it
     leader_copy:bool whether the row is of the leader's replica: count by it where there are several
 """)  # fmt: skip
-OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS}
+OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS, "lag": lag_table.LAG}
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")
 UNOPENED = ("unreadable", "vanished")
@@ -87,6 +88,9 @@ def listed(text: str) -> pa.Table | None:
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
     """The rows of a derived table about one log, whose replicas explain each other."""
     log = LogView(replicas, cluster)
+    if isinstance(cluster, ReadCluster) and table == "lag":
+        yield from lag_table.rows(log, cluster)
+        return
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
     for replica in log.copies:
         yield rows_of(log, replica)

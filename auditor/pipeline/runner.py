@@ -81,6 +81,14 @@ class Audited(Protocol):
     fatal: list[tuple[str, DecodeError]]
 
     @property
+    def runner(self) -> Runner:
+        """The way to run."""
+
+    @property
+    def tasks(self) -> list[ReplicaTask | TextTask]:
+        """What there is to read: a task for every replica."""
+
+    @property
     def inventory(self) -> Inventory:
         """What there is below the paths."""
 

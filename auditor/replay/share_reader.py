@@ -11,6 +11,7 @@ from auditor.connectors.codec.share_group_state import ShareGroupStateRow
 from auditor.connectors.internal_rows import SHARE_GROUP_STATE, InternalRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.share_offsets import ShareOffset
+from auditor.replay.share_batches import Batch, combined, settled
 
 SNAPSHOT = 0  # key type; 1 is an update of one
 
@@ -22,6 +23,7 @@ class ShareReader(InternalRows):
         super().__init__(SHARE_GROUP_STATE, limits)
         self.log_start = log_start
         self.states: dict[tuple[str, str, int], ShareOffset] = {}
+        self.batches: dict[tuple[str, str, int], list[Batch]] = {}
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
         """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
@@ -36,17 +38,28 @@ class ShareReader(InternalRows):
         before = self.states.get(key)
         if row.tombstone:
             self.states.pop(key, None)
+            self.batches.pop(key, None)
             return
         start = -1 if row.start_offset is None else row.start_offset
-        delivered = max((batch["lastOffset"] for batch in json.loads(row.state_batches or "[]")), default=-1)
+        more = [_batch(said) for said in json.loads(row.state_batches or "[]")]
+        delivered = max((last for _, last, *_ in more), default=-1)
         if row.key_type != SNAPSHOT and before is not None:
             start = before.start_offset if start < 0 else start
             delivered = max(delivered, before.delivered)
+            more = combined(self.batches[key], more, start)
+        self.batches[key] = more
         offset, time, file, position = at
         delivered = delivered if delivered >= start else -1
         self.states[key] = ShareOffset(*key, start, delivered, offset, time, file, position)
 
     def leave(self, facts: ReplicaFacts) -> None:
         """Puts the states, and what could not be decoded, into the facts."""
-        facts.share_offsets = [self.states[key] for key in sorted(self.states)]
+        facts.share_offsets = [
+            state._replace(settled=settled(combined(self.batches[key], (), state.start_offset)))
+            for key, state in sorted(self.states.items())
+        ]
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
+
+
+def _batch(said: dict[str, int]) -> Batch:
+    return said["firstOffset"], said["lastOffset"], said["deliveryCount"], said["deliveryState"]

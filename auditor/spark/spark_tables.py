@@ -23,7 +23,7 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
-from auditor.pipeline import derived_tables
+from auditor.pipeline import derived_tables, group_positions
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.view import Cluster
 from auditor.spark import fatal_files, scan
@@ -119,7 +119,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
     """Any table of an audit; ``facts`` for the derived ones."""
     if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
-        return from_facts(facts, audit.clusters, table)
+        return from_facts(facts, group_positions.clusters_for(audit, (table,)), table)
     return decoded(spark, audit, table)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from auditor.connectors import asking, gate
 from auditor.connectors.rows import Piece
-from auditor.pipeline import table_parts, table_tasks
+from auditor.pipeline import group_positions, table_parts, table_tasks
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.spark import fatal_files, scan
@@ -40,7 +40,7 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> lis
     frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
         facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
-        work = partial(_derive, pickle.dumps((wanted, audit.clusters), 5))
+        work = partial(_derive, pickle.dumps((wanted, group_positions.clusters_for(audit, wanted.derived)), 5))
         frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(work, PARTS))
     if not frames:
         return []

@@ -119,6 +119,8 @@ public final class Driver {
             case "leader": return leader(a.get(1), Integer.parseInt(a.get(2)));
             case "end": return end(a.get(1));
             case "read": return read(a.get(1), Integer.parseInt(a.get(2)), a.get(3), o);
+            case "end-of": return endOf(a.get(1), Integer.parseInt(a.get(2)));
+            case "stop-group": return stopGroup(a.get(1), a.get(2), Integer.parseInt(a.get(3)), Integer.parseInt(a.get(4)), o);
             case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
             case "commit-offset": return commit(a.get(1), a.get(2), Integer.parseInt(a.get(3)), Long.parseLong(a.get(4)));
             case "delete-group": return deleteGroup(a.get(1), a.get(2));
@@ -268,6 +270,12 @@ public final class Driver {
         return String.valueOf(sum);
     }
 
+    /** The end offset of a partition. */
+    private String endOf(String topic, int partition) throws Exception {
+        TopicPartition at = new TopicPartition(topic, partition);
+        return String.valueOf(admin.listOffsets(Map.of(at, OffsetSpec.latest())).all().get().get(at).offset());
+    }
+
     /** The transactions that a leader has as open (DescribeProducers): "producer id:first offset" of each. */
     private String open(String topic, int partition) throws Exception {
         TopicPartition at = new TopicPartition(topic, partition);
@@ -285,13 +293,18 @@ public final class Driver {
     }
 
     /** The offsets that a consumer gets of a partition, up to the end that it may see now: from its start, or with
-     *  group=ID from where that group goes on. */
+     *  group=ID from where that group goes on; its ways as options with a dot. */
     private String read(String topic, int partition, String isolation, Map<String, String> o) {
         TopicPartition at = new TopicPartition(topic, partition);
         Map<String, String> own = new HashMap<>(Map.of("isolation.level", isolation, "enable.auto.commit", "false"));
         if (o.containsKey("group")) {
             own.put("group.id", o.get("group"));
         }
+        o.forEach((k, v) -> {
+            if (k.contains(".")) {
+                own.put(k, v);
+            }
+        });
         List<String> got = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(own), new ByteArrayDeserializer(),
                 new ByteArrayDeserializer())) {
@@ -307,6 +320,26 @@ public final class Driver {
             }
         }
         return String.join(" ", got);
+    }
+
+    /** A group that reads a partition from its start, and commits and ends when it has got so many records, or all;
+     *  what it committed. Its ways as options with a dot. */
+    private String stopGroup(String group, String topic, int partition, int n, Map<String, String> o) {
+        TopicPartition at = new TopicPartition(topic, partition);
+        Map<String, String> own = new HashMap<>(Map.of("group.id", group, "enable.auto.commit", "false",
+            "max.poll.records", "1"));
+        own.putAll(o);
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(own), new ByteArrayDeserializer(),
+                new ByteArrayDeserializer())) {
+            consumer.assign(List.of(at));
+            consumer.seekToBeginning(List.of(at));
+            long end = consumer.endOffsets(List.of(at)).get(at);
+            for (int got = 0; got < n && consumer.position(at) < end; ) {
+                got += consumer.poll(Duration.ofMillis(200)).count();
+            }
+            consumer.commitSync();
+            return String.valueOf(consumer.position(at));
+        }
     }
 
     private static Future<?> future(Object result, String name) throws Exception {

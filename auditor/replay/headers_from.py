@@ -1,0 +1,76 @@
+"""The headers of a replica from an offset on, once more: for what only a later question asks of single batches.
+
+Checksums are not looked at again: the audit that comes before has told what is damaged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.records import decode_records
+from auditor.connectors.codec.segment import Chunk, before, read_segment
+from auditor.connectors.storage import REFUSED, open_file, problem
+from auditor.replay.bounds import known_of
+from auditor.replay.replica_task import ReplicaTask
+
+
+class Headers(NamedTuple):
+    """Batches of a segment, as rows of a walk, in order."""
+
+    segment: int
+    rows: np.ndarray
+
+
+def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers | DecodeError]:
+    """The batches of a replica that may hold offsets in ``[offset, end)``, segment by segment, or why one cannot be
+    had. Cost: a walk from the beginning of the segment that has ``offset``, without checksums."""
+    segments = task.replica.segments
+    for number, segment in enumerate(segments):
+        behind = segments[number + 1 : number + 2]
+        if (behind and behind[0].base_offset <= offset) or segment.base_offset >= end:
+            continue
+        for chunk in _chunks(task, number, 0, None, raw=False):
+            yield chunk if isinstance(chunk, DecodeError) else Headers(number, chunk.rows)
+
+
+def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
+    """The offsets of the records in one batch; None where they cannot be had."""
+    for chunk in _chunks(task, number, position, position + 1, raw=True):
+        if isinstance(chunk, DecodeError) or not len(chunk.rows) or chunk.raw is None:
+            continue
+        if int(chunk.rows[0, walking.POSITION]) != position:
+            continue
+        batches = chunk.batches.take(slice(0, 1))
+        if len(chunk.raw[0]) < min(int(batches.size[0]), walking.HEADER + 1):
+            return None  # a copy without payload
+        found = [run for run in decode_records(chunk.raw[:1], batches, limits=task.limits) if not run.failures]
+        return np.concatenate([run.records.offset for run in found]) if found else None
+    return None
+
+
+def _chunks(
+    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool
+) -> Iterator[Chunk | DecodeError]:
+    segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
+    f = open_file(segment.place or task.place, segment.name)
+    if isinstance(f, DecodeError):
+        yield f._replace(file=segment.name)
+        return
+    with contextlib.closing(f):
+        try:
+            chunks = read_segment(
+                f, segment.size, file=segment.name, start=start, stop=stop, limits=task.limits, raw=raw, crc=False,
+                offsets=offset_range(segment.base_offset, behind[0].base_offset if behind else -1),
+                known=known_of(task, number),
+            )  # fmt: skip
+            # Remote segments of different leaders overlap; a broker's own never do where they are sound.
+            yield from before(chunks, behind[0].base_offset) if segment.place is not None and behind else chunks
+        except REFUSED as error:
+            yield problem(segment.name, error)._replace(file=segment.name)

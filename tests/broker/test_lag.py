@@ -1,0 +1,79 @@
+"""What the table ``lag`` says of groups, held against what a real consumer then gets, number for number.
+
+``LAG_LOGS`` random logs a release with five groups each; ``LAG_SEED`` is the first seed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.cluster import Cluster, Driver
+from tests.broker.jars import missing_tools
+from tests.broker.lag_cases import KINDS, Case, make_logs, stop_groups
+from tests.copies import copy_of
+from tests.facts import opened
+
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))]
+LOGS = int(os.environ.get("LAG_LOGS", "5"))
+SEED = int(os.environ.get("LAG_SEED", "1"))
+GROUPS = 5
+SETTLED_S = 4  # for the cleaner to have passed, and for checkpoints
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "3.9.1"])
+def test_a_real_consumer_gets_what_was_said(version: str, tmp_path: Path) -> None:
+    with (
+        Cluster(version, tmp_path / "cluster", heap="384m", log_cleaner_backoff_ms="200") as cluster,
+        Driver(cluster) as run,
+    ):
+        places = make_logs(run, version, range(SEED, SEED + LOGS))
+        time.sleep(SETTLED_S)
+        for kind in KINDS:
+            if "compacted" in kind:  # from now on nothing changes any more
+                run(f"config topic lag.{kind} min.compaction.lag.ms=9000000000")
+        time.sleep(1)
+        cases = stop_groups(run, version, places, GROUPS)
+        cluster.copy(tmp_path / "taken")
+    copy_of(tmp_path / "taken", tmp_path / "copy")
+    assert len(cases) == LOGS * GROUPS
+    _compare(cases, _said(tmp_path / "taken", records=True), exact=True)
+    _compare(cases, _said(tmp_path / "taken"), exact=False)
+    _compare(cases, _said(tmp_path / "copy"), exact=False)
+
+
+def _said(path: Path, **options: Any) -> dict[str, dict[str, Any]]:
+    return {row["group_id"]: row for row in opened(path, **options).table("lag").to_pylist()}
+
+
+def _compare(cases: list[Case], said: dict[str, dict[str, Any]], *, exact: bool) -> None:
+    for case in cases:
+        row = said[case.group]
+        assert (row["topic"], row["partition"], row["committed_offset"]) == (case.topic, case.partition, case.committed)
+        if case.committed > row["end_offset"]:
+            assert row["stands"] == "beyond_end", case
+            continue
+        assert row["undecided"] is None, (case, row)
+        bounds = {
+            "committed": (row["committed_records"], case.read_committed, row["committed_most"]),
+            "uncommitted": (row["uncommitted_records"], case.read_uncommitted, row["uncommitted_most"]),
+        }
+        for least, got, most in bounds.values():
+            assert least <= got <= most, (case, row)
+            assert least == most or (not exact and row["stands"] == "batch"), (case, row)
+        _adds_up(case, row)
+
+
+def _adds_up(case: Case, row: dict[str, Any]) -> None:
+    """Every offset ahead is a record of one kind, a marker's, or gone."""
+    if row["committed_records"] != row["committed_most"] or row["uncommitted_records"] != row["uncommitted_most"]:
+        return
+    ahead = row["uncommitted_records"] + row["marker_offsets"] + row["missing_offsets"]
+    assert ahead == row["offsets"] == row["end_offset"] - max(case.committed, row["log_start"]), (case, row)
+    parts = row["committed_records"] + row["waiting_records"] + row["open_records"] + row["aborted_records"]
+    assert parts == row["uncommitted_records"], (case, row)
+    assert (row["held_producer_id"] is not None) == ("held" in case.topic), (case, row)
