@@ -39,7 +39,7 @@ _ASIDE = {
     "future": "folder of a replica being moved here",
     "stray": "folder of a partition that did not belong here",
 }
-OF_COPY = "is a copy without payload: nothing is said of the records of its data, --records or not"
+OF_COPY = "is a copy without payload: it has no keys and no values"
 _LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",

@@ -40,6 +40,11 @@ def add_parser(commands: Any) -> None:
         help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
     )  # fmt: skip
     p.add_argument(
+        "--records",
+        action="store_true",
+        help="also what records come to, for audit --records: reads all bodies, and leaves keys and values",
+    )
+    p.add_argument(
         "--checksums", choices=("none", "budget", "all"), default="budget",
         help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
         "once; the next call goes on), or all (default %(default)s)",
@@ -70,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             return status
         check_apart(args.paths, out)
         with visiting(guest), _alone(out) as still_alone:
-            done = copied(args.paths, out, say=still_alone, checksums=args.checksums)
+            done = copied(args.paths, out, say=still_alone, checksums=args.checksums, records=args.records)
             again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)

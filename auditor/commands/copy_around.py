@@ -22,6 +22,7 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
     """
     found = earlier.read(run)
     row, as_of = explaining.one(found.findings, name), found.summary.get("as_of")
+    records = found.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
     from auditor.copying.around import names_in, size_of, wanted
@@ -29,14 +30,14 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
     from auditor.copying.run import copied  # only now: it loads the readers
 
     clock = parse_time(as_of) if isinstance(as_of, str) else None
-    options = AuditOptions((str(out),), out, as_of=clock, master="inline[1]")
+    options = AuditOptions((str(out),), out, records=records, as_of=clock, master="inline[1]")
     unverified = 0
     tried: list[tuple[set[str], str]] = []
     for folders, verified in product(wanted(row, paths), dict.fromkeys((checksums, ALL))):
         if (folders, verified) in tried or (tried and verified != checksums and not unverified):
             continue
         tried.append((folders, verified))
-        done = copied(paths, out, only=folders, checksums=verified)
+        done = copied(paths, out, only=folders, checksums=verified, records=records)
         unverified = done.unverified
         with running.failures(), running.runner(options) as runner:
             from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
@@ -49,7 +50,7 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
     says = ["These names stand in it:", *(f"  {line}" for line in named.lines()), ""]
     says.append(f"{out}: {size_of(out):,} bytes, without keys and values, no backup")
     if again is not None:
-        when = f" --as-of {as_of}" if clock is not None else ""
+        when = " --records" * records + (f" --as-of {as_of}" if clock is not None else "")
         other = f", as {again.severity}" if again.severity != row["severity"] else ""
         says.append(f"An audit of it gives the finding again{other}: auditor audit {out}{when} --out DIR")
     else:

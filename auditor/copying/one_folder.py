@@ -14,6 +14,7 @@ from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
 from auditor.connectors.copied.index_rows import ENTRY
 from auditor.connectors.copied.segment_columns import GROUP_ROWS
+from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.storage import Place
 from auditor.copying.folders import Folder
 from auditor.copying.small_entries import index_like, settings_file, small_file, stat_of
@@ -51,11 +52,14 @@ class OneFolder:
     """Takes one folder."""
 
     def __init__(
-        self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True
-    ) -> None:
+        self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True,
+        *, records: bool = False,
+    ) -> None:  # fmt: skip
         """``whole``: whether so many bytes of a segment are to be read, or headers alone
-        (:meth:`auditor.copying.checksums.Checksums.now`)."""
+        (:meth:`auditor.copying.checksums.Checksums.now`); ``records``: whether what records come to is to be taken, as
+        it is anyway of a segment of which an earlier copy has it."""
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
+        self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
         internal = folder.topic if folder.topic in KEPT else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
@@ -134,15 +138,16 @@ class OneFolder:
         if old.refused is not None:
             return None
         taken = old.taken
-        if taken is not None and (
-            taken.errors or taken.body_errors or not self.target.has(self.folder.name, taken.file)
-        ):
-            return None  # what damage is taken for depends on what lies around it
+        if taken is not None and (taken.damaged or not self.target.has(self.folder.name, taken.file)):
+            return None
         return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
 
     def _segment(self, name: str, size: int, stat: Stat | None) -> Listed:
         old, item = self.old.get(name), Listed(name, size, stat)
         same = self._as_it_was(name, size, stat)
+        had = old is not None and old.taken is not None and old.taken.records
+        if self.records and not had:
+            same = old = None
         if same is not None and same.taken is not None and self._stays(name, same.taken):
             return item
         at, path = place_of(self.folder, name)
@@ -153,7 +158,7 @@ class OneFolder:
             if self.segments.go_on(at, path, size, task, old, whole=grown):
                 return item
         self.anew.add(name)
-        why = self.segments.take(at, path, size, task, whole=self.whole(size))
+        why = self.segments.take(at, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
     def _stays(self, name: str, taken: Taken) -> bool:

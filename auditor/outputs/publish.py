@@ -35,7 +35,17 @@ from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 if TYPE_CHECKING:
     from auditor.pipeline.table_parts import Written
 
-NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
+NOT_OF_A_LOG = (
+    "errors",
+    "sums",
+    "unlooked",
+    "notes",
+    "open_transactions",
+)  # of what judging gives: said of the whole run
+NO_RECORDS = (
+    "{} is a copy that lacks what the records of {} come to: what --records checks is not decided there "
+    "(auditor copy --records)"
+)
 
 
 def publish(audit: Audit, folder: Path) -> None:
@@ -146,7 +156,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,
         "records": totals.records,
-        "records_decoded": audit.reads_records,
+        "records_decoded": audit.options.records and _looked(totals),
         "validation_failures": _validation_failures(audit, totals),
         "skipped": _skipped(audit, totals),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
@@ -186,6 +196,7 @@ def scope(audit: Audit) -> dict[str, Any]:
         "since": None if options.since is None else options.since.said,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
+        "without_records": audit.totals.unlooked.total(),
     }
 
 
@@ -196,12 +207,18 @@ def _of_summary(log: dict[str, Any]) -> dict[str, Any]:
 def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | None]:
     """What leaders would have counted had they been given what is stored, by KIP-467's counters; each log once.
 
-    None where only ``--records`` would show any.
+    None where only records would show any that were not looked at.
     """
+    looked = audit.options.records and not totals.unlooked.total()
     return {
-        metric: None if name in COUNTED_BY_RECORDS and not audit.reads_records else totals.refused[name]
+        metric: None if name in COUNTED_BY_RECORDS and not looked else totals.refused[name]
         for name, metric in METRICS.items()
     }
+
+
+def _looked(totals: LogTotals) -> bool:
+    """Whether records of any batch were looked at, where that was asked for."""
+    return totals.unlooked.total() < totals.with_records or not totals.with_records
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
@@ -349,6 +366,7 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
+    notes += [NO_RECORDS.format(log_dir, plural(n, "batch")) for log_dir, n in totals.unlooked.items() if n]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")

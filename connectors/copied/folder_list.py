@@ -38,7 +38,9 @@ class Taken(NamedTuple):
 
     ``chunks``: of each chunk as the codec gave them, how many rows, the byte at which it ends, and the lowest offset
     behind it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of whole batches of a magic that only the
-    broker takes, which stand among the errors. ``checked``: whether all checksums were verified.
+    broker takes, which stand among the errors. ``checked``: whether all checksums were verified. ``records``: whether
+    the file has what the records come to; then those of the ``body_errors`` at the positions ``of_records`` are met
+    only by who looks at records.
     """
 
     file: str
@@ -49,6 +51,21 @@ class Taken(NamedTuple):
     body_errors: tuple[DecodeError, ...] = ()
     foreign: tuple[tuple[int, ...], ...] = ()
     checked: bool = True
+    records: bool = False
+    of_records: tuple[int, ...] = ()
+
+    def met(self, *, records: bool) -> tuple[DecodeError, ...]:
+        """The errors of bodies that a reading meets that looks at ``records`` or does not."""
+        if records or not self.of_records:
+            return self.body_errors
+        left_out = set(self.of_records)
+        return tuple(error for error in self.body_errors if error.position not in left_out)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether bytes are no batch, or a batch's are not as they should be: what that is taken for depends on what
+        lies around it."""
+        return bool(self.errors or self.met(records=False))
 
 
 class Listed(NamedTuple):
@@ -211,7 +228,9 @@ def _taken(data: Any, size: int) -> Taken:
     _need(all(a <= b for a, b in itertools.pairwise(ends)), "a segment's end")
     foreign = tuple(tuple(_numbers(row, 17, least=-(2**63))) for row in _sequence(data.get("foreign", [])))
     errors, bodies = _errors(data.get("errors", [])), _errors(data.get("body_errors", []))
-    return Taken(file, first, rows, chunks, errors, bodies, foreign, data.get("checked", True) is True)
+    of_records = tuple(_number(each) for each in _sequence(data.get("of_records", [])))
+    checked, records = data.get("checked", True) is True, data.get("records", False) is True
+    return Taken(file, first, rows, chunks, errors, bodies, foreign, checked, records, of_records)
 
 
 def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:
