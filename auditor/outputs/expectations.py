@@ -19,7 +19,7 @@ from auditor.pipeline.whole_audit import Audit
 if TYPE_CHECKING:
     import pandas as pd
 
-    from auditor.pipeline.table_parts import Written
+    from auditor.pipeline.table_tasks import Written
 
 EXPECTATIONS = pa.schema(
     [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]

@@ -33,7 +33,7 @@ from auditor.rules.finding import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 if TYPE_CHECKING:
-    from auditor.pipeline.table_parts import Written
+    from auditor.pipeline.table_tasks import Written
 
 NOT_OF_A_LOG = (
     "errors",

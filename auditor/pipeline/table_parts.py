@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from auditor.connectors.result_folder import Folder
 from auditor.connectors.rows import How, Piece
 from auditor.pipeline import derived_tables, parquet_files
 from auditor.pipeline.isolation import Pool
-from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted
+from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted, Written
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -34,29 +34,6 @@ MOST_BYTES = 512 << 20  # with more than this, which a task that dies would lose
 
 
 RunTasks = Callable[["Audited", Wanted], list[Part]]
-
-
-class Written(NamedTuple):
-    """Tables that were written: ``folder`` has a folder of each, of this machine, but for parts in a store.
-
-    ``stored``: by table, the names of its parts in ``staging``, in their order.
-    """
-
-    folder: Path
-    staging: Folder
-    stored: dict[str, list[str]]
-
-    def has(self, table: str) -> bool:
-        """Whether a table is among them."""
-        return table in self.stored or (self.folder / table).is_dir()
-
-    def columns(self, table: str) -> pa.Schema:
-        """The columns of one of them."""
-        import pyarrow.parquet as pq
-
-        if table in self.stored:
-            return self.staging.reading(pq.read_schema, self.stored[table][0])
-        return pq.read_schema(next((self.folder / table).glob("*.parquet")))
 
 
 def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, staging: Folder | None = None) -> Written:

@@ -61,6 +61,29 @@ class Wanted:
         return derived_tables.OF_FACTS.get(table) or table_schema(table, self.how.payload)
 
 
+class Written(NamedTuple):
+    """Tables that were written: ``folder`` has a folder of each, of this machine, but for parts in a store.
+
+    ``stored``: by table, the names of its parts in ``staging``, in their order.
+    """
+
+    folder: Path
+    staging: Folder
+    stored: dict[str, list[str]]
+
+    def has(self, table: str) -> bool:
+        """Whether a table is among them."""
+        return table in self.stored or (self.folder / table).is_dir()
+
+    def columns(self, table: str) -> pa.Schema:
+        """The columns of one of them."""
+        import pyarrow.parquet as pq
+
+        if table in self.stored:
+            return self.staging.reading(pq.read_schema, self.stored[table][0])
+        return pq.read_schema(next((self.folder / table).glob("*.parquet")))
+
+
 class _Files:
     """The files of one attempt of a task, made when the first row comes: one a table, and more of a large one."""
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_parts import Written
+    from auditor.pipeline.table_tasks import Written
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
