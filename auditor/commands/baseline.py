@@ -15,7 +15,7 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
 from auditor.commands.parser import examples
-from auditor.outputs import alerts, earlier
+from auditor.outputs import alerts, earlier_results
 from auditor.outputs.claim import write_whole
 from auditor.pipeline import accepted_findings as baseline
 from auditor.pipeline.accepted_findings import Entry
@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    rows = earlier.read(args.out).findings
+    rows = earlier_results.read(args.out).findings
     file: Path = args.baseline
     kept = dict(baseline.read(file).entries) if file.exists() else {}
     before = len(kept)

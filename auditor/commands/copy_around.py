@@ -10,7 +10,7 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.outputs import earlier, explaining
+from auditor.outputs import earlier_results, explaining
 from auditor.pipeline.options import AuditOptions, parse_time
 
 
@@ -20,7 +20,7 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
-    found = earlier.read(run)
+    found = earlier_results.read(run)
     row, as_of = explaining.one(found.findings, name), found.summary.get("as_of")
     records = found.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
 from auditor.dashboards.wording import short_fingerprint
-from auditor.outputs import earlier, explaining, runs
+from auditor.outputs import earlier_results, explaining, runs
 from auditor.outputs.runs import History
 from auditor.pipeline import results
 from auditor.pipeline.options import out_of
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.out is None) == (args.history is None):
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
     if args.out is not None:
-        found = earlier.read(args.out)
+        found = earlier_results.read(args.out)
         row, summary, page = explaining.one(found.findings, str(args.fingerprint)), found.summary, found.page
     else:
         row = explaining.one(_of_history(args.history), str(args.fingerprint))

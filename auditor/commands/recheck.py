@@ -18,7 +18,7 @@ from auditor.base.errors import AuditInputError
 from auditor.commands import live
 from auditor.commands.arguments import add_remote
 from auditor.commands.parser import add_limits, examples
-from auditor.outputs import earlier
+from auditor.outputs import earlier_results
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def _questions(out: Path | str) -> list[Question]:
     from auditor.pipeline import asked_again
 
-    found = earlier.read(out)
+    found = earlier_results.read(out)
     try:
         return asked_again.asked(found.summary, found.findings)
     except (KeyError, TypeError, AttributeError):
