@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
         "once; the next call goes on), or all (default %(default)s)",
     )  # fmt: skip
     p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
-    p.add_argument("--run", dest="run_folder", type=folder_of, metavar="DIR", help="the results of an audit of PATH")
+    p.add_argument("--run", dest="run_folder", type=out_of, metavar="DIR|URI", help="the results of an audit of PATH")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
