@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
 from auditor.base.errors import AuditInputError
@@ -25,7 +26,7 @@ from auditor.connectors.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import coordinated_table, derived_tables, group_positions
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.view import TRANSACTION_STATE, Cluster
-from auditor.spark import fatal_files
+from auditor.spark import fatal_files, scan
 from auditor.spark.query_errors import FAILED, mistake
 from auditor.spark.session import hushed
 from auditor.spark.streams import LOG, by_log, in_batches, logs
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
+    from auditor.pipeline.table_tasks import Written
 
 SHARES = "join_key string, topic string, partition int, share binary"
 SHARES_ARROW = pa.schema(
@@ -137,9 +139,18 @@ def path_of(folder: Path) -> str:
     return f"file:{folder.absolute()}"
 
 
-def read(spark: SparkSession, folder: Path) -> DataFrame:
-    """A table that was written. Brackets and the like in the name are no pattern."""
-    return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(folder)))
+def read(spark: SparkSession, written: Written, table: str) -> DataFrame:
+    """A table that was written. Brackets and the like in the name of a folder are no pattern. What is in a store, tasks
+    open by the drivers that read input, since Spark's own may know nothing of it."""
+    if table not in written.stored:
+        return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(written.folder / table)))
+    where = written.staging
+
+    def rows(name: str) -> Iterator[pa.RecordBatch]:
+        with where.files.open_input_file(f"{where.path}/{name}") as file:
+            yield from pq.ParquetFile(file).iter_batches()
+
+    return scan.each_list(spark, written.stored[table], rows, spark_schema(written.columns(table)).simpleString())
 
 
 def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
