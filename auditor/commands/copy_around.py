@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from itertools import product
@@ -11,20 +10,19 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.explain import findings_of
-from auditor.outputs import explaining
+from auditor.outputs import earlier_results, explaining
 from auditor.pipeline.options import AuditOptions, parse_time
 
 
-def around(name: str, run: Path, paths: Sequence[str], out: Path, checksums: str) -> tuple[int, list[str]]:
+def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksums: str) -> tuple[int, list[str]]:
     """Copies what the finding of ``run`` whose fingerprint begins with ``name`` rests on into the empty folder ``out``,
     and audits that: more is taken until the audit gives the finding again. Exit status, and what to print.
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
-    row = explaining.one(findings_of(run), name)
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    as_of, records = summary.get("as_of"), summary.get("records_decoded") is True
+    found = earlier_results.read(run)
+    row, as_of = explaining.one(found.findings, name), found.summary.get("as_of")
+    records = found.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
     from auditor.copying.around import names_in, size_of, wanted
@@ -67,7 +65,7 @@ def around(name: str, run: Path, paths: Sequence[str], out: Path, checksums: str
 def check(args: Any) -> None:
     """Errors: :class:`AuditInputError` where one of the two options is given without the other."""
     if (args.around is None) != (args.run_folder is None):
-        raise AuditInputError("--around FINGERPRINT and --run DIR (the --out of an audit) go together; give both")
+        raise AuditInputError("--around FINGERPRINT and --run DIR|URI (the --out of an audit) go together; give both")
 
 
 def show(says: Sequence[str]) -> None:

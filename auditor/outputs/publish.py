@@ -8,7 +8,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +32,9 @@ from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
+if TYPE_CHECKING:
+    from auditor.pipeline.table_tasks import Written
+
 NOT_OF_A_LOG = (
     "errors",
     "sums",
@@ -52,15 +55,12 @@ def publish(audit: Audit, folder: Path) -> None:
     """
     options = audit.options
     _ = audit.findings
-    if options.tables:
-        from auditor.pipeline import table_parts
-
-        table_parts.write(audit, audit.written_tables(), folder / "tables", audit.runner.parts)
+    written = write_tables(audit, folder) if options.tables else None
     summary, judged = summarise(audit), None
     if options.expectations:
         from auditor.outputs import expectations
 
-        judged, summary["expectations"] = expectations.judge(audit, summary, folder)
+        judged, summary["expectations"] = expectations.judge(audit, summary, folder, written)
     write_findings(audit, folder)
     described = described_findings(audit)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
@@ -69,6 +69,19 @@ def publish(audit: Audit, folder: Path) -> None:
     if options.history is not None:
         keep(audit, summary, judged)
     write_whole(folder / SUMMARY, json_text.pieces(summary))
+
+
+def write_tables(audit: Audit, folder: Path) -> Written:
+    """``tables/``; where tasks run elsewhere and ``--out`` is a store, they put the parts there by themselves."""
+    from auditor.outputs import delivery
+    from auditor.pipeline import table_parts
+
+    out = audit.options.out
+    staging = delivery.staging(out) if isinstance(out, str) and audit.runner.elsewhere else None
+    written = table_parts.write(audit, audit.written_tables(), folder / "tables", audit.runner.parts, staging)
+    if staging is not None:
+        delivery.keep_names(written, folder)
+    return written
 
 
 def described_findings(audit: Audit) -> list[dict[str, Any]]:
