@@ -20,7 +20,7 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, lag_table
+from auditor.pipeline import cleaner_table, cluster_settings, lag_table
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.read_cluster import ReadCluster
 from auditor.rules.blocking import judged
@@ -68,7 +68,12 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
     position:long byte in it
     leader_copy:bool whether the row is of the leader's replica: count by it where there are several
 """)  # fmt: skip
-OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS, "lag": lag_table.LAG}
+OF_FACTS = {
+    "producer_states": PRODUCER_STATES,
+    "transactions": TRANSACTIONS,
+    "lag": lag_table.LAG,
+    "cleaner": cleaner_table.CLEANER,
+}
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")
 UNOPENED = ("unreadable", "vanished")
@@ -90,6 +95,9 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     log = LogView(replicas, cluster)
     if isinstance(cluster, ReadCluster) and table == "lag":
         yield from lag_table.rows(log, cluster)
+        return
+    if table == "cleaner":
+        yield from cleaner_table.rows(log)
         return
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
     for replica in log.copies:
