@@ -20,7 +20,7 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cleaner_table, cluster_settings, lag_table
+from auditor.pipeline import cleaner_table, cluster_settings, lag_table, space_table
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.read_cluster import ReadCluster
 from auditor.rules.blocking import judged
@@ -73,6 +73,7 @@ OF_FACTS = {
     "transactions": TRANSACTIONS,
     "lag": lag_table.LAG,
     "cleaner": cleaner_table.CLEANER,
+    "space": space_table.SPACE,
 }
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")
@@ -96,8 +97,8 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     if isinstance(cluster, ReadCluster) and table == "lag":
         yield from lag_table.rows(log, cluster)
         return
-    if table == "cleaner":
-        yield from cleaner_table.rows(log)
+    if table in ("cleaner", "space"):
+        yield from {"cleaner": cleaner_table.rows, "space": space_table.rows}[table](log)
         return
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
     for replica in log.copies:

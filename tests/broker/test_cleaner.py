@@ -33,15 +33,15 @@ def _checkpoints(cluster: Cluster) -> dict[str, int]:
     return {f"{topic}-{partition}": int(at) for topic, partition, at in (line.rsplit(" ", 2) for line in lines)}
 
 
-def _fill(run: Driver, rng: random.Random, topic: str, *, segments: int) -> None:
-    """Records of few keys, old ones and new ones, in about so many segments of 4 KiB."""
+def _fill(run: Driver, rng: random.Random, topic: str, *, segments: int, keys: int = 5) -> None:
+    """Records of so many keys, old ones and new ones, in about so many segments of 4 KiB."""
     for _ in range(segments):
         at = f"at={int(time.time() * 1000) - 2 * HOUR_MS}" if rng.random() < 0.7 else ""
-        run(f"send plain {topic} 0 {rng.randint(20, 60)} size=60 keys=5 {at}")
+        run(f"send plain {topic} 0 {rng.randint(40, 90)} size=60 keys={keys} {at}")
 
 
 def _make(run: Driver, version: str, rng: random.Random, name: str) -> str:
-    ways = [f"min.cleanable.dirty.ratio={rng.choice(('0.05', '0.4', '0.6', '0.95'))}"]
+    ways = [f"min.cleanable.dirty.ratio={rng.choice(('0.3', '0.6', '0.9'))}"]
     if rng.random() < 0.3:
         ways.append(f"min.compaction.lag.ms={HOUR_MS}")
     if rng.random() < 0.3:
@@ -71,11 +71,12 @@ def test_the_cleaner_does_what_was_said(version: str, tmp_path: Path) -> None:
             for k, seed in enumerate(range(SEED, SEED + LOGS))
         ]
         for topic in logs[::2]:
-            _fill(run, random.Random(topic), topic, segments=3)
+            _fill(run, random.Random(topic), topic, segments=8, keys=300)
         time.sleep(PASSES_S)  # some are cleaned once
         run(f"config broker - {ASLEEP}")
+        time.sleep(3)  # until its threads have been started anew and find nothing to do
         for topic in logs:
-            _fill(run, random.Random(topic + "more"), topic, segments=random.Random(topic).randint(1, 6))
+            _fill(run, random.Random(topic + "more"), topic, segments=random.Random(topic).randint(1, 4))
         _hold(run, logs[-1])
         run(f"topic cl.broken 1 1 cleanup.policy=compact min.cleanable.dirty.ratio=0.01 "
             f"{segment_bytes(version, 4096)}")  # fmt: skip
@@ -105,7 +106,7 @@ def test_the_cleaner_does_what_was_said(version: str, tmp_path: Path) -> None:
     assert {"due", "below_ratio"} <= {*stands}, stands
     broken = rows["cl.broken-0"]
     assert (broken["stands"], broken["fault_offset"]) == ("faulty", 0)
-    assert "cl.broken-0" not in after
+    assert after.get("cl.broken-0", 0) == 0  # where it began
     held = rows[f"{logs[-1]}-0"]
     assert (held["held_by"], held["held_by_transaction"]) == ("last_stable_offset", "holder")
 
