@@ -14,6 +14,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.header_hop import HeaderHop
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk, before, read_segment
 from auditor.connectors.storage import REFUSED, open_file, problem
@@ -36,8 +37,29 @@ def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers |
         behind = segments[number + 1 : number + 2]
         if (behind and behind[0].base_offset <= offset) or segment.base_offset >= end:
             continue
-        for chunk in _chunks(task, number, 0, None, raw=False):
-            yield chunk if isinstance(chunk, DecodeError) else Headers(number, chunk.rows)
+        for found in _rows(task, number):
+            yield found if isinstance(found, DecodeError) else Headers(number, found)
+
+
+def _rows(task: ReplicaTask, number: int) -> Iterator[np.ndarray | DecodeError]:
+    """The batches of a segment; of large ones on a disk headers alone are read."""
+    segment, start, lowest = task.replica.segments[number], 0, -1
+    if segment.place is None and not task.place.uri and task.place.view is None:
+        f = open_file(task.place, segment.name)
+        if not isinstance(f, DecodeError):
+            with contextlib.closing(f):
+                hop = HeaderHop(f, segment.size, task.limits, 0, _offsets(task, number))
+                yield from hop.chunks()
+                start, lowest = (hop.end, hop.next_offset) if hop.end else (0, -1)
+            if start == segment.size and start:
+                return
+    for chunk in _chunks(task, number, start, None, raw=False, lowest=lowest):
+        yield chunk if isinstance(chunk, DecodeError) else chunk.rows
+
+
+def _offsets(task: ReplicaTask, number: int) -> tuple[int, int]:
+    behind = task.replica.segments[number + 1 : number + 2]
+    return offset_range(task.replica.segments[number].base_offset, behind[0].base_offset if behind else -1)
 
 
 def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
@@ -56,18 +78,19 @@ def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | No
 
 
 def _chunks(
-    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool
+    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1
 ) -> Iterator[Chunk | DecodeError]:
     segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     f = open_file(segment.place or task.place, segment.name)
     if isinstance(f, DecodeError):
         yield f._replace(file=segment.name)
         return
+    least, below = _offsets(task, number)
     with contextlib.closing(f):
         try:
             chunks = read_segment(
                 f, segment.size, file=segment.name, start=start, stop=stop, limits=task.limits, raw=raw, crc=False,
-                offsets=offset_range(segment.base_offset, behind[0].base_offset if behind else -1),
+                offsets=(max(least, lowest), below),
                 known=known_of(task, number),
             )  # fmt: skip
             # Remote segments of different leaders overlap; a broker's own never do where they are sound.

@@ -77,7 +77,9 @@ def test_the_cleaner_does_what_was_said(version: str, tmp_path: Path) -> None:
         time.sleep(3)  # until its threads have been started anew and find nothing to do
         for topic in logs:
             _fill(run, random.Random(topic + "more"), topic, segments=random.Random(topic).randint(1, 4))
-        _hold(run, logs[-1])
+        small = segment_bytes(version, 4096)
+        run(f"topic cl.held 1 1 cleanup.policy=compact {small}")
+        _hold(run, "cl.held")
         run(f"topic cl.broken 1 1 cleanup.policy=compact min.cleanable.dirty.ratio=0.01 "
             f"{segment_bytes(version, 4096)}")  # fmt: skip
         run("producer packed compression.type=gzip")
@@ -107,17 +109,18 @@ def test_the_cleaner_does_what_was_said(version: str, tmp_path: Path) -> None:
     broken = rows["cl.broken-0"]
     assert (broken["stands"], broken["fault_offset"]) == ("faulty", 0)
     assert after.get("cl.broken-0", 0) == 0  # where it began
-    held = rows[f"{logs[-1]}-0"]
+    held = rows["cl.held-0"]
     assert (held["held_by"], held["held_by_transaction"]) == ("last_stable_offset", "holder")
 
 
 def _hold(run: Driver, topic: str) -> None:
     """A transaction that stays open in the midst of a log."""
+    run(f"send plain {topic} 0 60 size=60 keys=5")
     run("producer holder transactional.id=holder transaction.timeout.ms=900000")
     run("init holder")
     run("begin holder")
     run(f"send holder {topic} 0 5 size=60 keys=5")
-    _fill(run, random.Random(topic + "held"), topic, segments=4)
+    run(f"send plain {topic} 0 200 size=60 keys=5")
 
 
 def _said(path: Path, now: int) -> dict[str, dict[str, Any]]:
