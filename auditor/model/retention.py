@@ -31,12 +31,14 @@ class Segment(NamedTuple):
 
 class Rules(NamedTuple):
     """What a log is kept by: whether its policy deletes, ms and bytes, negative for no limit. ``remote_to``: the
-    highest offset in remote storage, of a log whose segments go there first; None for any other."""
+    highest offset in remote storage, of a log whose segments go there first; None for any other. ``ahead_ms``: how far
+    behind the check a timestamp may lie and be no time of the future: clocks differ."""
 
     deletes: bool
     ms: int
     size: int
     remote_to: int | None = None
+    ahead_ms: int = 0
 
 
 class Kept(NamedTuple):
@@ -122,4 +124,4 @@ def _by_itself(segment: Segment, barred: str, rules: Rules, now_ms: int) -> tupl
     if segment.largest_time < 0:
         return UNDATED, -1
     until = segment.largest_time + rules.ms + 1
-    return (FUTURE if segment.largest_time > now_ms else YOUNG), until
+    return (FUTURE if segment.largest_time > now_ms + rules.ahead_ms else YOUNG), until

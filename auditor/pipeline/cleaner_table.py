@@ -53,13 +53,14 @@ def rows(log: LogView) -> Iterator[pa.RecordBatch]:
     if log.is_gone:
         return
     for replica in log.replicas:
-        row = _row(log, replica)
+        row = row_of(log, replica)
         if row is not None:
             key = (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
             yield from_rows(CLEANER, key, [[row.get(name) for name in _COLUMNS]])
 
 
-def _row(log: LogView, replica: ReplicaFacts) -> Row | None:
+def row_of(log: LogView, replica: ReplicaFacts) -> Row | None:
+    """The row of one replica, times in ms; None where its log is not compacted."""
     policy = setting(log.cluster, replica.broker_id, log.topic, "cleanup.policy")
     known = policy.sure or replica.cleaner_offset is None
     if ("compact" not in policy.value and known) or not replica.scans or replica.text or replica.live:

@@ -16,8 +16,9 @@ from auditor.facts.segment_scans import SegmentScan
 from auditor.model import retention
 from auditor.model.retention import Kept, Rules, Segment, kept
 from auditor.pipeline.stable_end import readable_end, stable_end
+from auditor.rules.named import SKEW_MS
 from auditor.rules.topic_settings import Setting, setting
-from auditor.rules.view import LogView
+from auditor.rules.view import HOUR_MS, Cluster, LogView
 
 SPACE = declared("space", LOG_KEY, """
     file:string
@@ -45,15 +46,24 @@ Row = dict[str, Any]
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """A row a segment on a broker's own disk, of every replica."""
-    if log.is_gone or log.topic == METADATA:
-        return
-    for replica in log.replicas:
-        local = [(k, s) for k, s in enumerate(replica.scans) if not replica.is_remote(k)]
-        if replica.text or replica.live or not local:
-            continue
-        key = (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
-        found = _Replica(log, replica, local).rows()
-        yield from_rows(SPACE, key, [[row.get(name) for name in _COLUMNS] for row in found])
+    for replica in () if log.is_gone else log.replicas:
+        if found := segments_of(log, replica):
+            key = (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
+            yield from_rows(SPACE, key, [[row.get(name) for name in _COLUMNS] for row in found])
+
+
+def ahead_ms(cluster: Cluster) -> int:
+    """How far a timestamp may lie behind the audit's clock: that is only the newest time in the input if none was
+    given, and producers' clocks differ from brokers'."""
+    return SKEW_MS if cluster.clock_given else HOUR_MS
+
+
+def segments_of(log: LogView, replica: ReplicaFacts) -> list[Row]:
+    """A row a segment of one replica on its broker's own disk, times in ms."""
+    local = [(k, s) for k, s in enumerate(replica.scans) if not replica.is_remote(k)]
+    if log.topic == METADATA or replica.text or replica.live or not local:
+        return []
+    return _Replica(log, replica, local).rows()
 
 
 class _Replica:
@@ -76,7 +86,7 @@ class _Replica:
         self.remote_to = max((s.end_offset for s in copied), default=-1) if self.tiered else None
         self.rules = Rules(
             "delete" in self.policy.value, self.settings["retention.ms"].number,
-            self.settings["retention.bytes"].number, self.remote_to,
+            self.settings["retention.bytes"].number, self.remote_to, ahead_ms(log.cluster),
         )  # fmt: skip
 
     def rows(self) -> list[Row]:
