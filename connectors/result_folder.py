@@ -8,7 +8,7 @@ else has, and then one small file that lists them. A store that refuses is asked
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 Answer = TypeVar("Answer")
+
+# Here an object is as it was, or whole: it is seen once its last byte was taken, and is in no folder. Elsewhere a file
+# is written under another name, and moved.
+WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
 
 
 class Folder(NamedTuple):
@@ -74,6 +78,36 @@ class Folder(NamedTuple):
 
         self._ask(written)
 
+    def put_file(self, name: str, path: Path) -> None:
+        """Writes a file with the content of one of this machine. Errors: as of :meth:`put`."""
+        import pyarrow as pa
+
+        with pa.memory_map(str(path)) as content:
+            self.put(name, content.read_buffer())
+
+    def place(self, name: str, final: str) -> None:
+        """Gives a file its name, which no other file has. A store that moves no object has it under both names then."""
+        source, path = f"{self.path}/{name}", f"{self.path}/{final}"
+
+        def placed() -> None:
+            if self.files.type_name in WHOLE_OBJECTS:
+                self.files.copy_file(source, path)
+            else:
+                self.files.create_dir(path.rpartition("/")[0], recursive=True)
+                self.files.move(source, path)
+
+        try:
+            self._ask(placed)
+        except asking.REFUSED as error:  # as when it was done and not answered
+            if asking.meaning(error) is not asking.Meaning.GONE or not self.kinds([final]):
+                raise
+
+    def kinds(self, names: Sequence[str]) -> dict[str, str]:
+        """Which of these names are there, each with what it is: ``File`` or ``Directory``."""
+        infos = self._ask(lambda: self.files.get_file_info([f"{self.path}/{name}" for name in names]))
+        found = zip(names, (info.type.name for info in infos), strict=True)
+        return {name: kind for name, kind in found if kind in ("File", "Directory")}
+
     def get(self, name: str) -> bytes | None:
         """The content of a small file; None where there is none."""
 
@@ -88,9 +122,18 @@ class Folder(NamedTuple):
                 return None
             raise
 
+    def reading(self, work: Callable[[pa.NativeFile], Answer], name: str) -> Answer:
+        """What ``work`` makes of an open file, done anew where a store breaks off."""
+
+        def read() -> Answer:
+            with self.files.open_input_file(f"{self.path}/{name}") as file:
+                return work(file)
+
+        return self._ask(read)
+
     def get_all(self, names: list[str]) -> list[bytes | None]:
         """The content of small files, asked for side by side."""
-        return list(side_by_side(self.get, names))
+        return side_by_side(self.get, names)
 
     def below(self) -> dict[str, pafs.FileInfo]:
         """All files however deep, by their names from here; none where the folder is not there."""
@@ -103,11 +146,20 @@ class Folder(NamedTuple):
 
     def delete(self, names: list[str]) -> None:
         """Takes files away; those that are gone already, too."""
-        list(side_by_side(self._delete, names))
+        side_by_side(self.delete_file, names)
 
-    def _delete(self, name: str) -> None:
+    def delete_file(self, name: str) -> None:
+        """Takes a file away; one that is gone already, too."""
         try:
             self._ask(partial(self.files.delete_file, f"{self.path}/{name}"))
+        except asking.REFUSED as error:
+            if asking.meaning(error) is not asking.Meaning.GONE:
+                raise
+
+    def delete_folder(self, name: str) -> None:
+        """Takes a folder away with all that is in it; one that is gone already, too."""
+        try:
+            self._ask(partial(self.files.delete_dir, f"{self.path}/{name}"))
         except asking.REFUSED as error:
             if asking.meaning(error) is not asking.Meaning.GONE:
                 raise

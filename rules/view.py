@@ -89,7 +89,6 @@ class Cluster:
     newest_time: int
     policy: dict[str, str] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
-    records: bool = False
     coordinator: CoordinatorHistory | None = None
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)

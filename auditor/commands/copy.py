@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,21 @@ def add_parser(commands: Any) -> None:
         help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
     )  # fmt: skip
     p.add_argument(
+        "--records",
+        action="store_true",
+        help="also what records come to, for audit --records: reads all bodies, and leaves keys and values",
+    )
+    p.add_argument(
+        "--keep", type=manners.time_to_keep, metavar="TIME",
+        help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
+    )  # fmt: skip
+    p.add_argument(
         "--checksums", choices=("none", "budget", "all"), default="budget",
         help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
         "once; the next call goes on), or all (default %(default)s)",
     )  # fmt: skip
     p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
-    p.add_argument("--run", dest="run_folder", type=folder_of, metavar="DIR", help="the results of an audit of PATH")
+    p.add_argument("--run", dest="run_folder", type=out_of, metavar="DIR|URI", help="the results of an audit of PATH")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
@@ -69,8 +78,10 @@ def run(args: argparse.Namespace) -> int:
             copy_around.show(says if not args.quiet else ())
             return status
         check_apart(args.paths, out)
-        with visiting(guest), _alone(out):
-            done = copied(args.paths, out, checksums=args.checksums)
+        with visiting(guest), _alone(out) as still_alone:
+            done = copied(
+                args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
+            )
             again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
@@ -86,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
             f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
             f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
         )
+        if done.held:
+            sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
         if again:
             sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
         if done.unverified:
@@ -100,16 +113,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _alone(out: Path | str) -> Iterator[None]:
-    """While no other copy writes into a folder; a store has no lock. Errors: as of ``claim.locked``."""
+def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
+    """While no other copy writes into a folder; gives what is called before each folder that is copied. Errors: as of
+    ``claim.locked`` and ``lease.alone_in``."""
+    from auditor.copying.lease import alone_in
+    from auditor.copying.run import nobody
     from auditor.outputs.claim import locked
 
     if isinstance(out, str):
-        yield
+        with alone_in(out) as still_alone:
+            yield still_alone
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
-        yield
+        yield nobody
 
 
 def _looked_again(paths: list[str], out: Path | str, begun: int, checksums: str) -> list[Any]:

@@ -56,7 +56,9 @@ def verify(
         found = target.list_of(folder.name)
         if found is None:
             continue
-        unknown = [item for item in found.files if item.taken is not None and not item.taken.checked]
+        unknown = [
+            item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
+        ]
         if only is None:
             chosen = [item for item in unknown if checksums.later(item.size)]
         else:
@@ -80,13 +82,14 @@ def _verified(
     for item in others:
         at, path = place_of(folder, item.name)
         again = item.name in names and item.taken is not None and segments.is_there(at, path, item.taken)
-        if again and segments.take(at, path, item.size, folder.task) is None:
+        records = item.taken is not None and item.taken.records
+        if again and segments.take(at, path, item.size, folder.task, records=records) is None:
             continue
         if item.taken is None or not segments.carry(item.name, item.taken):
             return {}
     done = segments.finish()
     entries = {item.name: item._replace(taken=done[item.name]) for item in others}
-    odd = {name for name, item in entries.items() if item.taken and (item.taken.errors or item.taken.body_errors)}
+    odd = {name for name, item in entries.items() if item.taken and item.taken.damaged}
     for index in (item for item in files if item.like in odd):  # its batches are others now
         at, kind = folder.place, index.name.rpartition(".")[2]
         entries[index.name] = small_file(target, folder.name, at, index.name, index.size, limits, kind)

@@ -45,7 +45,7 @@ def index_like(target: Target, folder: str, item: Listed, segment: Listed | None
         return item
     place = target.place.child(folder)
     data = unpacked(place, item.kept, item.length)
-    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.errors or taken.body_errors:
+    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.damaged:
         return item
     rows, _ = rows_of(place, taken.file).rows(taken.first, taken.first + taken.rows)
     text = coded(says.kind, data, rows, says.offset)

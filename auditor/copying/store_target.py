@@ -15,7 +15,7 @@ from auditor.connectors import asking, storage
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED
 from auditor.connectors.drivers import filesystem, refusal, renewed
 from auditor.connectors.storage import REFUSED
-from auditor.copying.target import NO_COPY, PARTIAL, README, SAYS, Target
+from auditor.copying.target import COPYING, NO_COPY, PARTIAL, README, SAYS, Target
 
 Answer = TypeVar("Answer")
 
@@ -31,9 +31,9 @@ class StoreTarget(Target):
     A store that refuses for the time being is asked again (:mod:`auditor.connectors.asking`).
     """
 
-    def __init__(self, uri: str) -> None:
-        """Looks at the store. Errors: :class:`AuditInputError` where it cannot be written, or what is there is no
-        copy."""
+    def __init__(self, uri: str, first: tuple[str, bytes] | None = None) -> None:
+        """Looks at the store, or puts a ``first`` file there and does not look. Errors: :class:`AuditInputError` where
+        it cannot be written, or what is there is no copy."""
         self.place = storage.remote_place(uri)
         kind = filesystem(self.place.uri)[0].type_name
         if "::" in uri or {"local", "file"} & set("".join(c if c.isalnum() else " " for c in kind).split()):
@@ -47,8 +47,11 @@ class StoreTarget(Target):
         self.there: dict[str, set[str]] = defaultdict(set)  # folder -> its files
         self.patience_s: float | None = _TRIAL_S
         try:
-            self._look()
-            self.put("", README, SAYS.encode())
+            if first is None:
+                self._look()
+            else:
+                storage.is_there(self.place)  # which says what is wrong with credentials
+            self.put("", *(first or (README, SAYS.encode())))
         except OSError as error:
             raise AuditInputError(
                 f"cannot write to {self.place.shown}: {error.strerror}; choose another --out"
@@ -65,7 +68,8 @@ class StoreTarget(Target):
         for entry in found.files:
             folder, _, file = entry.name.rpartition("/")
             self.there[folder].add(file)
-        if (found.files or found.unused) and README not in self.there[""]:
+        others = [each for each in found.files if not each.name.startswith(COPYING)]
+        if (others or found.unused) and README not in self.there[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
     def _ask(self, work: Callable[[Any], Answer]) -> Answer:

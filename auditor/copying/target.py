@@ -25,6 +25,7 @@ batches, markers, the records of internal topics without what is secret in them,
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
 PARTIAL = ".partial-"
+COPYING = ".copying-"  # in a store, which has no lock: see auditor.copying.lease
 NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 
 

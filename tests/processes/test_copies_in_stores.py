@@ -6,8 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,10 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.connectors import drivers
-from auditor.copying import one_folder
+from auditor.copying import lease, one_folder
 from auditor.copying.run import copied
 from auditor.copying.store_target import StoreTarget
-from auditor.copying.target import README
+from auditor.copying.target import COPYING, README
 from tests import corpora, failing_store
 from tests.conftest import ROOT
 from tests.copies import LIST, copy_of
@@ -189,6 +192,75 @@ def test_a_copy_in_itself_is_refused(s3: FailingStore, source: Path) -> None:
     for out in (OUT, f"{OUT}/inside", "s3://copies"):
         with pytest.raises(AuditInputError, match="lie in each other"):
             copied([OUT], out)
+
+
+def at_work(server: FailingStore) -> set[str]:
+    """The objects by which copies say that they write."""
+    return {name for name in objects(server) if COPYING in name}
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are watched for less than a minute."""
+    monkeypatch.setattr(lease, "RENEW_S", 0.05)
+    monkeypatch.setattr(lease, "WATCHED_S", 2.0)
+
+
+@pytest.mark.usefixtures("soon")
+def test_two_copies_at_a_time_are_one(s3: FailingStore, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lease.alone_in(OUT):
+        assert len(at_work(s3)) == 1
+        assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.endswith(f"another copy is being written to {OUT}; wait for its end or choose another --out")
+        assert {name.rpartition("/")[2][: len(COPYING)] for name in objects(s3)} == {COPYING}
+    assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
+    assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
+    assert at_work(s3) == set()
+
+
+@pytest.mark.usefixtures("soon")
+def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore) -> None:
+    inside, most, ready = [0], [0], threading.Barrier(4)
+
+    def copy(_number: int) -> bool:
+        ready.wait()
+        try:
+            with lease.alone_in(OUT):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                time.sleep(0.3)
+                inside[0] -= 1
+        except AuditInputError:
+            return False
+        return True
+
+    for _ in range(4):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(copy, range(4)))
+    assert most[0] <= 1
+    with lease.alone_in(OUT) as still_alone:
+        still_alone("t-0")
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_a_killed_copy_left_is_taken_away(s3: FailingStore, source: Path) -> None:
+    (s3.buckets["copies"] / "tonight").mkdir()
+    (s3.buckets["copies"] / "tonight" / f"{COPYING}of-the-killed").write_bytes(b"7")
+    assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
+    assert at_work(s3) == set()
+
+
+@pytest.mark.usefixtures("soon")
+def test_who_was_taken_for_killed_writes_no_more(s3: FailingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lease.alone_in(OUT) as still_alone:
+        still_alone("t-0")
+        (own,) = at_work(s3)
+        (s3.buckets["copies"] / own).unlink()
+        monkeypatch.setattr(lease, "WATCHED_S", 0.0)  # as if it had stood still
+        with pytest.raises(OSError, match="another copy writes there"):
+            still_alone("t-1")
+    assert at_work(s3) == set()
 
 
 def process(*words: str) -> tuple[int, str]:

@@ -26,21 +26,28 @@ NOT_TAKEN = ("aiven-43", "tiered-moved-43")
 MUTANTS = 500 if NIGHTLY else 6
 
 
-def findings(path: Path, out: Path, as_of: int | None, *more: Path) -> bytes:
-    published(AuditOptions((str(path), *map(str, more)), out, as_of=as_of))
+def findings(path: Path, out: Path, as_of: int | None, *more: Path, records: bool = False) -> bytes:
+    published(AuditOptions((str(path), *map(str, more)), out, as_of=as_of, records=records))
     return (out / "findings.jsonl").read_bytes()
 
 
 def test_every_corpus_is_found_the_same_in_a_copy(tmp_path: Path) -> None:
-    source, copy = tmp_path / "source", tmp_path / "copy"
+    """In one with what records come to also what these show."""
+    source, copies = tmp_path / "source", {records: tmp_path / f"copy-{records}" for records in (False, True)}
     paths = [Path(path) for path in every_corpus.paths(source) if Path(path).parent == source]
-    copied([str(path) for path in paths], copy)
-    audits = {
-        out: findings(paths[0], tmp_path / out, every_corpus.AS_OF, *paths[1:])
-        for out, paths in (("a", paths), ("b", [copy / path.name for path in paths]))
-    }
-    assert audits["a"].count(b"\n") > 300
-    assert audits["b"].splitlines() == audits["a"].splitlines()
+    for records, copy in copies.items():
+        copied([str(path) for path in paths], copy, records=records)
+
+    def found(root: Path, *, records: bool) -> list[bytes]:
+        first, *more = (root / path.name for path in paths)
+        return findings(first, tmp_path / "out", every_corpus.AS_OF, *more, records=records).splitlines()
+
+    was = found(source, records=False)
+    assert len(was) > 300
+    assert found(copies[False], records=False) == was
+    assert found(copies[True], records=False) == was
+    assert found(copies[True], records=True) == (with_records := found(source, records=True))
+    assert len(with_records) > len(was)
 
 
 def test_a_copy_holds_no_file_that_a_broker_would_start_on(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Whose copy a folder holds: one of other brokers is not written over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from auditor.base.errors import AuditInputError
+from auditor.connectors import names
+from auditor.connectors.codec.checkpoint import MetaProperties, decode_meta_properties
+from auditor.connectors.files import LogDir
+from auditor.copying.target import Target
+
+Broker = tuple[str | None, int | None]  # cluster id and broker id
+
+
+def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
+    """Goes by ``meta.properties``, here and in the copy.
+
+    Errors: :class:`AuditInputError` where the target has a copy of brokers none of which is in the input.
+    """
+    here = {_broker(log_dir.meta) for log_dir in log_dirs if log_dir.meta is not None}
+    there = set(_brokers_of(target))
+    if there and not here & there:
+        cluster, broker = min(there, key=str)
+        raise AuditInputError(
+            f"{target.place.shown}: holds the copy of broker {broker} of cluster {cluster}, which is not in the input; "
+            "give a folder of its own"
+        )
+
+
+def _broker(meta: MetaProperties) -> Broker:
+    return meta.cluster_id, meta.broker_id
+
+
+def _brokers_of(target: Target) -> Iterable[Broker]:
+    for name in target.folders():
+        if names.partition_folder(name.rpartition("/")[2]) is not None:
+            continue
+        found = target.list_of(name)
+        item = found.file(names.META) if found is not None else None
+        data = None if item is None else item.content if item.kept is None else target.read(name, item.kept)
+        if data is not None:
+            meta, _ = decode_meta_properties(data, names.META)
+            if meta is not None:
+                yield _broker(meta)
