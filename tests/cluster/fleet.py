@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from auditor.model.hashing import partition_for
+from tests import corpora
 from tests.broker.cluster import Cluster, Driver, segment_bytes
 from tests.broker.raw_requests import Wire
 from tests.conftest import ROOT
@@ -28,6 +30,7 @@ VERSION, BROKERS, PARTITIONS = "4.3.1", 3, 6
 TOPIC, COPIES, RUNS = "shop.orders", "s3://copies/berlin", "s3://runs/history"
 HOURS_MS = 4 * 3_600_000  # until somebody stops them
 SEGMENT = 4_000_000  # bytes
+TAKEN = re.compile(r"of ([0-9,]+) bytes taken")
 LATE = "late-writer"
 MARKER_S = 1.0  # until the marker of a transaction that ended is surely there
 
@@ -59,7 +62,6 @@ class Round:
     findings: list[dict[str, Any]]
     summary: dict[str, Any]
     hung: bool
-    log: dict[str, Any] = field(default_factory=dict)
 
     def above_info(self) -> list[dict[str, Any]]:
         """What would wake somebody."""
@@ -68,9 +70,10 @@ class Round:
     def row(self) -> str:
         """A line of a table."""
         read, memory = sum(c.read for c in self.copies), max(c.memory for c in self.copies)
+        taken = sum(int(n.replace(",", "")) for c in self.copies for n in TAKEN.findall(c.said))
         undecided = sum(row["if_true"] is not None for row in self.findings)
         cells = (
-            self.number, *(f"{size / 1e6:.2f}" for size in (self.written, read, self.sent, self.fetched)),
+            self.number, *(f"{size / 1e6:.2f}" for size in (self.written, read, taken, self.sent, self.fetched)),
             self.requests, f"{max(c.seconds for c in self.copies):.1f}", f"{sum(c.cpu for c in self.copies):.1f}",
             f"{memory:.0f}", f"{self.audited / 1e6:.2f}", f"{self.audit.seconds:.1f}", len(self.above_info()),
             len(self.findings), undecided, "yes" if self.hung else "",
@@ -79,9 +82,9 @@ class Round:
 
 
 HEAD = """\
-| round | MB written | MB read at the brokers | MB sent | MB fetched | requests | s | s of CPU | MiB | MB an audit \
+| round | MB written | MB read at the brokers | of which batches, first look | MB sent | MB fetched | requests | s | s of CPU | MiB | MB an audit \
 fetched | s | above info | findings | undecided | hung |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 
 class Fleet:
@@ -92,15 +95,18 @@ class Fleet:
         self.env = clean_environment(store.environment()) | {"PYTHONPATH": str(ROOT)}
         self.number, self.size = 0, 0
         self.hang: tuple[int, int] | None = None  # partition and first offset
-        (folder / "nothing").mkdir()
-        self.idle = self._take([self._start("copy", str(folder / "nothing"), "--out", str(folder / "none"))])[0].read
+        # What a copy reads of its own programs: of a corpus of a few KB.
+        words = ("copy", str(corpora.unpack("hanging-36")), "--out", "s3://copies/idle")
+        self.idle = [self._take([self._start(*words)])[0].read for _ in range(2)][-1]
 
     def load(self) -> None:
         """Producers of transactions and without, and groups whose offsets are in transactions, and that commit."""
         self.run_driver(f"topic {TOPIC} {PARTITIONS} 3 min.insync.replicas=2 {segment_bytes(VERSION, SEGMENT)}")
         self.run_driver(f"topic shop.bills 1 3 min.insync.replicas=2 {segment_bytes(VERSION, SEGMENT)}")
         for number in range(3):
-            self.run_driver(f"load till-{number} {TOPIC} {HOURS_MS} parts={PARTITIONS} n=5 size=400 pause={80 + 40 * number}")
+            self.run_driver(
+                f"load till-{number} {TOPIC} {HOURS_MS} parts={PARTITIONS} n=5 size=400 pause={80 + 40 * number}"
+            )
         self.run_driver(f"load - {TOPIC} {HOURS_MS} parts={PARTITIONS} n=20 size=400 per=20 pause=100")
         self.run_driver(f"copy billing {TOPIC} shop.bills {HOURS_MS} producers=2")
         self.run_driver(f"consume screen {TOPIC} {HOURS_MS} max.poll.records=500")
@@ -108,8 +114,13 @@ class Fleet:
     def hangs(self) -> None:
         """A batch of a transaction that is over already, as a network may deliver it."""
         state = partition_for(LATE, 3)
-        leaders = [int(self.run_driver(f"leader {topic} {n}")) for topic, n in (("__transaction_state", state), (TOPIC, 0))]
-        with Wire(self.cluster.ports[leaders[0] - 1]) as coordinator, Wire(self.cluster.ports[leaders[1] - 1]) as leader:
+        leaders = [
+            int(self.run_driver(f"leader {topic} {n}")) for topic, n in (("__transaction_state", state), (TOPIC, 0))
+        ]
+        with (
+            Wire(self.cluster.ports[leaders[0] - 1]) as coordinator,
+            Wire(self.cluster.ports[leaders[1] - 1]) as leader,
+        ):
             producer = coordinator.init(LATE)
             assert coordinator.add(LATE, producer, TOPIC, 0) == 0
             assert leader.produce(TOPIC, 0, producer, 0, transactional_id=LATE, age_ms=0)[0] == 0
