@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist bundle lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ test-yarn: setup ## hdfs:// and spark-submit on Hadoop's own mini clusters: clie
 
 test-live: setup ## auditor live against real brokers 2.8, 3.6 and 4.1: a hang made, found, closed, gone (about 3 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_live.py
+
+test-fleet: setup ## three brokers under load, copied into a store every minute and audited, a hang made on the way (FLEET_ROUNDS=15: a quarter of an hour)
+	@$(WITH_JAVA) FLEET_ROUNDS=$${FLEET_ROUNDS:-15} $(BIN)/python -m pytest -m cluster tests/cluster/test_fleet.py
 
 test-remedies: setup ## real clusters brought into the commonest states, audited, and the remedies carried out as printed (about 6 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_remedies.py

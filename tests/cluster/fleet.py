@@ -1,4 +1,4 @@
-"""A small fleet: three brokers that work, a copy of each into a store every so often, an audit of all behind each round.
+"""A small fleet: three brokers that work, a copy of each into a store every so often, an audit of all behind each.
 
 ``python -m tests.cluster.fleet ROUNDS SECONDS FOLDER`` runs it and prints what each round came to.
 """
@@ -49,7 +49,8 @@ class Took(NamedTuple):
 @dataclass
 class Round:
     """``written``: bytes that all brokers' logs grew by since the round before; ``sent`` and ``fetched``: between the
-    copies and the store; ``audited``: what the audit fetched; ``hung``: whether the transaction hung before it began."""
+    copies and the store; ``audited``: what the audit fetched; ``hung``: whether the transaction hung before it began.
+    """
 
     number: int
     written: int
@@ -81,10 +82,11 @@ class Round:
         return f"| {' | '.join(map(str, cells))} |"
 
 
-HEAD = """\
-| round | MB written | MB read at the brokers | of which batches, first look | MB sent | MB fetched | requests | s | s of CPU | MiB | MB an audit \
-fetched | s | above info | findings | undecided | hung |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+HEADS = (
+    "round", "MB written", "MB read at the brokers", "of which batches, first look", "MB sent", "MB fetched",
+    "requests", "s", "s of CPU", "MiB", "MB an audit fetched", "s of it", "above info", "findings", "undecided", "hung",
+)  # fmt: skip
+HEAD = f"| {' | '.join(HEADS)} |\n|{' --- |' * len(HEADS)}"
 
 
 class Fleet:
@@ -207,14 +209,14 @@ def main(count: str, every_s: str, folder: str) -> None:
     """Prints each round as it ends, and all its findings above info."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     Path(folder).mkdir(parents=True)
-    print(HEAD)  # noqa: T201
+    print(HEAD)
     with fleet(Path(folder)) as found:
         for one in rounds(found, int(count), float(every_s)):
-            print(one.row(), flush=True)  # noqa: T201
+            print(one.row(), flush=True)
             for row in one.above_info():
-                print(json.dumps(row), file=sys.stderr, flush=True)  # noqa: T201
+                print(json.dumps(row), file=sys.stderr, flush=True)
             for took in (*one.copies, one.audit):
-                print(took.said, file=sys.stderr, flush=True)  # noqa: T201
+                print(took.said, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
