@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 
 BYTES = ("total", "decoded", "skipped", "error")
@@ -32,6 +33,7 @@ class LogTotals:
     notes: set[str] = field(default_factory=set)
     topics: set[tuple[str, str]] = field(default_factory=set)  # with their log directory
     recovery: dict[str, list[Any]] = field(default_factory=dict)
+    errors: list[tuple[str, DecodeError]] = field(default_factory=list)  # with their log directory
 
     @classmethod
     def of(cls, rows: Iterable[dict[str, Any]]) -> LogTotals:
@@ -56,6 +58,7 @@ class LogTotals:
         if row["dropped_events"]:
             n = plural(sum(row["dropped_events"].values()), "event")
             self.notes.add(f"{log} in {row['log_dir']}: {n} beyond those that are kept")
+        self.errors += [(row["log_dir"], DecodeError(**e)) for e in row["errors"]]
         self.notes.update(row["notes"])
         self.topics.add((row["log_dir"], row["topic"]))
         if (run := row.get("recovery")) is not None:
