@@ -27,7 +27,7 @@ from auditor.rules.coordinator_history import (
 from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline, standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.incarnations import Incarnations
-from auditor.rules.log_bounds import Bounds, OpenHere
+from auditor.rules.log_bounds import Bounds, OpenHere, Read
 from auditor.rules.named import SKEW_MS, arrived
 from auditor.rules.open_checksums import rests_on_open_checksums
 
@@ -72,6 +72,8 @@ class Cluster:
     its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
+    ``read_at``: when logs were read, by log directory, topic and partition, as far as copies say and nothing in the log
+    directory contradicts it; ``misread``: what does, by log directory.
     ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
     ``until``: log directories of brokers that were stopped cleanly, of which nothing shows that they did not go on,
     with their newest times (ms). ``went_back``: by how much (ms) a clock was set back at most, so that the newest time
@@ -134,6 +136,8 @@ class Cluster:
     went_back: int = 0
     went_on: frozenset[int] = frozenset()
     until: dict[str, int] = field(default_factory=dict)
+    read_at: dict[tuple[str, str, int], Read] = field(default_factory=dict)
+    misread: dict[str, str] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
@@ -209,6 +213,11 @@ class Cluster:
         moment = max(bounds.moment, bounds.copy_time, self.passed(topic, partition) if committed else -1)
         return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
 
+    def moment(self, log_dir: str, topic: str, partition: int) -> int:
+        """The time (ms) until which a replica has all that was written there: when it was read, where that is known."""
+        read = self.read_at.get((log_dir, topic, partition))
+        return self.moments.get(log_dir, -1) if read is None else read.begun
+
     def passed(self, topic: str, partition: int) -> int:
         """The time (ms) until which a log has all that was committed, as its broker's checkpoint shows; -1 for none."""
         return self.passes.get((topic, partition), ("", -1))[1]
@@ -217,6 +226,11 @@ class Cluster:
         """Whether one checkpoint shows what was committed in all these logs, by topic and partition."""
         found = {self.passes[log][0] if log in self.passes else None for log in logs}
         return len(found) == 1 and None not in found
+
+    def read_behind(self, log: tuple[str, int], other: tuple[str, int]) -> bool:
+        """Whether another log was read behind this one, as a copy of both says: it has what this one's needed."""
+        first, then = (bounds.read if (bounds := self.bounds.get(at)) else None for at in (log, other))
+        return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
 
     def coordinators_lack(self, producer_id: int, needed_by: int) -> bool:
         """The same of the coordinator's log that has a producer id; of all of them, where none has."""
@@ -369,7 +383,8 @@ class LogView:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
-        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))
+        whole = -1 if c.lacks_end else self.cluster.moment(c.log_dir, self.topic, self.partition)
+        moment = max(self.copy_time(c), whole)
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
 
     def finding(

@@ -43,9 +43,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
 
     Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
     Where a marker lies behind the data, its time bounds that of the record, however old the stamps are. Data that was
-    committed when the broker wrote its checkpoint shows the same without any clock.
+    committed when the broker wrote its checkpoint shows the same without any clock, and so does data that was read
+    before.
     """
     at, entry = (log.topic, log.partition), log.leader.high_watermark
+    if log.cluster.read_behind(at, (TRANSACTION_STATE, partition)):
+        return True
     if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     stamp = log.time(t["first_time"]) + CLIENT_MS

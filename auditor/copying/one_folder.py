@@ -71,8 +71,9 @@ class OneFolder:
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
         items = [self._index(item, found) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
-        readings = self.before.readings if self.before is not None else ()  # until the new ones are known
-        now = FolderList(tuple(items), tuple(folder.errors), readings)
+        now = FolderList(tuple(items), tuple(folder.errors))
+        if self.before is not None:  # until the new ones are known
+            now = now._replace(readings=self.before.readings, machine=self.before.machine)
         self.target.put_list(folder.name, now, self.before)
         done.folders += 1
         done.bytes_seen += sum(folder.files.values())

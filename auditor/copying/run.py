@@ -16,7 +16,7 @@ from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
 from auditor.copying.folders import Folders
 from auditor.copying.one_folder import Done, OneFolder
 from auditor.copying.owner import check_owner
-from auditor.copying.readings import held_by_a_broker, now_ms, readings
+from auditor.copying.readings import held_by_a_broker, machine, now_ms, readings
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import FolderTarget, Target
 from auditor.pipeline.options import out_of
@@ -95,8 +95,9 @@ def _put_readings(target: Target, name: str, found: tuple[Reading, ...], *, keep
     before = target.list_of(name)
     if before is not None:
         folders = {reading.folder for reading in found}
+        keep &= before.machine == (here := machine())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
-        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others)))), before)
+        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others))), machine=here), before)
 
 
 def check_apart(paths: Sequence[str], out: Path | str) -> None:

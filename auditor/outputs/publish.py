@@ -337,6 +337,7 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
     for cluster in audit.clusters.values():
+        notes += [f"the times of {log_dir} are wrong: {why}; not gone by" for log_dir, why in cluster.misread.items()]
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")
         elif not cluster.coordinator.covered():

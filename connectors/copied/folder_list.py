@@ -84,11 +84,12 @@ class Reading(NamedTuple):
 
 class FolderList(NamedTuple):
     """All that a folder held, and what could not be listed of it. ``readings``: of a log directory, when each of its
-    folders was read."""
+    folders was read; ``machine``: what the machine has, and no other, whose clock that is by."""
 
     files: tuple[Listed, ...]
     errors: tuple[DecodeError, ...] = ()
     readings: tuple[Reading, ...] = ()
+    machine: str = ""
 
     def file(self, name: str) -> Listed | None:
         """The file of that name."""
@@ -102,7 +103,7 @@ def encoded(found: FolderList) -> bytes:
         "files": [_as_json(item) for item in found.files],
         "errors": [list(error) for error in found.errors],
         "readings": [list(reading) for reading in found.readings],
-    }
+    } | ({"machine": found.machine} if found.machine else {})
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(text, compresslevel=6, mtime=0)
 
@@ -155,7 +156,9 @@ def _list(data: Any) -> FolderList:
     files = tuple(_listed(item) for item in _sequence(data.get("files", [])))
     _need(len({item.name for item in files}) == len(files), "a name")
     readings = tuple(_reading(item) for item in _sequence(data.get("readings", [])))
-    return FolderList(files, _errors(data.get("errors", []), folder=True), readings)
+    machine = data.get("machine", "")
+    _need(isinstance(machine, str), "a machine")
+    return FolderList(files, _errors(data.get("errors", []), folder=True), readings, machine)
 
 
 def _reading(item: Any) -> Reading:
