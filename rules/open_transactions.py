@@ -25,8 +25,8 @@ class OpenTransaction:
 
     ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
     coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
-    ``end_unknown``: its marker may lie where the log could not be read. ``ended``: it was open when its log was read, and
-    has ended since.
+    ``end_unknown``: its marker may lie where the log could not be read. ``ended``: it was open when its log was read,
+    and has ended since.
     """
 
     row: np.void
@@ -246,9 +246,9 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
         return False  # by the order within one log: behind a marker of a higher epoch it is of nobody
     if naming(log).left_out or matching(log, int(row["producer_id"])).unsure:  # what is not held here may have ended it
         return True
-    if bounds is not None and bounds.read is not None and history is not None:
-        if not history.known_since(entry, bounds.read.begun):  # what the cleaner has taken away may have ended it
-            return True
+    read = None if bounds is None else bounds.read
+    if read is not None and history is not None and not history.known_since(entry, read.begun):
+        return True  # what the cleaner has taken away may have ended it
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends = lost_ends(log, row)
     if any(log.doubt(w.end_time, other_clock=other_clock, committed=True) for w in ends if w.end_time is not None):

@@ -7,8 +7,9 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.errors import AuditFailure
@@ -18,6 +19,9 @@ from auditor.commands import copy_around
 from auditor.commands.parser import examples
 from auditor.copying import manners
 from auditor.pipeline.options import AuditOptions, folder_of, out_of
+
+if TYPE_CHECKING:
+    from auditor.copying.one_folder import Done
 
 
 def add_parser(commands: Any) -> None:
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         check_apart(args.paths, out)
         with visiting(guest), _alone(out) as still_alone:
             done = copied(args.paths, out, say=still_alone, checksums=args.checksums)
-            again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
+            again = _looked_again(args.paths, out, begun, done, args.checksums) if done.live and done.held else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
     except OSError as error:
@@ -116,7 +120,7 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
         yield nobody
 
 
-def _looked_again(paths: list[str], out: Path | str, begun: int, checksums: str) -> list[Any]:
+def _looked_again(paths: list[str], out: Path | str, begun: int, done: Done, checksums: str) -> list[Done]:
     """What looked held is read once more, where a broker ran."""
     from auditor.copying.second_look import looked_again
 
@@ -124,7 +128,10 @@ def _looked_again(paths: list[str], out: Path | str, begun: int, checksums: str)
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return looked_again(paths, out, begun, lambda _: Audit(options, runner), checksums=checksums)
+        def audit(some: list[str]) -> Audit:
+            return Audit(replace(options, paths=tuple(some)), runner)
+
+        return looked_again(paths, out, begun, done, audit, checksums=checksums)
 
 
 def _verified(paths: list[str], out: Path | str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from auditor.base.errors import is_unread
 from auditor.base.limits import Limits
@@ -14,6 +14,8 @@ from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
 from auditor.connectors.copied.index_rows import ENTRY
 from auditor.connectors.copied.segment_columns import GROUP_ROWS
+from auditor.connectors.internal_rows import TRANSACTION_STATE
+from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.storage import Place
 from auditor.copying.folders import Folder
 from auditor.copying.small_entries import index_like, settings_file, small_file, stat_of
@@ -33,7 +35,8 @@ _WHOLE = frozenset(
 class Done:
     """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were.
     ``live``: a broker of this machine ran meanwhile. ``open``: folders with segments whose checksums are not all
-    verified, ``unverified`` how many such segments are left at the end."""
+    verified, ``unverified`` how many such segments are left at the end. ``held``: folders of logs in which a
+    transaction is open, or nobody knows; ``beside``: those of coordinators' logs and of the metadata."""
 
     folders: int = 0
     batches: int = 0
@@ -44,6 +47,15 @@ class Done:
     refused: int = 0
     live: bool = False
     open: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
+
+    def add(self, more: Done) -> None:
+        """Adds what more came to."""
+        for each in fields(self):
+            before, found = getattr(self, each.name), getattr(more, each.name)
+            setattr(self, each.name, before | found if isinstance(before, set | bool) else before + found)
+
     unverified: int = 0
 
 
@@ -81,6 +93,10 @@ class OneFolder:
         done.bytes_read += segments.read
         done.segments += len(found)
         done.kept += segments.kept
+        if folder.topic in (TRANSACTION_STATE, METADATA_TOPIC):
+            done.beside.add(folder.name)
+        elif found and not folder.aside and segments.held != set():
+            done.held.add(folder.name)
         done.open |= {folder.name} if any(not taken.checked for taken in found.values()) else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)

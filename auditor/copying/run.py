@@ -13,13 +13,15 @@ from auditor.connectors import storage
 from auditor.connectors.codec.blanking import KEPT
 from auditor.connectors.copied.folder_list import Reading
 from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
-from auditor.copying.folders import Folders
+from auditor.copying.folders import Folder, Folders
 from auditor.copying.one_folder import Done, OneFolder
 from auditor.copying.owner import check_owner
 from auditor.copying.readings import held_by_a_broker, machine, now_ms, readings
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import FolderTarget, Target
 from auditor.pipeline.options import out_of
+
+TIMES = 3  # that a folder is read, where its segments are replaced meanwhile
 
 
 def nobody(_folder: str) -> None:
@@ -55,9 +57,7 @@ def copied(
         if only is not None and folder.name not in only:
             continue
         say(folder.name)
-        begun = now_ms()
-        folder.refresh()
-        OneFolder(target, folder, limits, to_verify.now).take(done)
+        begun = _taken(target, folder, limits, to_verify, done)
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
@@ -70,6 +70,19 @@ def copied(
     for name in target.folders() - found.found.keys() if only is None else ():
         target.take_away(name)
     return done
+
+
+def _taken(target: Target, folder: Folder, limits: Limits, to_verify: Checksums, done: Done) -> int:
+    """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
+    before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
+    for _ in range(TIMES):
+        took, begun = Done(), now_ms()
+        folder.refresh()
+        OneFolder(target, folder, limits, to_verify.now).take(took)
+        if not (took.bytes_read or took.refused) or not folder.moved_on():
+            break
+    done.add(took)
+    return begun
 
 
 def verified(

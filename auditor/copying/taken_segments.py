@@ -28,6 +28,7 @@ from auditor.copying.target import Target
 from auditor.replay.bounds import known_of
 from auditor.replay.replica_task import ReplicaTask
 
+MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its list
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked at, as in the recovery scan
 
 
@@ -46,6 +47,7 @@ class SegmentsTaken:
         self.pending: list[tuple[str, Taken]] = []  # of the file that is open
         self.done: dict[str, Taken] = {}
         self.bytes = 0  # of stored batches in it
+        self.held: set[int] | None = set()  # producer ids whose transactions are open by now; None for too many
         self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
 
     def take(
@@ -68,6 +70,7 @@ class SegmentsTaken:
     def keep(self, name: str, taken: Taken) -> None:
         """Leaves a segment as an earlier copy has it."""
         self.done[name] = taken
+        self.held = None if taken.open is None else set(taken.open)
         self.kept += 1
 
     def carry(self, name: str, old: Taken) -> bool:
@@ -79,6 +82,7 @@ class SegmentsTaken:
         first = self.writer.rows
         self._add_earlier(reader, old)
         self.pending.append((name, old._replace(first=first)))
+        self.held = None if old.open is None else set(old.open)
         self._file_is_full()
         return True
 
@@ -123,6 +127,7 @@ class SegmentsTaken:
             if not _is_there(place, name, last):
                 return False
             self._began(name.rpartition("/")[2])
+            self.held = None if taken.open is None else set(taken.open)
             first, end, following = self.writer.rows, *taken.chunks[-1][1:]
             self._add_earlier(reader, taken)
             chunks = self._chunks(f, place, name, size, task, whole, (end, following))
@@ -183,11 +188,26 @@ class SegmentsTaken:
             self.writer.add(chunk.rows, stored)
             checked &= not np.any(chunk.rows[:, walking.FLAWS] & UNVERIFIED)
             self.batches += len(chunk.rows)
+            self._follow(chunk.rows)
             chunks.append((len(chunk.rows), chunk.end, chunk.next_offset))
             errors += chunk.errors
             bodies += chunk.body_errors
         foreign = tuple(_foreign(place, name, errors, self.limits))
-        return Taken("", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign, checked)
+        opened = None if self.held is None else tuple(sorted(self.held))
+        rows = self.writer.rows - first
+        return Taken("", first, rows, tuple(chunks), tuple(errors), tuple(bodies), foreign, checked, opened)
+
+    def _follow(self, rows: np.ndarray) -> None:
+        """Which transactions are open behind these batches: those of producers with data behind their last marker."""
+        attributes = rows[:, walking.ATTRIBUTES]
+        mine = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
+        if not len(mine) or self.held is None:
+            return
+        producers, last = np.unique(rows[mine, walking.PRODUCER_ID], return_index=True)
+        ended = attributes[mine[last]] & walking.CONTROL != 0
+        self.held = (self.held - set(producers[ended].tolist())) | set(producers[~ended].tolist())
+        if len(self.held) > MOST_OPEN:
+            self.held = None
 
 
 def _is_there(place: Place, name: str, last: np.ndarray) -> bool:

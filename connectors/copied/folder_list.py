@@ -38,7 +38,8 @@ class Taken(NamedTuple):
 
     ``chunks``: of each chunk as the codec gave them, how many rows, the byte at which it ends, and the lowest offset
     behind it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of whole batches of a magic that only the
-    broker takes, which stand among the errors. ``checked``: whether all checksums were verified.
+    broker takes, which stand among the errors. ``checked``: whether all checksums were verified. ``open``: producer ids
+    of the transactions that are open at its end; None where they are too many, or nobody looked.
     """
 
     file: str
@@ -49,6 +50,7 @@ class Taken(NamedTuple):
     body_errors: tuple[DecodeError, ...] = ()
     foreign: tuple[tuple[int, ...], ...] = ()
     checked: bool = True
+    open: tuple[int, ...] | None = None
 
 
 class Listed(NamedTuple):
@@ -214,7 +216,9 @@ def _taken(data: Any, size: int) -> Taken:
     _need(all(a <= b for a, b in itertools.pairwise(ends)), "a segment's end")
     foreign = tuple(tuple(_numbers(row, 17, least=-(2**63))) for row in _sequence(data.get("foreign", [])))
     errors, bodies = _errors(data.get("errors", [])), _errors(data.get("body_errors", []))
-    return Taken(file, first, rows, chunks, errors, bodies, foreign, data.get("checked", True) is True)
+    known = data.get("open")
+    opened = None if known is None else tuple(_number(each, -(2**63)) for each in _sequence(known))
+    return Taken(file, first, rows, chunks, errors, bodies, foreign, data.get("checked", True) is True, opened)
 
 
 def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:
