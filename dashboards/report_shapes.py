@@ -70,6 +70,21 @@ _LISTS = {
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
     "cluster_events": ("topic", "partition", "events", "left_out"),
+    "asides": (
+        "about",
+        "topic",
+        "partition",
+        "broker_id",
+        "bytes",
+        "says",
+        "group_id",
+        "committed_records",
+        "committed_most",
+        "waiting_records",
+        "open_records",
+        "offsets",
+        "undecided",
+    ),
 }
 _OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 

@@ -23,7 +23,7 @@ from auditor.dashboards.report import render_report
 from auditor.facts.rows_at_rest import RowsSeen
 from auditor.outputs import json_text, runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import absent, results
+from auditor.pipeline import absent, asides, results
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -164,6 +164,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "logs": RowsSeen(logs, _of_summary),
         "blocked": audit.blocked,
         "cluster_events": audit.cluster_events,
+        "asides": _asides(audit),
         "prevention": _prevention(audit),
         "open_transactions": dict(sorted(totals.open.items())),
         "recovery": _recovery(audit, totals),
@@ -172,6 +173,12 @@ def summarise(audit: Audit) -> dict[str, Any]:
         **audit.of_summary(),
     }
     return summary | {"verdict": verdict_row(audit, summary)}
+
+
+def _asides(audit: Audit) -> list[dict[str, Any]]:
+    """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
+    held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
+    return [*audit.judged["aside"], *asides.left_behind(audit, held)]
 
 
 def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.runner import Replicas, Runner
 
-KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: transactions; readers: of a topic
+KINDS = ("finding", "log", "open", "blocked", "readers", "aside", "timeline")  # open: transactions; readers: of a topic
 Say = Callable[[str], None]
 
 
