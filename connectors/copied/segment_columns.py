@@ -24,6 +24,7 @@ from auditor.connectors.copied.parquet_pages import footer_fits, group_fits
 SUFFIX = ".log.parquet"
 GROUP_ROWS = 1 << 17  # of a row group, of which one is in memory at a time
 GROUP_BYTES = 16 * MIB  # of stored batches in it
+FEW_ROWS = 128  # of a file so small that every byte of a page counts
 FILE_ROWS, FILE_BYTES = 1 << 21, 64 * MIB  # of a file, after which another one begins; bytes of stored batches
 MOST_FILE = 256 * MIB  # that is read of one
 STORED = "stored"
@@ -79,12 +80,8 @@ class SegmentWriter:
     ``records``, into one Parquet file."""
 
     def __init__(self, target: Any, *, stored: bool, records: bool = False) -> None:
-        self.schema, self.records = columns_of(stored=stored, records=records), records
-        self.writer = pq.ParquetWriter(
-            target, self.schema, compression="zstd", compression_level=9, write_statistics=False, store_schema=False,
-            use_dictionary=[n for n in self.schema.names if n not in (*_BY_STEPS, "crc", "crc_ok", DETAILS, STORED)],
-            column_encoding=dict.fromkeys(_BY_STEPS, "DELTA_BINARY_PACKED") | {"crc": "PLAIN"},
-        )  # fmt: skip
+        self.target, self.schema, self.records = target, columns_of(stored=stored, records=records), records
+        self.writer: pq.ParquetWriter | None = None
         self.rows = 0
         self.waiting: list[pa.Table] = []
         self.waits = self.bytes = 0
@@ -109,15 +106,33 @@ class SegmentWriter:
         if self.waits >= GROUP_ROWS or self.bytes >= GROUP_BYTES:
             self._flush()
 
-    def _flush(self) -> None:
-        if self.waiting:
+    def _opened(self, *, few: bool) -> pq.ParquetWriter:
+        """The file, begun. Of ``few`` rows, numbers go by steps and as they are: a dictionary and the frame of a
+        compressed page take more than they save."""
+        plain = ("crc", "crc_ok", DETAILS, STORED)
+        numbers = [name for name in self.schema.names if name not in plain]
+        by_steps = numbers if few else [name for name in numbers if name in _BY_STEPS]
+        compressed = [name for name in self.schema.names if not few or name in (*_BY_STEPS[:6], DETAILS, STORED)]
+        return pq.ParquetWriter(
+            self.target, self.schema, write_statistics=False, store_schema=False,
+            compression=dict.fromkeys(self.schema.names, "none") | dict.fromkeys(compressed, "zstd"),
+            compression_level=dict.fromkeys(compressed, 9),
+            use_dictionary=[name for name in numbers if name not in by_steps],
+            column_encoding=dict.fromkeys(by_steps, "DELTA_BINARY_PACKED") | {"crc": "PLAIN"},
+        )  # fmt: skip
+
+    def _flush(self, *, last: bool = False) -> None:
+        if self.writer is None and (self.waiting or last):
+            self.writer = self._opened(few=last and self.rows <= FEW_ROWS)
+        if self.waiting and self.writer is not None:
             self.writer.write_table(pa.concat_tables(self.waiting), row_group_size=2 * GROUP_ROWS)
         self.waiting, self.waits, self.bytes = [], 0, 0
 
     def close(self) -> None:
         """The file, when all rows are there."""
-        self._flush()
-        self.writer.close()
+        self._flush(last=True)
+        if self.writer is not None:
+            self.writer.close()
 
 
 class SegmentRows:
