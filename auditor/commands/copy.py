@@ -45,6 +45,10 @@ def add_parser(commands: Any) -> None:
         help="also what records come to, for audit --records: reads all bodies, and leaves keys and values",
     )
     p.add_argument(
+        "--keep", type=manners.time_to_keep, metavar="TIME",
+        help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
+    )  # fmt: skip
+    p.add_argument(
         "--checksums", choices=("none", "budget", "all"), default="budget",
         help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
         "once; the next call goes on), or all (default %(default)s)",
@@ -75,7 +79,9 @@ def run(args: argparse.Namespace) -> int:
             return status
         check_apart(args.paths, out)
         with visiting(guest), _alone(out) as still_alone:
-            done = copied(args.paths, out, say=still_alone, checksums=args.checksums, records=args.records)
+            done = copied(
+                args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
+            )
             again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
@@ -91,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
             f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
             f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
         )
+        if done.held:
+            sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
         if again:
             sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
         if done.unverified:

@@ -56,7 +56,9 @@ def verify(
         found = target.list_of(folder.name)
         if found is None:
             continue
-        unknown = [item for item in found.files if item.taken is not None and not item.taken.checked]
+        unknown = [
+            item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
+        ]
         if only is None:
             chosen = [item for item in unknown if checksums.later(item.size)]
         else:

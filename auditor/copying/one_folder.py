@@ -16,6 +16,7 @@ from auditor.connectors.copied.index_rows import ENTRY
 from auditor.connectors.copied.segment_columns import GROUP_ROWS
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.storage import Place
+from auditor.copying.deleted_segments import deleted
 from auditor.copying.folders import Folder
 from auditor.copying.small_entries import index_like, settings_file, small_file, stat_of
 from auditor.copying.taken_segments import SegmentsTaken
@@ -32,9 +33,9 @@ _WHOLE = frozenset(
 
 @dataclass
 class Done:
-    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were.
-    ``live``: a broker of this machine ran meanwhile. ``open``: folders with segments whose checksums are not all
-    verified, ``unverified`` how many such segments are left at the end."""
+    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
+    broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
+    segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end."""
 
     folders: int = 0
     batches: int = 0
@@ -43,6 +44,7 @@ class Done:
     segments: int = 0
     kept: int = 0
     refused: int = 0
+    held: int = 0
     live: bool = False
     open: set[str] = field(default_factory=set)
     unverified: int = 0
@@ -53,11 +55,13 @@ class OneFolder:
 
     def __init__(
         self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True,
-        *, records: bool = False,
+        *, records: bool = False, keep_ms: int | None = None,
     ) -> None:  # fmt: skip
         """``whole``: whether so many bytes of a segment are to be read, or headers alone
         (:meth:`auditor.copying.checksums.Checksums.now`); ``records``: whether what records come to is to be taken, as
-        it is anyway of a segment of which an earlier copy has it."""
+        it is anyway of a segment of which an earlier copy has it. ``keep_ms``: how long what the broker has deleted is
+        held; None: what is held by now until its time, and nothing more."""
+        self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
         internal = folder.topic if folder.topic in KEPT else None
@@ -71,7 +75,12 @@ class OneFolder:
         """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
         folder, segments = self.folder, self.segments
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
+        held = {item.name: item for item in deleted(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)}
+        for item in held.values():
+            if item.taken is not None and item.taken.file in self.scattered:
+                segments.carry(item.name, item.taken)
         found = segments.finish()
+        items = [item for item in items if item.name not in held] + [*held.values()]
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
         items = [self._index(item, found) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
@@ -82,9 +91,11 @@ class OneFolder:
         done.bytes_seen += sum(folder.files.values())
         done.batches += segments.batches
         done.bytes_read += segments.read
-        done.segments += len(found)
+        done.segments += len(found.keys() - held.keys())
+        done.held += len(held)
         done.kept += segments.kept
-        done.open |= {folder.name} if any(not taken.checked for taken in found.values()) else set()
+        is_open = any(not taken.checked for name, taken in found.items() if name not in held)
+        done.open |= {folder.name} if is_open else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 

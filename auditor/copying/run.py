@@ -34,13 +34,15 @@ def target_of(out: Path | str) -> Target:
 def copied(
     paths: Sequence[str], out: Path | str, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody,
     only: Set[str] | None = None, checksums: str = ALL, budget: int = BUDGET_BYTES, records: bool = False,
+    keep_ms: int | None = None,
 ) -> Done:  # fmt: skip
     """Copies what is below PATHs into ``out``, a folder or a URI: of an earlier copy there, what is as it was
     stays, and is not read.
 
     ``only``: the folders to copy, all others staying as they are; None for all. ``checksums``: which are verified,
     one of :data:`auditor.copying.checksums.MODES`; ``budget``: bytes of segments. ``records``: what records come to is
-    taken too, for which all bodies are read.
+    taken too, for which all bodies are read. ``keep_ms``: for how long segments are held that the broker has deleted;
+    None: those that are held stay so until their time.
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
@@ -58,7 +60,7 @@ def copied(
         say(folder.name)
         begun = now_ms()
         folder.refresh()
-        OneFolder(target, folder, limits, to_verify.now, records=records).take(done)
+        OneFolder(target, folder, limits, to_verify.now, records=records, keep_ms=keep_ms).take(done)
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))

@@ -61,7 +61,7 @@ def _of_tables(audit: Audit, tables: Written) -> dict[str, tuple[pd.DataFrame, l
     """The counts of every table that was written, with its suite."""
     from auditor.rules.expectations import measures, suites
 
-    schemas = {**schema.DECODED, **OF_FACTS}
+    schemas = {**schema.DECODED, **OF_FACTS, "blocked": results.BLOCKED}
     out = {}
     for name in measures.MEASURES:
         if not tables.has(name) or name not in schemas:

@@ -115,6 +115,10 @@ class Audited(Protocol):
     def findings(self) -> list[Finding]:
         """The findings in the contract's order."""
 
+    @property
+    def blocked(self) -> Sequence[dict[str, Any]]:
+        """The partitions that a transaction holds."""
+
     def held(self, table: str) -> pa.Table | None:
         """A table that is made without reading data files; None for any other."""
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from auditor.connectors import ahead, asking, pieces
 from auditor.connectors.result_folder import Folder
 from auditor.connectors.rows import How, Piece, read_piece, table_schema
-from auditor.pipeline import derived_tables
+from auditor.pipeline import coordinated_table, derived_tables
 from auditor.pipeline.parquet_files import ParquetFile
 
 if TYPE_CHECKING:
@@ -51,6 +51,16 @@ class Wanted:
     def has_errors(self) -> bool:
         """Whether what cannot be read has rows of its own; else a table would lack it, and nobody would know."""
         return "decode_errors" in self.decoded
+
+    @property
+    def of_logs(self) -> list[str]:
+        """Those of the derived ones whose rows each log gives by itself."""
+        return [name for name in self.derived if name != derived_tables.COORDINATED_TRANSACTIONS]
+
+    @property
+    def of_all(self) -> bool:
+        """Whether the table is wanted that all logs have a share in."""
+        return len(self.of_logs) < len(self.derived)
 
     def is_reached(self) -> bool:
         """Whether a task can write there, as far as that can be told: a folder is of all machines, or of one."""
@@ -149,7 +159,20 @@ def derive(
     with _Files(wanted, number) as files:
         for join_key, facts in logs:
             replicas = [pickle.loads(one) for one in facts]
-            for table in wanted.derived:
+            for table in wanted.of_logs:
                 for rows in derived_tables.of_log(replicas, clusters[join_key], table):
                     files.add(table, rows)
+        return files.ended()
+
+
+def gather(
+    wanted: Wanted, clusters: dict[str, Cluster], number: int, found: Iterable[tuple[str, int, Iterable[bytes]]]
+) -> list[Part]:
+    """A task: the whole transactions of some partitions of the coordinators' log, each with all shares in it."""
+    if not wanted.is_reached():
+        return [Part(number, NOT_SHARED, "")]
+    with _Files(wanted, number) as files:
+        for join_key, partition, shares in found:
+            for rows in coordinated_table.rows(clusters[join_key], partition, shares):
+                files.add(derived_tables.COORDINATED_TRANSACTIONS, rows)
         return files.ended()

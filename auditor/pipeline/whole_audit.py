@@ -401,6 +401,8 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.findings_table(self)
+        if table == "blocked":
+            return results.blocked_table(self)
         return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:

@@ -23,19 +23,24 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
-from auditor.pipeline import derived_tables, group_positions
+from auditor.pipeline import coordinated_table, derived_tables, group_positions
 from auditor.rules.expectations.measures import MEASURES
-from auditor.rules.view import Cluster
+from auditor.rules.view import TRANSACTION_STATE, Cluster
 from auditor.spark import fatal_files, scan
 from auditor.spark.query_errors import FAILED, mistake
 from auditor.spark.session import hushed
-from auditor.spark.streams import LOG, by_log, logs
+from auditor.spark.streams import LOG, by_log, in_batches, logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import Written
+
+SHARES = "join_key string, topic string, partition int, share binary"
+SHARES_ARROW = pa.schema(
+    [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("share", pa.binary())]
+)
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
@@ -96,6 +101,39 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
 
 
+def shares(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
+    """What each log knows of whole transactions, in :data:`SHARES`: that of one coordinators' log comes together."""
+    shipped = pickle.dumps(clusters, 5)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = pickle.loads(shipped)
+        yield from in_batches(
+            (
+                (join_key, TRANSACTION_STATE, partition, share)
+                for (key, *_), found in logs(batches)
+                for join_key, partition, share in coordinated_table.shares_of(
+                    key, [pickle.loads(replica) for (replica,) in found], known[key]
+                )
+            ),
+            SHARES_ARROW,
+        )
+
+    return by_log(by_log(facts.select(*LOG, "facts")).mapInArrow(work, SHARES))
+
+
+def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
+    """The table that all logs have a share in: a second exchange."""
+    shipped = pickle.dumps(clusters, 5)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = pickle.loads(shipped)
+        for (join_key, _, partition), found in logs(batches):
+            for rows in coordinated_table.rows(known[join_key], partition, [share for (share,) in found]):
+                yield for_spark(rows)
+
+    return shares(facts, clusters).mapInArrow(work, spark_schema(coordinated_table.COORDINATED))
+
+
 def path_of(folder: Path) -> str:
     """A folder of this machine as Spark writes to it: not as a URI, whose escapes it takes for names."""
     return f"file:{folder.absolute()}"
@@ -119,6 +157,8 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
     """Any table of an audit; ``facts`` for the derived ones."""
     if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
+        if table == derived_tables.COORDINATED_TRANSACTIONS:
+            return _coordinated(facts, audit.clusters)
         return from_facts(facts, group_positions.clusters_for(audit, (table,)), table)
     return decoded(spark, audit, table)
 

@@ -68,13 +68,21 @@ class Taken(NamedTuple):
         return bool(self.errors or self.met(records=False))
 
 
+class Gone(NamedTuple):
+    """Since when (ms) a segment was seen to be gone, at the latest, and until when it is held."""
+
+    since: int
+    until: int
+
+
 class Listed(NamedTuple):
     """A file that the directory had. At most one of the others says what became of it.
 
     ``content``: its bytes, behind which zeros follow up to ``length`` (-1: none); ``kept``: the same in a file of its
     own; ``like``: that is of an index, as what it repeats of the batches of this segment
     (:mod:`auditor.connectors.copied.index_rows`); ``taken``: its batches; ``refused``: reason and detail why it could
-    not be opened; ``unused``: why nobody opens it. With none of them its name was taken alone.
+    not be opened; ``unused``: why nobody opens it. With none of them its name was taken alone. ``gone``: it is no
+    longer there, and held all the same: the broker has deleted it from below the log's start.
     """
 
     name: str
@@ -87,6 +95,7 @@ class Listed(NamedTuple):
     refused: tuple[str, str] | None = None
     unused: str | None = None
     like: str | None = None
+    gone: Gone | None = None
 
 
 class Reading(NamedTuple):
@@ -135,6 +144,8 @@ def _as_json(item: Listed) -> dict[str, Any]:
             said[name] = value
     if item.length >= 0:
         said["length"] = item.length
+    if item.gone is not None:
+        said["gone"] = list(item.gone)
     if item.taken is not None:
         said["taken"] = item.taken._asdict()
     return said
@@ -203,7 +214,9 @@ def _listed(item: Any) -> Listed:
     taken = _taken(item["taken"], size) if "taken" in item else None
     _need(sum(x is not None for x in (content, kept, refused, unused, taken)) <= 1, "a file")
     _need(content is None or len(content) <= length, "a length")
-    return Listed(name, size, stat, content, kept, length, taken, refused, unused, like)
+    gone = Gone(*_numbers(item["gone"], 2)) if "gone" in item else None
+    _need(gone is None or taken is not None, "a file")
+    return Listed(name, size, stat, content, kept, length, taken, refused, unused, like, gone)
 
 
 def is_name(name: str) -> bool:

@@ -208,6 +208,29 @@ MEASURES = {
             Check("late", "no transaction is beyond its time-out", "class = 'late'", severity="warning"),
         )
     ),
+    "coordinated_transactions": Measure(
+        (
+            Check("outcome_unknown", "transactions commit or abort", _in("outcome", _OUTCOMES)),
+            Check("duplicate_keys", "a producer has one transaction at a time", unique=("transaction_key",)),
+            Check("timed_out", "no transaction ran into its time-out", "decided_by = 'timeout'", severity="warning"),
+            Check("upside_down", "no transaction ends before it begins", "duration_ms < 0", severity="warning"),
+        )
+    ),
+    "lag": Measure(
+        (
+            Check("negative", "no group has less than nothing left to read", "offsets < 0 OR committed_records < 0"),
+            Check("upside_down", "what is left at most is no less than at least",
+                  "committed_most < committed_records OR uncommitted_most < uncommitted_records"),
+        )
+    ),
+    "blocked": Measure(
+        (
+            Check("blocked", "no partition is blocked for longer than is normal",
+                  "standing IN ('stuck', 'overdue', 'undeliverable') AND NOT accepted"),
+            Check("unknown", "it is known of every partition that is held how it stands", "standing = 'unknown'",
+                  severity="warning"),
+        )
+    ),
     "verdicts": Measure(
         (
             Check("upside_down", "no verdict ends before it begins", "last_offset < base_offset"),
