@@ -67,6 +67,12 @@ TEXTS = {
     "lag": ("a group's position in a partition, and what it has left to read from there on: records, not offsets; "
             "see [three questions](three-questions.md#what-has-a-group-left)",
             "SELECT group_id, topic, partition, offsets, committed_records FROM lag WHERE offsets > 0"),
+    "cleaner": ("a replica of a compacted log, and where its broker's log cleaner stands in it; see "
+                "[three questions](three-questions.md#where-does-the-cleaner-stand)",
+                "SELECT topic, partition, stands, dirty_ratio, held_by FROM cleaner WHERE stands <> 'clean'"),
+    "space": ("a segment on a broker's own disk, and what keeps it there; see "
+              "[three questions](three-questions.md#why-is-the-disk-not-freed)",
+              "SELECT kept_by, goes, count(*) AS segments, sum(size) AS bytes FROM space GROUP BY ALL"),
     "verdicts": ("a run of stored batches that another broker policy would have answered otherwise",
                  "SELECT policy, error, sum(batches) AS batches FROM verdicts GROUP BY ALL"),
     "findings": ("a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON",

@@ -263,7 +263,7 @@ class _Answer(BaseHTTPRequestHandler):
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after, most = query.get("continuation-token", ""), min(PAGE, int(query.get("max-keys", PAGE)))
         found: dict[str, int] = {}  # folders have -1
-        for name, size in _objects(self.server.buckets[bucket]):
+        for name, size in _objects(self.server.buckets[bucket], prefix.rpartition("/")[0]):
             if name.startswith(prefix):
                 below = name[len(prefix) :]
                 folder = delimiter and below.partition(delimiter)[1]
@@ -343,8 +343,8 @@ def _joined(chunks: BinaryIO) -> bytes:
     return body
 
 
-def _objects(folder: Path) -> Iterator[tuple[str, int]]:
-    for path in folder.rglob("*"):
+def _objects(folder: Path, below: str) -> Iterator[tuple[str, int]]:
+    for path in (folder / below).rglob("*"):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path.stat().st_size
 

@@ -52,22 +52,23 @@ def verify(
     """Verifies checksums that are open in the copy, segment by segment; how many segments are left open. ``only``: of
     these segments by folder, whatever is left of the budget. Errors: ``OSError`` of the target."""
     still = 0
-    for folder in folders:
-        found = target.list_of(folder.name)
-        if found is None:
-            continue
-        unknown = [
-            item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
-        ]
-        if only is None:
-            chosen = [item for item in unknown if checksums.later(item.size)]
-        else:
-            chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
-        done = _verified(target, folder, limits, found.files, chosen) if chosen else {}
-        if done:
-            files = tuple(done.get(item.name, item) for item in found.files)
-            target.put_list(folder.name, found._replace(files=files), found)
-        still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
+    with target.lists_ahead(folder.name for folder in folders):
+        for folder in folders:
+            found = target.list_of(folder.name)
+            if found is None:
+                continue
+            unknown = [
+                item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
+            ]
+            if only is None:
+                chosen = [item for item in unknown if checksums.later(item.size)]
+            else:
+                chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
+            done = _verified(target, folder, limits, found.files, chosen) if chosen else {}
+            if done:
+                files = tuple(done.get(item.name, item) for item in found.files)
+                target.put_list(folder.name, found._replace(files=files), found)
+            still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
     return still
 
 

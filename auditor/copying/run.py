@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
@@ -13,7 +14,7 @@ from auditor.connectors import storage
 from auditor.connectors.codec.blanking import KEPT
 from auditor.connectors.copied.folder_list import Reading
 from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
-from auditor.copying.folders import Folders
+from auditor.copying.folders import Folder, Folders
 from auditor.copying.one_folder import Done, OneFolder
 from auditor.copying.owner import check_owner
 from auditor.copying.readings import held_by_a_broker, now_ms, readings
@@ -54,9 +55,9 @@ def copied(
     places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}
     read: dict[str, list[Reading]] = {name: [] for name in places}
-    for folder in found.in_order():
-        if only is not None and folder.name not in only:
-            continue
+    chosen = [folder for folder in found.in_order() if only is None or folder.name in only]
+
+    def take(folder: Folder) -> None:
         say(folder.name)
         begun = now_ms()
         folder.refresh()
@@ -64,14 +65,17 @@ def copied(
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
+
+    with target.lists_ahead(folder.name for folder in chosen):
+        for _, folders in itertools.groupby(chosen, key=lambda folder: folder.step):
+            target.each(take, list(folders))
     for name, place in places.items():
         now = readings(read[name], live=live[name] and held_by_a_broker(place))
         done.live |= any(reading.live for reading in now)
         _put_readings(target, name, now, keep=only is not None)
     opened = [folder for folder in found.in_order() if folder.name in done.open]
     done.unverified = verify(target, opened, limits, to_verify)
-    for name in target.folders() - found.found.keys() if only is None else ():
-        target.take_away(name)
+    target.each(target.take_away, sorted(target.folders() - found.found.keys()) if only is None else ())
     return done
 
 

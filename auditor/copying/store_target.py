@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
+import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from auditor.base.errors import AuditInputError, StoreTrouble
-from auditor.connectors import asking, storage
+from auditor.base.limits import MIB
+from auditor.connectors import ahead, asking, storage
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED
+from auditor.connectors.copied.segment_columns import SegmentRows
 from auditor.connectors.drivers import filesystem, refusal, renewed
 from auditor.connectors.storage import REFUSED
-from auditor.copying.target import COPYING, NO_COPY, PARTIAL, README, SAYS, Target
+from auditor.copying.target import COPYING, NO_COPY, PARTIAL, README, SAYS, Given, Target
+from auditor.copying.turns import Turns
 
 Answer = TypeVar("Answer")
 
 # Here an object is as it was, or whole: it is seen once its last byte was taken. Elsewhere a file is written under
 # another name, and moved.
 _WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
+_STREAMS = 3  # that write at once: pyarrow's S3 client sets 10 MiB aside for each
+_LARGE = 4 * MIB
 _TRIAL_S = 5.0  # for which the first request is tried again: it is most often refused for the user's mistake
 
 
@@ -44,8 +52,9 @@ class StoreTarget(Target):
             self.uri += ("&" if "?" in self.uri else "?") + "allow_delayed_open=true"
         self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
         weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
-        self.there: dict[str, set[str]] = defaultdict(set)  # folder -> its files
+        self.there: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
         self.patience_s: float | None = _TRIAL_S
+        self.turns, self.streams = Turns(), threading.Semaphore(_STREAMS)
         try:
             if first is None:
                 self._look()
@@ -67,18 +76,24 @@ class StoreTarget(Target):
             raise AuditInputError(f"{self.place.shown}: {found.errors[0].detail}; check the URI and its credentials")
         for entry in found.files:
             folder, _, file = entry.name.rpartition("/")
-            self.there[folder].add(file)
+            self.there[folder][file] = entry.size
         others = [each for each in found.files if not each.name.startswith(COPYING)]
         if (others or found.unused) and README not in self.there[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
-    def _ask(self, work: Callable[[Any], Answer]) -> Answer:
+    def _aside(self, size: int) -> AbstractContextManager[None]:
+        """While so many bytes are under way it is another folder's turn, but for many: of these one is in memory."""
+        return self.turns.aside() if size <= _LARGE else contextlib.nullcontext()
+
+    def _ask(self, work: Callable[[Any], Answer], size: int = 0) -> Answer:
         """What ``work`` gives of the store's file system. Errors: ``OSError`` with the store's own code."""
         uri = self.uri
         try:
-            return asking.ask(
-                lambda: work(filesystem(uri)[0]), lambda: refusal(uri, self.place.path), renewed, most_s=self.patience_s
-            )
+            with self._aside(size):
+                return asking.ask(
+                    lambda: work(filesystem(uri)[0]), lambda: refusal(uri, self.place.path), renewed,
+                    most_s=self.patience_s,
+                )  # fmt: skip
         except FileNotFoundError as error:
             raise OSError(0, "no such bucket or folder") from error
         except StoreTrouble as error:
@@ -93,6 +108,9 @@ class StoreTarget(Target):
         """See :meth:`Target.read`."""
         if not self.has(name, file):
             return None
+        came = ahead.taken(self.uri, self._at(name, file))
+        if came is not None and came.first is not None and len(came.first) == came.end:
+            return came.first.tobytes()
 
         def read(files: Any) -> bytes:
             with files.open_input_stream(self._at(name, file), compression=None) as stream:
@@ -109,13 +127,13 @@ class StoreTarget(Target):
             now = path if self.direct else self._at(name, PARTIAL + file)
             if not self.direct:
                 files.create_dir(path.rpartition("/")[0], recursive=True)
-            with files.open_output_stream(now, compression=None) as stream:
+            with self.streams, files.open_output_stream(now, compression=None) as stream:
                 stream.write(content)
             if now != path:
                 files.move(now, path)
 
-        self._ask(write)
-        self.there[name].add(file)
+        self._ask(write, len(content))
+        self.there[name][file] = len(content)
 
     def scratch(self, name: str) -> Path:
         """See :meth:`Target.scratch`."""
@@ -134,7 +152,7 @@ class StoreTarget(Target):
         except OSError as error:
             if not isinstance(error.__cause__, FileNotFoundError):  # as when a request was carried out and not answered
                 raise
-        self.there[name].discard(file)
+        self.there[name].pop(file, None)
 
     def files(self, name: str) -> Set[str]:
         """See :meth:`Target.files`."""
@@ -143,6 +161,21 @@ class StoreTarget(Target):
     def has(self, name: str, file: str) -> bool:
         """See :meth:`Target.has`."""
         return file in self.there.get(name, ())
+
+    def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
+        """See :meth:`Target.each`: some at once, while they wait for the store."""
+        self.turns.each(work, given)
+
+    def earlier(self, name: str, file: str) -> SegmentRows:
+        """See :meth:`Target.earlier`."""
+        with self._aside(self.there[name].get(file, 0)):
+            return super().earlier(name, file)
+
+    def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
+        """See :meth:`Target.lists_ahead`: side by side, as far as memory is set aside."""
+        there = (name for name in names if self.has(name, LIST))
+        wanted = (ahead.Coming(self.uri, self._at(name, LIST), self.there[name][LIST]) for name in there)
+        return ahead.coming([wanted], ahead.MANY)
 
     def folders(self) -> set[str]:
         """See :meth:`Target.folders`."""

@@ -20,7 +20,6 @@ from auditor.connectors.codec.header_bytes import CHECKED_FROM, header_of
 from auditor.connectors.codec.header_hop import HeaderHop
 from auditor.connectors.codec.mending import Known
 from auditor.connectors.codec.segment import UNKNOWN, Chunk, StoredChunks, read_segment
-from auditor.connectors.copied.copy_view import rows_of
 from auditor.connectors.copied.folder_list import Listed, Taken
 from auditor.connectors.copied.record_details import details_of
 from auditor.connectors.copied.segment_columns import (
@@ -148,7 +147,7 @@ class SegmentsTaken:
     def _earlier(self, taken: Taken) -> SegmentRows | None:
         """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
         try:
-            reader = rows_of(self.target.place.child(self.folder), taken.file)
+            reader = self.target.earlier(self.folder, taken.file)
             reader.rows(taken.first, taken.first + taken.rows)
         except OSError:
             return None

@@ -20,7 +20,7 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, coordinated_table, lag_table
+from auditor.pipeline import cleaner_table, cluster_settings, coordinated_table, lag_table, space_table
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.read_cluster import ReadCluster
 from auditor.rules import coordinated, written_times
@@ -78,7 +78,8 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
 """)  # fmt: skip
 OF_FACTS = {
     "producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS,
-    COORDINATED_TRANSACTIONS: coordinated_table.COORDINATED, "lag": lag_table.LAG,
+    COORDINATED_TRANSACTIONS: coordinated_table.COORDINATED, "lag": lag_table.LAG, "space": space_table.SPACE,
+    "cleaner": cleaner_table.CLEANER,
 }  # fmt: skip
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings", "blocked")
@@ -102,6 +103,9 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     log = LogView(replicas, cluster)
     if isinstance(cluster, ReadCluster) and table == "lag":
         yield from lag_table.rows(log, cluster)
+        return
+    if table in ("cleaner", "space"):
+        yield from {"cleaner": cleaner_table.rows, "space": space_table.rows}[table](log)
         return
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
     for replica in log.copies:

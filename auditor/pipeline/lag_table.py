@@ -21,6 +21,7 @@ from auditor.facts.group_position import SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
 from auditor.pipeline.read_cluster import ReadCluster
+from auditor.pipeline.stable_end import stable_end
 from auditor.replay import ahead_counts
 from auditor.replay.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Ahead, Counts, Outcomes
 from auditor.replay.headers_from import headers_from, offsets_in
@@ -118,7 +119,7 @@ class _Reading:
         self.leader = log.leader
         self.start, self.end = self.leader.own_start, log.readable_end
         outcomes = Outcomes(self.leader.transactions, self.end)
-        self.stable = min(max(outcomes.first_open, self.start), self.end)
+        self.stable = stable_end(self.leader, self.end)
         self.held = next((t for t in open_transactions(log) if int(t.row["first_offset"]) < self.end), None)
         self.stretches = [self._stretch(p) for p in asked]
         wanted = [edge for s in self.stretches for edge in (s.begin, *(e for a, b in s.settled for e in (a, b + 1)))]

@@ -223,6 +223,20 @@ MEASURES = {
                   "committed_most < committed_records OR uncommitted_most < uncommitted_records"),
         )
     ),
+    "space": Measure(
+        (
+            Check("goes_and_stays", "a segment goes or something keeps it", "(goes IS NULL) = (kept_by IS NULL)"),
+            Check("duplicate_segments", "a replica has a segment once", unique=("base_offset",)),
+            Check("future", "no segment is kept by a timestamp in the future", "kept_by = 'timestamp_in_the_future'",
+                  severity="warning"),
+        )
+    ),
+    "cleaner": Measure(
+        (
+            Check("ratio_impossible", "a dirty ratio lies between 0 and 1", "dirty_ratio < 0 OR dirty_ratio > 1"),
+            Check("faulty", "no cleaner has to read a damaged batch", "stands = 'faulty'"),
+        )
+    ),
     "blocked": Measure(
         (
             Check("blocked", "no partition is blocked for longer than is normal",
