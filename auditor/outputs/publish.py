@@ -58,9 +58,9 @@ def publish(audit: Audit, folder: Path) -> None:
     written = write_tables(audit, folder) if options.tables else None
     summary, judged = summarise(audit), None
     if options.expectations:
-        from auditor.outputs import expectations
+        from auditor.outputs import judged_suites
 
-        judged, summary["expectations"] = expectations.judge(audit, summary, folder, written)
+        judged, summary["expectations"] = judged_suites.judge(audit, summary, folder, written)
     write_findings(audit, folder)
     described = described_findings(audit)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
