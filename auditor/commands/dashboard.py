@@ -175,7 +175,7 @@ def overview(history: History, run_id: str | None = None) -> str | None:
     past = known[max(0, at + 1 - view.MAX_RUNS) : at + 1]
     tallies = [_tallies(history, each) for each in past]
     changes = _changes(history, known[at - 1], known[at]) if at else view.Changes()
-    name = mine if of_all > 1 else None
+    name = runs.shown(known[at]) if of_all > 1 else None
     partitions, producers = zip(*tallies, strict=True)
     return view.render_overview(steps, steps[at], changes, partitions, producers, name)
 
