@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from auditor.base import cluster_names
 from auditor.base.words import duration, plural
 from auditor.dashboards import page
 from auditor.dashboards.wording import SEVERITIES
@@ -30,11 +29,7 @@ class Row:
     complete: bool
     every_ms: int | None
     silent_ms: int
-
-    @property
-    def shown(self) -> str:
-        """Its name, as the last run was given it, or its id."""
-        return cluster_names.shown(self.name, self.facts.get("names") or {})
+    called: str = ""  # by people, where they said
 
     @property
     def page(self) -> str:
