@@ -146,7 +146,8 @@ def clusters(history: History, every_ms: int | None = None) -> str | None:
     rows = []
     for each in kept.standings(history, known, datetime.datetime.now(datetime.UTC), every_ms):
         last: dict[str, Any] = {
-            "called": runs.shown(each.last), "run_id": each.last.run_id, "facts": each.last.facts, "published": each.last.published_at
+            "called": runs.shown(each.last), "run_id": each.last.run_id, "facts": each.last.facts,
+            "published": each.last.published_at,
         }  # fmt: skip
         names = ("name", "runs", "worst", "new", "gone", "since", "overdue", "complete", "every_ms", "silent_ms")
         rows.append(view.Row(**last, **{name: getattr(each, name) for name in names}))
