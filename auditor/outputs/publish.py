@@ -132,6 +132,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
         "clusters": results.cluster_ids(audit),
+        "names": {row["cluster_id"]: row["name"] for row in summary["clusters"]},
     }
     runs.publish(options.history, run_id, tables, facts)
 
@@ -152,6 +153,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "policy": [c._asdict() for c in audit.choices],
         "counts": counts(audit.open_findings),
         "baseline": _baseline(audit),
+        "clusters": [{"cluster_id": id, **named.row()} for id, named in results.cluster_names(audit).items()],
         "inputs": _inputs(audit),
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.cluster_names import Named
+from auditor.base.errors import AuditInputError
 from auditor.connectors.arrow import array_of, lists, texts
 from auditor.connectors.declared import TIME, declared
 from auditor.connectors.schema import LOG_KEY
@@ -179,6 +181,24 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
 def cluster_ids(audit: Audited) -> list[str]:
     """The ids of the clusters that were looked at, as far as they are known, sorted."""
     return sorted({id for id in audit.inventory.cluster_ids.values() if id})
+
+
+def cluster_names(audit: Audited) -> dict[str, Named]:
+    """What people call the clusters that were looked at, by id, as far as somebody said.
+
+    Errors: :class:`AuditInputError` for one name of several clusters.
+    """
+    ids, options = cluster_ids(audit), audit.options
+    found = {id: named for id, named in options.clusters if id in ids}
+    if options.cluster_name is None:
+        return found
+    if len(ids) > 1:
+        raise AuditInputError(
+            f"--cluster-name names one cluster, the input has {len(ids)}: {', '.join(ids)}; name each by its id under "
+            "[clusters] in auditor.toml"
+        )
+    one = ids[0] if ids else ""
+    return {one: found.get(one, Named(""))._replace(name=options.cluster_name)}
 
 
 def findings(audit: Audited) -> pa.Table:
