@@ -1,9 +1,9 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/lab-book.md``.
 
 Groups: start, 64k, 400, shapes, growth, bytes, large, tables, records, internal, model, inline, parts, replicas,
-what-if, watch, store, where, copies; all of them where none is named. ``BENCH_DIR`` is where files go (default: the
-system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each side runs.
-Results of groups that are not named stay as they were.
+what-if, watch, store, driver, where, copies; all of them where none is named. ``BENCH_DIR`` is where files go
+(default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each
+side runs. Results of groups that are not named stay as they were.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bench import (
     bytes_growth,
     coordinators,
     copying_costs,
+    driver_load,
     growth,
     input_shapes,
     java,
@@ -57,6 +58,7 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
     "what-if": ways.what_if,
     "watch": ways.watch,
     "store": stores.measure,
+    "driver": driver_load.measure,
 }
 SECTIONS: dict[str, Callable[[Plan], str]] = {"where": where.measure, "copies": copying_costs.section}  # of the page
 

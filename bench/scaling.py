@@ -153,8 +153,8 @@ def kept(root: Path) -> None:
     pickled("clusters as broadcast", [clusters])
     with running.runner(options) as runner:
         wanted = Audit(options, runner).rule_ids
-    cluster = next(iter(clusters.values()))
-    step("judged", lambda: [json.loads(json.dumps(row)) for f in facts for _, row in judge_log([f], cluster, wanted)])
+    cluster, kinds = next(iter(clusters.values())), tuple(wanted)
+    step("judged", lambda: [json.loads(json.dumps(row)) for f in facts for _, row in judge_log([f], cluster, kinds)])
 
 
 def main() -> None:

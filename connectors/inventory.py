@@ -7,6 +7,7 @@ Contract section 1; reference/formats.md section 1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -15,9 +16,11 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.base.scope import EVERYTHING, Scope
+from auditor.base.words import plural
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
 from auditor.connectors.copied.copy_view import copy_list
+from auditor.connectors.copied.listing import HELD
 from auditor.connectors.files import (
     DataFile,
     Inventory,
@@ -39,7 +42,8 @@ _ASIDE = {
     "future": "folder of a replica being moved here",
     "stray": "folder of a partition that did not belong here",
 }
-OF_COPY = "is a copy without payload: nothing is said of the records of its data, --records or not"
+OF_COPY = "is a copy without payload: it has no keys and no values"
+OF_HELD = "that the broker has deleted since, held by the copy: its logs begin behind them, and nothing is said of them"
 _LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
@@ -102,6 +106,8 @@ def inventory_of(
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
     notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
     notes += [_read_at(d) for d in log_dirs if d.read_at]
+    held = Counter(item.log_dir for item in skipped if item.reason == HELD)
+    notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(held.items())]
     notes += left_out
     return Inventory(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,

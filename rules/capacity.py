@@ -20,6 +20,7 @@ from auditor.model.policies import (
 )
 from auditor.rules.expiry import counts_markers
 from auditor.rules.finding import Finding
+from auditor.rules.needs import Need
 from auditor.rules.registry import kinds, rule
 from auditor.rules.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
 from auditor.rules.view import DAY_MS, LogView
@@ -70,7 +71,10 @@ def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
 
 
 @rule(
-    "producer-state-memory", family=FAMILY, severities={"warning": "above 100,000 producers or 256 MiB", "info": "else"}
+    "producer-state-memory",
+    family=FAMILY,
+    severities={"warning": "above 100,000 producers or 256 MiB", "info": "else"},
+    needs=(Need.PRODUCERS,),
 )
 def producer_state_memory(log: LogView) -> Iterator[Finding]:
     """A partition's producer state takes much of the broker's memory
@@ -136,7 +140,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
     return whole
 
 
-@rule("short-lived-producers", family=FAMILY, severities={"warning": ""})
+@rule("short-lived-producers", family=FAMILY, severities={"warning": ""}, needs=(Need.PRODUCERS,))
 def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """Producers come and go with hardly a batch each
 
@@ -199,6 +203,7 @@ def _shared(plain: int, transactional: int) -> str:
     severities={"warning": "on brokers before 2.4 and for idle ones", "info": "else"},
     time=True,
     prevented_by=(KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION),
+    needs=(Need.PRODUCERS,),
 )
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer whose state a broker may forget, or has forgotten, before its next write

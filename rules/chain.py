@@ -16,6 +16,7 @@ from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, setting
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import summed
 from auditor.rules.integrity import FAMILY
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     ENDED_OTHERWISE,
@@ -36,7 +37,7 @@ from auditor.rules.wrong_snapshots import without_it
 TOP = 20  # differences of one snapshot shown in its evidence
 
 
-@rule("snapshot-unreadable", family=FAMILY, severities={"warning": ""})
+@rule("snapshot-unreadable", family=FAMILY, severities={"warning": ""}, needs=(Need.ERRORS,))
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -96,6 +97,7 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
         By("marker-of-a-wrong-coordinator", snapshot_of_another_coordinator),
     ),
     together=by_cause(_one_unknown, _all_undecidable),
+    needs=(Need.SNAPSHOTS,),
 )
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
@@ -236,6 +238,7 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
         UNDER_A_WRONG_MARKER,
         By("replica-divergence", at_its_marker_whoever_wrote_it),
     ),
+    needs=(Need.TRANSACTIONS,),
 )
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
@@ -403,6 +406,7 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
         ENDED_OTHERWISE,
         By("missing-marker", of_the_next_one_of_its_producer),
     ),
+    needs=(Need.ABORTED,),
 )
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     """The transaction index has an entry without an aborted transaction in the log

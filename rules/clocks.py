@@ -11,6 +11,7 @@ from auditor.base.advice import Advice
 from auditor.base.words import duration, few, plural
 from auditor.rules.finding import Finding, highest, iso
 from auditor.rules.named import SKEW_MS, Named
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.view import TRANSACTION_STATE, LogView
 from auditor.rules.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
@@ -54,6 +55,7 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     together=_once,
     family="coordinator",
     severities={"warning": "", "info": "where two brokers differ by 30 s or less, or one marker alone shows it"},
+    needs=(Need.TRANSACTIONS,),
 )
 def clock_skew(log: LogView) -> Iterator[Finding]:
     """The clocks of two brokers differ, or one broker's went back

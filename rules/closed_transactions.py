@@ -14,15 +14,16 @@ from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
 from auditor.rules import safety
 from auditor.rules.cleaning import LEADERS_LOG, both_intact, whole_from
+from auditor.rules.coordinated import decisions
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.kinds import Unverified
+from auditor.rules.needs import Need
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
 from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
 from auditor.rules.registry import rule
 from auditor.rules.relations import ABANDONED, ENDED_OTHERWISE
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
-from auditor.rules.state_records import decisions
 from auditor.rules.together import by_cause, count
 from auditor.rules.view import LogView
 from auditor.rules.windows import begins_inside, marker_window, matching, owner_complete, window_after
@@ -67,6 +68,7 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
     absorbed_by=(ABANDONED, ENDED_OTHERWISE),
     prevented_by=LATE_WRITES,
     unverified=Unverified.ENDED,
+    needs=(Need.TRANSACTIONS,),
 )
 def late_write_after_marker(log: LogView) -> Iterator[Finding]:
     """Data arrived after the marker that had closed its transaction
@@ -133,6 +135,7 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     severities={"critical": "", "info": "where its leader may have cleaned"},
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    needs=(Need.TRANSACTIONS,),
 )
 def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """A committed transaction lacks records
@@ -194,6 +197,7 @@ def _all_cleaned(found: Sequence[Finding]) -> str:
     severities={"info": "", "warning": "when it is a producer's habit"},
     together=by_cause(_of_one_cleaner, _all_cleaned),
     before_start=True,
+    needs=(Need.TRANSACTIONS,),
 )
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     """A marker closed nothing
@@ -234,7 +238,7 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
     )
 
 
-@rule("transaction-abort-rate", family=FAMILY, severities={"warning": ""})
+@rule("transaction-abort-rate", family=FAMILY, severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
 def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     """Many transactions of one id are aborted
 

@@ -18,6 +18,7 @@ from auditor.rules.finding import Finding, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
 from auditor.rules.kinds import Blocks
+from auditor.rules.needs import Need
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, of_the_same_commit
@@ -85,6 +86,7 @@ def place_of(c: Commit) -> str:
     blocks=Blocks.GROUP,
     prevented_by=LATE_WRITES,
     moving=True,
+    needs=(Need.CONSUMER_OFFSETS,),
 )
 def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """Committed offsets wait for a transaction that does not end
@@ -153,6 +155,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: 
     family=FAMILY,
     severities={"error": "where the offset does not rise", "warning": "before what the log has whole", "info": "else"},
     prevented_by=(GROUP_METADATA,),
+    needs=(Need.CONSUMER_OFFSETS,),
 )
 def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     """Two producers take turns in committing one partition of a group
@@ -208,6 +211,7 @@ def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
     severities={"error": "by a transaction in a living group", "warning": "else", "info": "for resets"},
     absorbed_by=(By("group-with-two-owners", of_the_same_commit),),
     prevented_by=(GROUP_METADATA,),
+    needs=(Need.CONSUMER_OFFSETS,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:
     """The committed offset of a group goes back
@@ -257,6 +261,7 @@ def _regression_severity(c: Commit) -> str:
     "offset-skips-aborted-input",
     family=FAMILY,
     severities={"warning": "by a plain commit", "info": "by another producer"},
+    needs=(Need.CONSUMER_OFFSETS,),
 )
 def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     """A group's offset passes over input whose transaction was aborted
@@ -326,6 +331,7 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
         "warning": "below its start",
         "info": "where the files may be of different times",
     },
+    needs=(Need.CONSUMER_OFFSETS,),
 )
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
@@ -383,6 +389,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     family=FAMILY,
     severities={"warning": "", "info": "where an upgrade is over"},
     prevented_by=(GROUP_METADATA,),
+    needs=(Need.CONSUMER_OFFSETS,),
 )
 def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
     """A group commits with both kinds of exactly-once ids at the same time

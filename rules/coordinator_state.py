@@ -17,6 +17,7 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.group_offsets import watched
 from auditor.rules.kinds import Blocks, Hold
+from auditor.rules.needs import Need
 from auditor.rules.open_transactions import time_allowed
 from auditor.rules.registry import rule
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
@@ -44,6 +45,7 @@ ENDLESS = Advice(
     blocks=Blocks.READERS,
     hold=Hold.PREPARED,
     decided=True,
+    needs=(Need.TRANSACTION_STATE,),
 )
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
@@ -140,6 +142,7 @@ def _some(partitions: list[str]) -> str:
     },
     time=True,
     blocks=Blocks.READERS,
+    needs=(Need.TRANSACTION_STATE,),
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
@@ -214,6 +217,7 @@ def _all_of_one_setting(found: Sequence[Finding]) -> str:
     family=FAMILY,
     severities={"info": ""},
     together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN),
+    needs=(Need.TRANSACTION_STATE,),
 )
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
@@ -251,7 +255,12 @@ def _timeout(ms: int) -> str:
     return f"a transaction time-out of {duration(ms)}"
 
 
-@rule("key-in-wrong-partition", family=FAMILY, severities={"error": ""})
+@rule(
+    "key-in-wrong-partition",
+    family=FAMILY,
+    severities={"error": ""},
+    needs=(Need.TRANSACTION_STATE, Need.CONSUMER_OFFSETS),
+)
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     """A transactional id or group lies in a partition that does not own it
 
@@ -296,7 +305,7 @@ def _misplaced(
     )  # fmt: skip
 
 
-@rule("unreadable-transaction-record", family=FAMILY, severities={"error": ""})
+@rule("unreadable-transaction-record", family=FAMILY, severities={"error": ""}, needs=(Need.TRANSACTION_STATE,))
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """A coordinator cannot read its own log
 

@@ -12,6 +12,7 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.kinds import Unverified
 from auditor.rules.markers import FAMILY, TOPIC
 from auditor.rules.named import SKEW_MS, arrived
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import ABANDONED, ABANDONED_FOR_SURE, WRITTEN_LATE
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
@@ -31,6 +32,7 @@ from auditor.rules.written_times import around, at_the_latest
     ),
     prevented_by=LATE_WRITES,
     unverified=Unverified.NOT_ADDED,
+    needs=(Need.TRANSACTIONS,),
 )
 def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     """Data was written to a partition that its transaction did not have
@@ -112,6 +114,7 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
     absorbed_by=(ABANDONED_FOR_SURE,),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
+    needs=(Need.PRODUCERS,),
 )
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     """Data has an epoch that the coordinator never gave
@@ -157,6 +160,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     family=FAMILY,
     severities={"error": "", "info": "while it may be in flight"},
     absorbed_by=(ABANDONED_FOR_SURE,),
+    needs=(Need.PRODUCERS,),
 )
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
@@ -200,6 +204,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     severities={"warning": ""},
     time=True,
     prevented_by=(ID_EXPIRATION,),
+    needs=(Need.PRODUCERS,),
 )
 def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     """A producer writes although the coordinator has forgotten its id

@@ -14,6 +14,7 @@ from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import WRITTEN_LATE, By, of_the_marker_that_raised_its_epoch
 from auditor.rules.safeguards import CLEAN_ELECTION
@@ -33,6 +34,7 @@ NEAR_EXHAUSTION = 30_000
         By("split-decision", of_the_marker_that_raised_its_epoch),
     ),
     prevented_by=(CLEAN_ELECTION,),
+    needs=(Need.EVENTS,),
 )
 def epoch_regression(log: LogView) -> Iterator[Finding]:
     """A fenced producer wrote after its successor
@@ -67,7 +69,7 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("coordinator-epoch-regression", family=FAMILY, severities={"error": ""})
+@rule("coordinator-epoch-regression", family=FAMILY, severities={"error": ""}, needs=(Need.EVENTS,))
 def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A marker came from an older transaction coordinator than one before it
 
@@ -99,6 +101,7 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     "epoch-near-exhaustion",
     family=FAMILY,
     severities={"warning": "from 30000 on", "info": "in normal rotation", "error": "for transactional data at 32767"},
+    needs=(Need.EVENTS, Need.PRODUCERS),
 )
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is about to run out
@@ -179,7 +182,7 @@ def _near(log: LogView, p: np.void) -> Finding:
     )  # fmt: skip
 
 
-@rule("epoch-bump-storm", family=FAMILY, severities={"warning": ""})
+@rule("epoch-bump-storm", family=FAMILY, severities={"warning": ""}, needs=(Need.EVENTS, Need.TRANSACTION_STATE))
 def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is raised again and again
 

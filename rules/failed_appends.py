@@ -10,6 +10,7 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import STATES, Entry
 from auditor.rules.finding import Finding, iso
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.state_steps import resumed
 from auditor.rules.transitions import FAMILY
@@ -21,7 +22,7 @@ TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not have it w
 FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?"), ("timed", "?")])
 
 
-@rule("coordinator-append-failed", family=FAMILY, severities={"info": ""})
+@rule("coordinator-append-failed", family=FAMILY, severities={"info": ""}, needs=(Need.TRANSACTION_STATE,))
 def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
     """A coordinator's record was written, but its append failed
 

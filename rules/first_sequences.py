@@ -17,6 +17,7 @@ from auditor.facts.events import (
 )
 from auditor.rules.cleaning import Missing, between, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
+from auditor.rules.needs import Need
 from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, log_age, look_at
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, within_its_offsets
@@ -34,6 +35,7 @@ INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
     absorbed_by=(*OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets)),
     prevented_by=(PRODUCER_EXPIRATION,),
     before_start=True,
+    needs=(Need.EVENTS,),
 )
 def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
@@ -158,6 +160,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     severities={"error": "", "warning": "where the leader had changed"},
     absorbed_by=OF_A_HANGING_BATCH,
     prevented_by=(CLEAN_ELECTION,),
+    needs=(Need.EVENTS,),
 )
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0

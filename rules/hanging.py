@@ -12,6 +12,7 @@ from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.kinds import Blocks, Hold
+from auditor.rules.needs import Need
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from auditor.rules.registry import rule
 from auditor.rules.relations import ABANDONED, OPEN_AT_ITS_COORDINATOR, By, same_transaction
@@ -57,6 +58,7 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
     hold=Hold.NOBODYS,
     prevented_by=LATE_WRITES,
     moving=True,
+    needs=(Need.TRANSACTIONS,),
 )
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction is open in a partition and no coordinator will ever decide it
@@ -128,6 +130,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     blocks=Blocks.READERS,
     hold=Hold.OVERDUE,
     prevented_by=(TRANSACTION_TIMEOUT,),
+    needs=(Need.TRANSACTIONS,),
 )
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
@@ -191,6 +194,7 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
     blocks=Blocks.READERS,
     hold=Hold.LONG,
     prevented_by=(TRANSACTION_TIMEOUT,),
+    needs=(Need.TRANSACTIONS,),
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset does not move
@@ -248,6 +252,7 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
     blocks=Blocks.READERS,
     hold=Hold.PINNED,
     prevented_by=LATE_WRITES,
+    needs=(Need.TRANSACTIONS,),
 )
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     """An open transaction begins below the log start

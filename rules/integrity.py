@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,11 @@ from auditor.rules.cleaning import LEADERS_LOG, Missing, hole
 from auditor.rules.damaged_fields import EPOCH, OFFSET, damaged_fields
 from auditor.rules.finding import Finding
 from auditor.rules.kinds import Loss
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     ANOTHER_BATCH_ELSEWHERE,
     By,
-    at_the_log_end,
-    end_that_another_has,
     hole_of_its_marker,
     index_entry_of_its_batch,
     missing_right_behind,
@@ -29,14 +28,13 @@ from auditor.rules.relations import (
     offsets_that_another_has,
     same_offset_on_the_same_replica,
 )
-from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.safeguards import IN_SYNC_REPLICAS
 from auditor.rules.stamps_ahead import is_ahead_of_all
 from auditor.rules.tails import tails
-from auditor.rules.together import by_cause, in_each_replica
+from auditor.rules.together import in_each_replica
 from auditor.rules.view import LogView, runs
 
 FAMILY = "segment integrity"
-OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
@@ -46,6 +44,7 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
     severities={"critical": "", "info": "while it may be in flight"},
     voids=True,
     loses=Loss.AT_RISK,
+    needs=(Need.EVENTS,),
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
@@ -107,6 +106,7 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
     absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
     loses=Loss.AT_RISK,
+    needs=(Need.ERRORS,),
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
@@ -186,6 +186,7 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
     ),
     prevented_by=(IN_SYNC_REPLICAS,),
     together=in_each_replica(),
+    needs=(Need.EVENTS,),
 )
 def offset_hole(log: LogView) -> Iterator[Finding]:
     """Offsets are missing
@@ -256,6 +257,7 @@ def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
         By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), offsets_right_behind),
         ANOTHER_BATCH_ELSEWHERE,
     ),
+    needs=(Need.EVENTS, Need.ERRORS),
 )
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     """Offsets go back or lie in the wrong segment
@@ -303,6 +305,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     absorbed_by=(
         By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), index_entry_of_its_batch),
     ),
+    needs=(Need.EVENTS, Need.ERRORS),
 )
 def index_mismatch(log: LogView) -> Iterator[Finding]:
     """An index does not agree with its segment
@@ -370,6 +373,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     family=FAMILY,
     severities={"error": ""},
     absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
+    needs=(Need.EVENTS, Need.ERRORS),
 )
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """Leader epochs in the log go down, or disagree with the checkpoint
@@ -408,93 +412,3 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
                 advice=repairs.refetch(log, replica),
             )
-
-
-def _of_one_directory(f: Finding) -> Hashable:
-    return f.evidence["log_dir"] if f.evidence.get("in_flight") else None
-
-
-def _all_beyond(found: Sequence[Finding]) -> str:
-    return f"Checkpoints of {plural(len(found), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
-
-
-@rule(
-    "checkpoint-beyond-log-end",
-    family=FAMILY,
-    severities={"error": "", "critical": "for the high watermark", "info": "in a live directory"},
-    absorbed_by=(
-        By(("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"), at_the_log_end),
-        By("replica-missing-range", end_that_another_has),
-    ),
-    prevented_by=(CLEAN_ELECTION,),
-    together=by_cause(_of_one_directory, _all_beyond),
-    loses=Loss.AT_RISK,
-)
-def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
-    """A checkpoint promises more log than there is
-
-    Checks: the recovery point, the high watermark or the cleaner checkpoint lies beyond the log end, or the log start
-    beyond the high watermark.
-    Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
-    Can be wrong: the checkpoint was copied after the log (live directory: then the finding says so: in flight).
-    What to do: compare with the other replicas before this one becomes leader.
-    Source: UnifiedLog, LogManager (checkpoints)
-    """
-    for replica in log.replicas:
-        if not replica.segments or _end_unknown(replica):
-            continue
-        hw = replica.high_watermark
-        checks = [
-            ("high watermark", hw, replica.log_end, "critical"),
-            ("recovery point", replica.recovery_point, replica.log_end, "error"),
-            ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
-            ("log start", replica.own_start if hw is not None else None, hw, "error"),
-        ]
-        beyond = [
-            (name, value, limit, sev)
-            for name, value, limit, sev in checks
-            if value is not None and value > (limit or 0)
-        ]
-        if beyond:
-            yield _beyond(log, replica, beyond)
-
-
-def _end_unknown(replica: ReplicaFacts) -> bool:
-    """Whether the newest segment could not be read to its end: then nobody knows where the log ends."""
-    lost = ("unreadable", "vanished", "limit", "batch_limit")
-    return any(e.file == replica.segments[-1] and e.reason in lost for e in replica.errors)
-
-
-def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, int | None, str]]) -> Finding:
-    name, value, limit, severity = beyond[0]
-    live = not replica.clean_shutdown
-    what = "high watermark" if name == "log start" else "log end"
-    return log.finding(
-        "checkpoint-beyond-log-end",
-        severity,
-        f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
-        + (OF_DIFFERENT_TIMES if live else _lost_tail(name, replica)),
-        replica=replica,
-        offset=limit,
-        last_offset=value,
-        evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
-                  "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
-        doubt=live and not replica.unreadable,
-        advice=repairs.compared(log, replica, limit or 0),
-    )  # fmt: skip
-
-
-def _lost_tail(name: str, replica: ReplicaFacts) -> str:
-    if name == "log start":
-        return ": brokers delete nothing beyond it"
-    return ": the tail of this replica is lost" + (", or was not copied" if _perhaps_not_copied(replica) else "")
-
-
-def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:
-    """For the evidence of a lost tail: where the log ends like a segment that has another one behind it."""
-    if replica.log_end not in {link.offset for link in replica.snapshots}:
-        return {}
-    return {
-        "confidence": "undecidable",
-        "missing": f"perhaps the segment file {replica.log_end:020}.log, if not copied",
-    }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.advice import Advice, Verdict
 from auditor.rules.finding import SEVERITIES, Finding, highest
+from auditor.rules.needs import Need
 from auditor.rules.relations import By, Tie
 from auditor.rules.safeguards import Safeguard
 
@@ -73,6 +74,8 @@ class Kind:
     ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the first offset,
     which is no news where reading began later. ``unverified``: why verification refuses such data. ``together``: which
     of its findings have one cause, and are one finding. ``loses``: what critical ones say of acknowledged records.
+
+    ``needs``: of which a log has to have one, else it is not asked (:mod:`auditor.rules.needs`); none: every log is.
     """
 
     id: str
@@ -97,6 +100,7 @@ class Kind:
     unverified: Unverified | None = None
     together: Together | None = None
     loses: Loss | None = None
+    needs: tuple[Need, ...] = ()
     raised: tuple[str, ...] = ()  # further severities: a finding is as severe as what it explains
 
     @property
@@ -115,6 +119,10 @@ class Kind:
     def advice(self) -> Advice:
         """What to do, in general; a finding says it with its own names."""
         return Advice(Verdict.LOOK, then=self.sections["What to do"])
+
+    def may_speak(self, has: Collection[Need]) -> bool:
+        """Whether it may find anything in a log that has so much."""
+        return not self.needs or any(need in has for need in self.needs)
 
     def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
         """Its findings as those of its rule, with source and advice where they say none of their own."""

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from auditor.base.words import plural
 from auditor.rules.finding import Finding, iso
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.view import TRANSACTION_STATE, LogView
 
 
-@rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""})
+@rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
 def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
     """The coordinators' log begins after the data
 

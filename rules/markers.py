@@ -14,6 +14,7 @@ from auditor.rules import commands, safety
 from auditor.rules.cleaning import cleaned, whole_from
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS, Window
+from auditor.rules.needs import Need
 from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -97,6 +98,7 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
     prevented_by=(CLEAN_ELECTION,),
     moving=True,
     together=in_flight(NOT_YET),
+    needs=(Need.COORDINATOR,),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
@@ -210,6 +212,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     family=FAMILY,
     severities={"critical": ""},
     prevented_by=(CLEAN_ELECTION,),
+    needs=(Need.TRANSACTIONS,),
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
     """A transaction was ended here otherwise than its coordinator decided
@@ -350,6 +353,7 @@ def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
     "marker-contradicts-decision",
     family=FAMILY,
     severities={"critical": ""},
+    needs=(Need.TRANSACTIONS,),
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     """A marker says the opposite of what the coordinator decided
@@ -394,6 +398,7 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
     family=FAMILY,
     severities={"warning": "if it closed something", "info": "else"},
     absorbed_by=(By("epoch-regression", same_record),),
+    needs=(Need.TRANSACTIONS,),
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided
@@ -449,7 +454,12 @@ def _decided(log: LogView, t: np.void) -> bool:
     return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 
 
-@rule("unknown-coordinator-epoch", family=FAMILY, severities={"error": "", "info": "while it may be in flight"})
+@rule(
+    "unknown-coordinator-epoch",
+    family=FAMILY,
+    severities={"error": "", "info": "while it may be in flight"},
+    needs=(Need.TRANSACTIONS,),
+)
 def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     """A marker has a coordinator epoch that never was
 

@@ -13,6 +13,7 @@ from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.markers import FAMILY
 from auditor.rules.named import SKEW_MS
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.state_steps import may_be_held
 from auditor.rules.view import LogView
@@ -24,6 +25,7 @@ LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteC
     "broker-memory-differs",
     family=FAMILY,
     severities={"warning": "", "info": "where an append of the coordinator may have failed"},
+    needs=(Need.MEMORY,),
 )
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     """A running broker's memory is not what its log says

@@ -12,6 +12,7 @@ from auditor.facts.coordinator_log import Entry
 from auditor.rules.closed_transactions import FAMILY, judged_transactions
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS, Window
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import ENDED_OTHERWISE, By, same_transaction
 from auditor.rules.safeguards import LATE_WRITES
@@ -53,6 +54,7 @@ class Merged:
         By("late-write-after-marker", same_transaction),
     ),
     prevented_by=LATE_WRITES,
+    needs=(Need.TRANSACTIONS,),
 )
 def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     """One marker closed the data of two transactions

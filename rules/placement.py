@@ -12,6 +12,7 @@ from auditor.rules import repairs, stops
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
 from auditor.rules.kinds import Loss
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.together import by_cause
 from auditor.rules.view import METADATA_TOPIC, LogView
@@ -41,6 +42,7 @@ def _all_offline(found: Sequence[Finding]) -> str:
         "info": "where a broker that has all of it was stopped cleanly, or in doubt",
     },
     together=by_cause(_of_one_stop, _all_offline),
+    needs=(Need.METADATA,),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
     """Nobody leads a partition, though the cluster is up
@@ -125,6 +127,7 @@ def _all_absent(found: Sequence[Finding]) -> str:
     severities={"critical": "", "info": "where files were copied one after another"},
     together=by_cause(_of_one_copy, _all_absent),
     loses=Loss.AT_RISK,
+    needs=(Need.METADATA,),
 )
 def replica_absent(log: LogView) -> Iterator[Finding]:
     """A broker has no folder of a partition that it has in sync
@@ -159,6 +162,7 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
     OF_REMOVED,
     family=FAMILY,
     severities={"info": "", "warning": "where it is in sync and nothing shows that it was removed"},
+    needs=(Need.OF_ANOTHER,),
 )
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     """A broker has a folder of a topic that was removed
@@ -207,6 +211,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     "partition-in-two-log-dirs",
     family=FAMILY,
     severities={"error": "", "info": "where the directories cannot be told apart"},
+    needs=(Need.REPLICAS,),
 )
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     """One broker has a partition in two of its log directories

@@ -9,6 +9,7 @@ from auditor.facts.events import Kind
 from auditor.rules.cleaning import whole_from
 from auditor.rules.expiry import EXPLAINED, built_without, verdict
 from auditor.rules.finding import Finding, iso, lowered
+from auditor.rules.needs import Need
 from auditor.rules.producer_sequences import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import WRONG_TIMES, By, idle_by_stamps_alone
@@ -27,6 +28,7 @@ from auditor.rules.view import LogView, runs
         By("producer-timestamp-skew", idle_by_stamps_alone),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
+    needs=(Need.SNAPSHOTS, Need.EVENTS),
 )
 def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     """A producer was idle longer than the broker remembers it, and then went on
@@ -110,6 +112,7 @@ def _forgotten(log: LogView) -> Iterator[Finding]:
     severities={"warning": "ahead of the broker", "info": "behind it"},
     absorbed_by=(WRONG_TIMES,),
     prevented_by=(TIMESTAMP_LIMITS,),
+    needs=(Need.EVENTS, Need.AHEAD),
 )
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """A producer's clock is far from the brokers'

@@ -20,6 +20,7 @@ from auditor.model.policies import POLICIES
 from auditor.rules import commands
 from auditor.rules.cleaning import LEADERS_LOG, Missing, between, both_intact
 from auditor.rules.finding import Finding, iso
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     ABANDONED_FOR_SURE,
@@ -62,6 +63,7 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
         By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
     ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    needs=(Need.EVENTS,),
 )
 def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
@@ -298,6 +300,7 @@ def look_at(log: LogView, e: Event) -> Look:
         By("missing-records", behind_a_batch_with_another_number),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
+    needs=(Need.EVENTS,),
 )
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
@@ -351,6 +354,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     },
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(PRODUCER_EXPIRATION,),
+    needs=(Need.EVENTS,),
 )
 def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
@@ -407,6 +411,7 @@ def log_age(log: LogView, e: Event) -> int | None:
     "plain-data-inside-transaction",
     family=FAMILY,
     severities={"critical": "", "warning": "where the leader had changed"},
+    needs=(Need.EVENTS,),
 )
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     """A producer writes outside its own open transaction

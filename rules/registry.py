@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from auditor import rules
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.kinds import SECTIONS, Blocks, Check, Hold, Kind, Loss, Rule, Together, Unverified, found_by
+from auditor.rules.needs import Need
 from auditor.rules.relations import By, Relation
 from auditor.rules.safeguards import Safeguard
 
@@ -64,6 +65,7 @@ def rule(
     unverified: Unverified | None = None,
     together: Together | None = None,
     loses: Loss | None = None,
+    needs: tuple[Need, ...] = (),
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
 
@@ -79,7 +81,7 @@ def rule(
             id=id, family=family, severities=severities, title=title, sections=sections, check=check, records=records,
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
             decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start,
-            unverified=unverified, together=together, loses=loses,
+            unverified=unverified, together=together, loses=loses, needs=needs,
         )  # fmt: skip
         return check
 

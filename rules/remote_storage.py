@@ -9,6 +9,7 @@ from auditor.base.remote_segments import RemotePartition, RemoteSegment, State, 
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.finding import Finding, iso
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.view import HOUR_MS, LogView
 
@@ -20,6 +21,7 @@ SHOWN = 20  # segments that a finding lists
     "remote-log-gap",
     family=FAMILY,
     severities={"error": "", "info": "while the metadata may have been copied before the log"},
+    needs=(Need.REMOTE,),
 )
 def remote_log_gap(log: LogView) -> Iterator[Finding]:
     """Offsets of a tiered log are neither local nor in remote storage
@@ -80,7 +82,7 @@ def _described(s: RemoteSegment) -> dict[str, object]:
     }
 
 
-@rule("remote-segment-leftover", family=FAMILY, severities={"info": ""}, time=True)
+@rule("remote-segment-leftover", family=FAMILY, severities={"info": ""}, time=True, needs=(Need.REMOTE,))
 def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     """Remote storage holds segments that the log does not use
 
@@ -140,6 +142,7 @@ def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     "remote-copy-behind",
     family=FAMILY,
     severities={"warning": "", "info": "where only the producers' clocks tell how long"},
+    needs=(Need.REMOTE,),
 )
 def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     """Closed segments of a tiered log wait to be copied

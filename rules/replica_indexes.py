@@ -9,6 +9,7 @@ import numpy as np
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs
 from auditor.rules.finding import Finding
+from auditor.rules.needs import Need
 from auditor.rules.pairs import Pair, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
@@ -25,6 +26,7 @@ from auditor.rules.view import LogView
         DIVERGED_BEFORE,
         By(("aborted-transaction-not-indexed", "aborted-index-extra-entry"), same_transaction),
     ),
+    needs=(Need.REPLICAS,),
 )
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree

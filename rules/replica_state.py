@@ -8,6 +8,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict
 from auditor.rules.finding import Finding
+from auditor.rules.needs import Need
 from auditor.rules.pairs import Pair, watermark
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
@@ -21,6 +22,7 @@ from auditor.rules.view import LogView
     family=FAMILY,
     severities={"info": ""},
     absorbed_by=(DIVERGED_BEFORE,),
+    needs=(Need.REPLICAS,),
 )
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
     """Replicas know different producers, or start at different offsets

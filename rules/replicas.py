@@ -15,6 +15,7 @@ from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
 from auditor.rules.kinds import Loss
+from auditor.rules.needs import Need
 from auditor.rules.pairs import Gap, Pair, batches_of, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
@@ -62,6 +63,7 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
     absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=Loss.LOST,
+    needs=(Need.REPLICAS,),
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
@@ -110,6 +112,7 @@ def _elected(found: Sequence[Finding]) -> str:
     },
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_one_start, _elected),
+    needs=(Need.ELECTIONS,),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
     """A replica became leader that did not have to have everything
@@ -362,6 +365,7 @@ def _all_behind(found: Sequence[Finding]) -> str:
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_behind, _all_behind, few=FEW),
     loses=Loss.AT_RISK,
+    needs=(Need.REPLICAS,),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has

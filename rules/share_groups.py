@@ -8,6 +8,7 @@ from auditor.base.words import plural
 from auditor.facts.share_offsets import ShareOffset
 from auditor.rules.finding import Finding
 from auditor.rules.log_bounds import Bounds
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.view import LogView
 
@@ -20,6 +21,7 @@ from auditor.rules.view import LogView
         "warning": "below its start",
         "info": "where the files may be of different times",
     },
+    needs=(Need.SHARE_OFFSETS,),
 )
 def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """What a share group has settled or been given lies outside the log that it reads

@@ -10,6 +10,7 @@ import numpy as np
 from auditor.facts.coordinator_log import STATES
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.finding import Finding
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_record
 from auditor.rules.safeguards import CLEAN_ELECTION
@@ -62,6 +63,7 @@ def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
     family=FAMILY,
     severities={"critical": ""},
     prevented_by=(CLEAN_ELECTION,),
+    needs=(Need.TRANSACTION_STATE,),
 )
 def illegal_transition(log: LogView) -> Iterator[Finding]:
     """A transactional id went from one state to another that cannot follow
@@ -100,6 +102,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
     family=FAMILY,
     severities={"error": ""},
     absorbed_by=(By("illegal-transition", same_record),),
+    needs=(Need.TRANSACTION_STATE,),
 )
 def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     """A record of a transactional id contradicts the one before it
@@ -142,6 +145,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     severities={"critical": ""},
     absorbed_by=(By(("illegal-transition", "producer-id-reused"), same_record),),
     prevented_by=(CLEAN_ELECTION,),
+    needs=(Need.TRANSACTION_STATE,),
 )
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A transactional id's epoch went down, or rose as it never does
@@ -167,7 +171,7 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("producer-id-reused", family=FAMILY, severities={"critical": ""})
+@rule("producer-id-reused", family=FAMILY, severities={"critical": ""}, needs=(Need.TRANSACTION_STATE,))
 def producer_id_reused(log: LogView) -> Iterator[Finding]:
     """One producer id has two owners, or came back
 

@@ -18,6 +18,7 @@ from auditor.rules.cleaning import Missing, hole
 from auditor.rules.culprits import Place, blamed
 from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
 from auditor.rules.finding import Finding, iso
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
 from auditor.rules.safeguards import TIMESTAMP_LIMITS
@@ -109,6 +110,7 @@ def _structural(
     family=FAMILY,
     severities={"error": ""},
     absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
+    needs=(Need.EVENTS, Need.ERRORS),
 )
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
@@ -263,6 +265,7 @@ def _who_writes(rule_id: str, e: Event) -> str:
     severities={"warning": ""},
     records=True,
     absorbed_by=(By("unreadable-transaction-record", same_record),),
+    needs=(Need.EVENTS,),
 )
 def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     """A record without key is in a compacted topic
@@ -300,6 +303,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     severities={"warning": ""},
     records=True,
     prevented_by=(TIMESTAMP_LIMITS,),
+    needs=(Need.EVENTS, Need.AHEAD),
 )
 def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     """Record timestamps are impossible or beyond the topic's limits
@@ -367,7 +371,7 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, 
     )
 
 
-@rule("batch-timestamp-mismatch", family=FAMILY, severities={"warning": ""}, records=True)
+@rule("batch-timestamp-mismatch", family=FAMILY, severities={"warning": ""}, records=True, needs=(Need.EVENTS,))
 def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 
@@ -398,7 +402,7 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("legacy-inner-record-invalid", family=FAMILY, severities={"error": ""}, records=True)
+@rule("legacy-inner-record-invalid", family=FAMILY, severities={"error": ""}, records=True, needs=(Need.EVENTS,))
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """A wrapper of the old formats holds broken messages
 
@@ -431,7 +435,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("malformed-control-batch", family=FAMILY, severities={"error": ""})
+@rule("malformed-control-batch", family=FAMILY, severities={"error": ""}, needs=(Need.EVENTS,))
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     """A control batch is not a marker
 
@@ -453,6 +457,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     family=FAMILY,
     severities={"error": "", "info": "for fields left by default clients"},
     absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
+    needs=(Need.EVENTS,),
 )
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other

@@ -63,17 +63,16 @@ class Cluster:
     were not started again, of which ``eligible`` are not in the in-sync set; ``alone_in_sync``: by broker the
     partitions with other replicas, none of which is in sync or eligible; ``short_without``: the first partition, and
     how many, that have too few in sync for acks=all once a broker is stopped; ``voters``: of the quorum, by its log;
-    ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not
-    the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
-    leads by the metadata, or whose leader is fenced or shutting down while others are up; ``offline``: those of them
-    without a leader. ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is
-    in tiered storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.
-    ``moments``: of each log directory the time (ms) until which each of its files has all that was written, as far as
-    its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
-    checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
-    all log directories.
-    ``read_at``: when logs were read, by log directory, topic and partition, as far as copies say and nothing in the log
-    directory contradicts it; ``misread``: what does, by log directory.
+    ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not the newest time in
+    the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
+    fenced or shutting down while others are up; ``offline``: those of them without a leader.
+    ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is in tiered storage,
+    as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.
+    ``moments``: of each log directory the time (ms) until which each of its files has all that was written, by its
+    newest time and the time that copying takes; ``read_at``: when logs were read, by log directory, topic and
+    partition, as copies say; ``misread``: what contradicts that, by log directory. ``passes``: the logs that have all
+    that was committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest;
+    ``checkpointed`` has that of all log directories.
     ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
     ``until``: log directories of brokers that were stopped cleanly, of which nothing shows that they did not go on,
     with their newest times (ms). ``went_back``: by how much (ms) a clock was set back at most, so that the newest time
@@ -91,7 +90,6 @@ class Cluster:
     newest_time: int
     policy: dict[str, str] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
-    records: bool = False
     coordinator: CoordinatorHistory | None = None
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -214,7 +212,7 @@ class Cluster:
         return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
 
     def moment(self, log_dir: str, topic: str, partition: int) -> int:
-        """The time (ms) until which a replica has all that was written there: when it was read, where that is known."""
+        """Until when (ms) a replica has all that was written there: when it was read, where that is known."""
         read = self.read_at.get((log_dir, topic, partition))
         return self.moments.get(log_dir, -1) if read is None else read.begun
 
@@ -226,11 +224,6 @@ class Cluster:
         """Whether one checkpoint shows what was committed in all these logs, by topic and partition."""
         found = {self.passes[log][0] if log in self.passes else None for log in logs}
         return len(found) == 1 and None not in found
-
-    def read_behind(self, log: tuple[str, int], other: tuple[str, int]) -> bool:
-        """Whether another log was read behind this one, as a copy of both says: it has what this one's needed."""
-        first, then = (bounds.read if (bounds := self.bounds.get(at)) else None for at in (log, other))
-        return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
 
     def coordinators_lack(self, producer_id: int, needed_by: int) -> bool:
         """The same of the coordinator's log that has a producer id; of all of them, where none has."""
@@ -244,10 +237,8 @@ class Cluster:
         return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS
 
     def waiting_margin(self, timeout_ms: int = 0) -> int:
-        """That slack where somebody waits: never more than an hour, whatever time-out the client asked for.
-
-        A prepared transaction has no time-out at all (2147483647 ms). Source: KIP-939.
-        """
+        """That slack where somebody waits: never more than an hour, whatever time-out the client asked for; a prepared
+        transaction has none at all (2147483647 ms). Source: KIP-939."""
         return min(self.margin(timeout_ms), HOUR_MS)
 
 
@@ -383,8 +374,8 @@ class LogView:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
-        whole = -1 if c.lacks_end else self.cluster.moment(c.log_dir, self.topic, self.partition)
-        moment = max(self.copy_time(c), whole)
+        at = (c.log_dir, self.topic, self.partition)
+        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*at))
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
 
     def finding(

@@ -11,13 +11,19 @@ import numpy as np
 from auditor.facts.coordinator_log import Entry
 from auditor.rules.log_bounds import Read
 from auditor.rules.named import SKEW_MS, Window
-from auditor.rules.view import TRANSACTION_STATE, LogView
+from auditor.rules.view import TRANSACTION_STATE, Cluster, LogView
 
 
 def read_of(log: LogView) -> Read | None:
     """When a log was read."""
     bounds = log.cluster.bounds.get((log.topic, log.partition))
     return None if bounds is None else bounds.read
+
+
+def read_behind(cluster: Cluster, log: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether another log was read behind this one, as a copy of both says: it has what this one's needed."""
+    first, then = (bounds.read if (bounds := cluster.bounds.get(at)) else None for at in (log, other))
+    return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
 
 
 def ended_since(log: LogView, row: np.void, entry: Entry, ends: list[Window], allowed_ms: int) -> bool:
@@ -45,5 +51,5 @@ def open_in_time(log: LogView, entry: Entry, begun: int, allowed_ms: int) -> boo
     coordinators = TRANSACTION_STATE, entry.partition
     bounds = log.cluster.bounds.get(coordinators)
     read = None if bounds is None else bounds.read
-    behind = log.cluster.read_behind((log.topic, log.partition), coordinators)
+    behind = read_behind(log.cluster, (log.topic, log.partition), coordinators)
     return read is not None and behind and read.begun <= begun + allowed_ms

@@ -13,6 +13,7 @@ from auditor.rules.committed_offsets import FAMILY, at_commit, place_of, writer
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.named import Window
+from auditor.rules.needs import Need
 from auditor.rules.registry import rule
 from auditor.rules.safeguards import GROUP_METADATA
 from auditor.rules.view import LogView
@@ -24,6 +25,7 @@ from auditor.rules.windows import naming, skew
     family=FAMILY,
     severities={"error": "", "warning": "before what the log has whole", "info": "where the producers may be a pool"},
     prevented_by=(GROUP_METADATA,),
+    needs=(Need.CONSUMER_OFFSETS,),
 )
 def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     """A producer commits offsets of a partition that a rebalance gave to another

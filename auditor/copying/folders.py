@@ -44,8 +44,8 @@ class Folder:
 
     def refresh(self) -> None:
         """Lists a live partition's folder once more: what is read next is as it is by now, not as when all was listed.
-        Where it cannot be listed any more, it stays as it was found."""
-        if self.task is None or self.topic is None:
+        Where it cannot be listed any more, it stays as it was found, and so does one of a copy."""
+        if self.task is None or self.topic is None or self.place.view is not None:
             return
         now = storage.listing(self.place, deep=False)
         if now.errors:

@@ -8,17 +8,14 @@ whose end a transaction is open are looked at, which the copy knows of its own, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import names, result_folder, storage
 from auditor.connectors.internal_rows import TRANSACTION_STATE
-from auditor.copying.checksums import ALL
 from auditor.copying.one_folder import Done
-from auditor.copying.run import copied
 from auditor.model.hashing import partition_for
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.blocking import Standing
@@ -28,25 +25,24 @@ SLACK_MS = 60_000  # a producer's clock tells when its transaction began
 
 
 def looked_again(
-    paths: Sequence[str], out: Path | str, begun: int, first: Done, open_audit: Callable[[list[str]], Audit],
-    limits: Limits = DEFAULT_LIMITS, checksums: str = ALL,
+    out: Path | str, begun: int, first: Done, open_audit: Callable[[list[str]], Audit],
+    copy_again: Callable[[frozenset[str]], Done],
 ) -> list[Done]:  # fmt: skip
-    """Reads again what looks held in the copy of PATHs that was ``begun`` (ms) and is in ``out``, three times at most:
+    """Reads again what looks held in the copy that was ``begun`` (ms) and is in ``out``, three times at most:
     first whatever is not normal, then what is undecided and younger than the copy. What each round came to.
 
     ``first``: what the copy came to; one of no running broker is left alone. ``open_audit`` gives an audit of some
-    PATHs; ``checksums``: which are verified. Errors: as of :func:`auditor.copying.run.copied`.
+    PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copied`.
     """
     rounds: list[Done] = []
-    held = first.held if first.live else set()
+    held = first.unended if first.live else set()
     while held and len(rounds) < ROUNDS:
         audit = open_audit([_path(out, name) for name in sorted(held | first.beside)])
         rows = {name: row for row in audit.blocked if (name := _folder(audit, out, row)) in held}
         rows = {name: row for name, row in rows.items() if _is_open(row, begun - SLACK_MS if rounds else None)}
         held = set(rows)
         if held:
-            again = frozenset(held | _coordinators(first.beside, rows.values()))
-            rounds.append(copied(paths, out, limits, only=again, checksums=checksums))
+            rounds.append(copy_again(frozenset(held | _coordinators(first.beside, rows.values()))))
     return rounds
 
 

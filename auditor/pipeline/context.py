@@ -188,7 +188,7 @@ def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], 
 
 
 def build(
-    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, records: bool, copying: int = 0,
+    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, copying: int = 0,
     at_once: bool = False, read_at: ReadAt | None = None,
 ) -> dict[str, Cluster]:  # fmt: skip
     """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input.
@@ -202,16 +202,16 @@ def build(
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         mine = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records, copying, read_at or {})
+        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
     return out
 
 
 def _cluster(
-    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool, copying: int,
+    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, copying: int,
     read_at: ReadAt,
 ) -> Cluster:  # fmt: skip
-    cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
+    cluster = Cluster(as_of, newest, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels

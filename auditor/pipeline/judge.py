@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ from auditor.base.limits import OF_A_RULE
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
+from auditor.pipeline import asides
 from auditor.rules import blocking, crash_recovery, placement, registry, safety
 from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
 from auditor.rules.floods import judge_bounded
+from auditor.rules.kinds import Kind
+from auditor.rules.needs import Need, there
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.pairs import unread_again
 from auditor.rules.placement import OF_REMOVED
@@ -30,13 +34,11 @@ OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wai
 
 
 def judge_log(
-    replicas: list[ReplicaFacts], cluster: Cluster, kinds: list[str], max_findings: int = OF_A_RULE
+    replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a kind."""
+    """Rows of kind finding, log, open, blocked, readers, aside, timeline about one log; ``max_findings``: of a kind."""
     log = LogView(replicas, cluster)
-    catalogue = registry.kinds()
-    asked = [catalogue[name] for name in kinds if name == OF_REMOVED or not log.is_gone]
-    for finding in judge_bounded(log, asked, max_findings):
+    for finding in judge_bounded(log, _asked(kinds, log.is_gone, there(log)), max_findings):
         yield "finding", finding.carried()
     opened = [] if log.is_gone else open_transactions(log)
     for replica in log.copies:
@@ -51,8 +53,19 @@ def judge_log(
         yield "blocked", row | {"advice": advice.row()}
     for row in readers(log):
         yield "readers", row
+    for row in asides.of_log(log):
+        yield "aside", row
     if opened:
         yield "timeline", _timeline(log, opened)
+
+
+@cache
+def _asked(kinds: tuple[str, ...], is_gone: bool, has: frozenset[Need]) -> tuple[Kind, ...]:
+    """What is asked of a log that has so much: nothing that it has nothing for, and of one whose topic is gone one
+    thing. Few answers serve all logs of a run."""
+    catalogue = registry.kinds()
+    asked = (catalogue[name] for name in kinds if name == OF_REMOVED or not is_gone)
+    return tuple(each for each in asked if each.may_speak(has))
 
 
 def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction]) -> Advice:
@@ -84,6 +97,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "dropped_events": replica.dropped_events or None,
         "producers": replica.sums.get("producers", 0),
         "sums": replica.sums,
+        "unlooked": replica.unlooked_batches,
         "errors": [
             e._asdict() for e in _fewer([*replica.errors, *_records_in_error(replica), *unread_again(log, replica)])
         ],

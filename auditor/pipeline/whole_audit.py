@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.runner import Replicas, Runner
 
-KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: transactions; readers: of a topic
+KINDS = ("finding", "log", "open", "blocked", "readers", "aside", "timeline")  # open: transactions; readers: of a topic
 Say = Callable[[str], None]
 
 
@@ -207,18 +207,12 @@ class Audit:
 
     # judge
 
-    @property
-    def reads_records(self) -> bool:
-        """Whether records are looked at: they were asked for, and not all of the input is copies without them."""
-        dirs = self.inventory.log_dirs
-        return self.options.records and not (dirs and all(log_dir.copied for log_dir in dirs))
-
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """What is known of each cluster, by join key."""
         options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
         clusters = context.build(
-            self.briefs, self.settings, options.as_of, self.reads_records, moments.copying_ms(size), options.at_once,
+            self.briefs, self.settings, options.as_of, moments.copying_ms(size), options.at_once,
             moments.read_at(self.inventory),
         )  # fmt: skip
         for cluster in clusters.values():
@@ -275,7 +269,7 @@ class Audit:
         limit = self.options.max_findings
         found = Kept(registry.kinds(), limit)
         with self.step("judge"):
-            judge = partial(judge_log, kinds=kinds, max_findings=limit)
+            judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
                     if self._asked_for(row):
@@ -407,6 +401,8 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.findings_table(self)
+        if table == "blocked":
+            return results.blocked_table(self)
         return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:
@@ -453,7 +449,8 @@ class Audit:
             return 0
         unsure = self.options.fail_on_unsure
         found = any(f.severity in failing for f in self.open_findings)
-        return int(found or any(held.fails(row, failing, unsure) for row in self.blocked))
+        unlooked = unsure and self.totals.unlooked.total() > 0
+        return int(found or unlooked or any(held.fails(row, failing, unsure) for row in self.blocked))
 
     def spared(self) -> Inventory | None:
         """The input that results must not be written into; None where it is no folder."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from auditor.copying.readings import now_ms
+from auditor.copying.run import copied
 from auditor.copying.second_look import looked_again
 from auditor.pipeline.whole_audit import Audit
 from tests.audited import above_info
@@ -44,7 +45,7 @@ def taken(source: Path, copy: Path) -> Audit:
     """An audit of a copy as the command makes it."""
     begun = now_ms()
     done = copy_of(source, copy)
-    looked_again([str(source)], copy, begun, done, opened_all)
+    looked_again(copy, begun, done, opened_all, lambda only: copied([str(source)], copy, only=only))
     return opened(copy)
 
 

@@ -54,7 +54,7 @@ def log_rows(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, Decode
     rows = []
     for task in replica_tasks(inventory, settings, options):
         assert isinstance(task, ReplicaTask)
-        found = judge_log([read_replica(task)], Cluster(as_of=0, newest_time=0), [])
+        found = judge_log([read_replica(task)], Cluster(as_of=0, newest_time=0), ())
         rows += [row for kind, row in found if kind == "log"]
     return rows, errors, inventory
 

@@ -13,14 +13,15 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from auditor.base.errors import AuditInputError
+from auditor.pipeline.options import AuditOptions
 from bench import __main__ as command
-from bench import bytes_growth, growth, inputs, pictures, quiet, sides, table
+from bench import bytes_growth, growth, inputs, made_up, pictures, quiet, sides, table
 from bench.anonymous import SAMPLED_EVERY, Anonymous
 from bench.freeze import batches
 from bench.inputs import Kind, make, space
 from bench.pictures import Point
 from bench.sizes import Plan
-from tests.facts import logs_of, opened
+from tests.facts import here, logs_of, opened
 
 OTHERS = quiet.others
 
@@ -236,3 +237,13 @@ def test_only_its_section_of_the_page_is_replaced(tmp_path: Path) -> None:
     assert page.read_text() == (
         "a\n<!-- x: begin -->\nnew\n<!-- x: end -->\nb\n<!-- y: begin -->\nkept\n<!-- y: end -->\n"
     )
+
+
+def test_made_up_replicas_are_as_many_logs_with_nothing_to_find(tmp_path: Path) -> None:
+    runner = made_up.making_up(here(), made_up.read_once())
+    audit = made_up.MadeUp(AuditOptions(("/nowhere",), tmp_path), runner, 250)
+    assert len(audit.inventory.log_dirs) == 1
+    logs = audit.judged["log"]
+    assert {(row["topic"], row["partition"]) for row in logs} == {(f"topic-{n // 100}", n % 100) for n in range(250)}
+    assert all(row["sums"]["batches"] == 1 and row["hw"] == row["log_end"] == 3 for row in logs)
+    assert audit.findings == []

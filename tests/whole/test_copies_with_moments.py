@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auditor.copying import one_folder, run
+from auditor.copying.one_folder import Done
 from auditor.copying.second_look import looked_again
 from auditor.pipeline.whole_audit import Audit
 from tests import segments
@@ -192,6 +193,10 @@ def test_times_that_a_log_contradicts_are_not_gone_by_and_that_is_said(
     assert "has what was written at" in why
 
 
+def again_of(locked: Path, copy: Path) -> Callable[[frozenset[str]], Done]:
+    return lambda only: run.copied([str(locked.parent)], copy, only=only)
+
+
 def test_what_looks_held_and_is_over_by_now_is_read_again(locked: Path, tmp_path: Path) -> None:
     """Its marker comes right behind the reading of the data, whatever its coordinator says."""
     pay, _ = decided(locked, LATER - 1)
@@ -199,7 +204,7 @@ def test_what_looks_held_and_is_over_by_now_is_read_again(locked: Path, tmp_path
     assert [stands for _, stands, _ in standing(tmp_path / "copy")] == ["stuck"]
     end(pay, pay.data()[0], True, LATER + 550)
     pay.save()
-    rounds = looked_again([str(locked.parent)], tmp_path / "copy", BEGAN, done, opened_all)
+    rounds = looked_again(tmp_path / "copy", BEGAN, done, opened_all, again_of(locked, tmp_path / "copy"))
     assert [each.folders for each in rounds] == [2]
     assert standing(tmp_path / "copy") == []
 
@@ -212,7 +217,7 @@ def test_only_what_an_open_transaction_ends_is_looked_at(locked: Path, tmp_path:
         return opened_all(paths)
 
     done = copy_of(locked.parent, tmp_path / "copy")
-    looked_again([str(locked.parent)], tmp_path / "copy", BEGAN, done, audit)
+    looked_again(tmp_path / "copy", BEGAN, done, audit, again_of(locked, tmp_path / "copy"))
     assert asked[0] == ["__transaction_state-0", "pay-0"]
     pay = Forged(locked, "pay-0")
     end(pay, pay.data()[0], True, LATER + 550)
@@ -220,5 +225,5 @@ def test_only_what_an_open_transaction_ends_is_looked_at(locked: Path, tmp_path:
     for known in (tmp_path / "copy", tmp_path / "new"):  # grown in place, and read from the start
         asked.clear()
         done = copy_of(locked.parent, known)
-        assert looked_again([str(locked.parent)], known, BEGAN, done, audit) == []
+        assert looked_again(known, BEGAN, done, audit, again_of(locked, known)) == []
         assert asked == []

@@ -46,7 +46,7 @@ def judged(facts: Iterable[bytes], cluster: Cluster, without: tuple[str, ...], *
     for replica in replicas:
         for table in without:
             setattr(replica, table, BLANK[table] if blank else BLANK[table][:0])
-    rule_ids = [each.id for each in registry.kinds().values() if not each.what_if]
+    rule_ids = tuple(each.id for each in registry.kinds().values() if not each.what_if)
     return [json.loads(json.dumps(row)) for row in judge_log(replicas, cluster, rule_ids)]
 
 

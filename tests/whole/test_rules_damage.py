@@ -77,7 +77,7 @@ def test_nothing_raises(brokers: Path, harm: object, seed: int) -> None:
         path.write_bytes(harm(path.read_bytes(), chance))  # type: ignore[operator]
     if seed % 3 == 0:
         chance.choice(files).unlink()
-    rule_ids = [r.id for r in registry.kinds().values() if not r.what_if]
+    rule_ids = tuple(r.id for r in registry.kinds().values() if not r.what_if)
     rows = [row for log in logs_below(brokers, records=True) for row in judge_log(log.replicas, log.cluster, rule_ids)]
     runs = [row["recovery"] for kind, row in rows if kind == "log"]
     assert len(runs) == 6

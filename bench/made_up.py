@@ -1,0 +1,154 @@
+"""Replicas that are made up, as many as asked for: an inventory, the facts that reading them would have left, and an
+audit of them by either way to run. No byte of a log is read, so what grows then grows with replicas alone.
+
+Each is a healthy log of its own: a segment with two indexes, a leader epoch checkpoint, ``partition.metadata``. Its
+facts are those of one small partition that was really read, under its own names, made by the tasks of the read step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import tempfile
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditor.connectors.files import Inventory, LogDir
+from auditor.connectors.partition_folder import folder_replica
+from auditor.connectors.storage import Place
+from auditor.facts.at_rest import at_rest
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.inline.inline_runner import InlineRunner
+from auditor.inline.kept_replicas import KeptReplicas
+from auditor.pipeline import plan
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import KeptFacts, kept, read_task
+from auditor.pipeline.runner import Replicas, Runner
+from auditor.pipeline.whole_audit import Audit
+from auditor.replay.replica_task import ReplicaTask, TextTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from auditor.pipeline.work_folder import WorkFolder
+
+OF_A_TOPIC, OF_A_DIRECTORY = 100, 10_000  # partitions; replicas
+MOST_DIRECTORIES = 50
+LIST_TASKS = 2_000  # facts that one task makes up
+SIZES = {
+    f"{0:020}.log": 1 << 20, f"{0:020}.index": 512, f"{0:020}.timeindex": 768, "leader-epoch-checkpoint": 10,
+    "partition.metadata": 43,
+}  # fmt: skip
+
+
+def inventory(count: int) -> Inventory:
+    """So many replicas as a listing finds them, each a partition of its own."""
+    directories = max(1, min(MOST_DIRECTORIES, count // OF_A_DIRECTORY))
+    each = -(-count // directories)
+    return Inventory(
+        tuple(_log_dir(n, range(n * each, min(count, (n + 1) * each))) for n in range(directories)), (), (), (), ()
+    )  # fmt: skip
+
+
+def _log_dir(number: int, numbers: range) -> LogDir:
+    name, place = f"broker-{number}", Place("", f"/nowhere/broker-{number}")
+    replicas, marks, points = [], {}, {}
+    for n in numbers:
+        topic, partition = f"topic-{n // OF_A_TOPIC}", n % OF_A_TOPIC
+        found = folder_replica(place, name, f"{topic}-{partition}", SIZES).replica
+        replicas.append(dataclasses.replace(found, topic_id=f"id-of-{topic:>16}"))
+        marks[topic, partition], points[topic, partition] = 1, 1
+    return LogDir(
+        name, place, "cluster made-up", "made-up", number, "meta.properties",
+        checkpoints={"high-watermark": marks, "recovery-point": points},
+        whole_checkpoints=frozenset({"high-watermark", "recovery-point", "log-start", "cleaner"}),
+        replicas=tuple(replicas),
+    )  # fmt: skip
+
+
+def read_once() -> bytes:
+    """The facts of a partition of one batch, read as audits read, at rest."""
+    from auditor.connectors.inventory import discover
+    from tests import segments
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "broker-0", "topic-0")
+        path.mkdir(parents=True)
+        (path.parent / "meta.properties").write_text("version=1\nbroker.id=0\ncluster.id=made-up\n")
+        (path / f"{0:020}.log").write_bytes(segments.simple(0))
+        options = AuditOptions((folder,), Path(folder, "out"))
+        ((facts,),) = map(read_task, plan.replica_tasks(discover([folder]), {}, options))
+        return at_rest(facts)
+
+
+class MakesUp:
+    """From a task the facts that its replica has, as if it had been read."""
+
+    def __init__(self, facts: bytes) -> None:
+        self.facts = facts
+
+    def __call__(self, task: ReplicaTask) -> KeptFacts:
+        """Those of one replica."""
+        found: ReplicaFacts = pickle.loads(self.facts)
+        replica = task.replica
+        assert replica.topic is not None
+        assert replica.partition is not None
+        found.cluster_id, found.broker_id, found.join_key = task.cluster_id, task.broker_id, task.join_key
+        found.log_dir, found.topic, found.partition = replica.log_dir, replica.topic, replica.partition
+        found.folder, found.topic_id = replica.folder, replica.topic_id
+        found.segments = [segment.name for segment in replica.segments]
+        found.high_watermark, found.recovery_point = found.log_end, found.log_end
+        return kept(found)
+
+    def of(self, tasks: list[ReplicaTask]) -> list[KeptFacts]:
+        """Those of several."""
+        return [self(task) for task in tasks]
+
+    def batches(self, tasks: list[ReplicaTask]) -> Iterator[pa.RecordBatch]:
+        """The same as Spark takes them."""
+        from auditor.spark import scan
+        from auditor.spark.streams import in_batches
+
+        return in_batches(map(self, tasks), scan.FACTS_ARROW)
+
+
+def _lists(tasks: list[ReplicaTask | TextTask]) -> list[list[Any]]:
+    return plan.spread(tasks, -(-len(tasks) // LIST_TASKS))  # as the product shares them out
+
+
+def making_up(runner: Runner, facts: bytes) -> Runner:
+    """A way to run whose read step makes facts up."""
+    make = MakesUp(facts)
+
+    def inline(tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+        return KeptReplicas(
+            lambda: (row for _, rows in runner.pool.map(_lists(tasks), make.of, reads=False) for row in rows)
+        )
+
+    def spark(tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+        from auditor.spark import scan
+        from auditor.spark.spark_runner import SparkReplicas
+
+        session = runner.spark  # type: ignore[attr-defined]
+        return SparkReplicas(scan.each_list(session, _lists(tasks), make.batches, scan.FACTS).persist())
+
+    runner.read = inline if isinstance(runner, InlineRunner) else spark  # type: ignore[method-assign]
+    return runner
+
+
+class MadeUp(Audit):
+    """An audit of what is not there."""
+
+    def __init__(self, options: AuditOptions, runner: Runner, count: int) -> None:
+        super().__init__(options, runner)
+        self.count = count
+
+    @cached_property
+    def _found(self) -> Inventory:
+        return inventory(self.count)
+
+    @cached_property
+    def _opened(self) -> Any:
+        return {}, []
