@@ -8,9 +8,15 @@ environment. What belongs to the installation comes from the environment of Airf
     KAFKA_AUDIT_SCHEDULE  a cron expression; without it, runs are started by hand, by assets or through the API
     KAFKA_AUDIT_PATHS     what to audit, split by spaces, as default of the parameter
     KAFKA_AUDIT_CLUSTERS  many clusters, as JSON: {"name": ["path", ...], ...}, as default of the parameter
-    KAFKA_AUDIT_OUT       folder of the results, which the worker and the Spark driver share; default of the parameter
+    KAFKA_AUDIT_OUT       folder of the results, which the worker and the Spark driver share, or a URI such as
+                          s3://bucket/audits; default of the parameter
+    KAFKA_AUDIT_CONN      the connection by which Airflow's own tasks open a URI; without it as its provider does
     KAFKA_AUDIT_PY_FILES, KAFKA_AUDIT_ARCHIVES   the project's zip and the packed environment, for bare executors
     AIRFLOW_CONN_SPARK_DEFAULT                   the Spark master
+
+A URI is opened by Airflow's object storage, which needs the provider of its scheme (for ``s3://``
+``apache-airflow-providers-amazon[s3fs]``); the job opens it by the auditor's own drivers, with the credentials that
+Spark's driver and executors have.
 
 Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. With many clusters
 every task is there once a cluster, by its name: one that fails stands as failed, and the others go on; results lie in
@@ -22,16 +28,16 @@ clear ``inventory`` too to audit again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, Param, TriggerRule, dag, get_current_context, task, task_group
+from airflow.sdk import Asset, ObjectStoragePath, Param, TriggerRule, dag, get_current_context, task, task_group
 from airflow.sdk.exceptions import AirflowFailException
 
 JOB = os.environ.get("KAFKA_AUDIT_JOB", str(Path(__file__).resolve().parents[1] / "auditor" / "job.py"))
@@ -54,7 +60,7 @@ PARAMS = {
         additionalProperties={"type": "array", "items": {"type": "string"}},
         description="In place of paths: those of each cluster by its name, an audit each",
     ),
-    "out": Param(os.environ.get("KAFKA_AUDIT_OUT", ""), type="string", description="Folder of the results"),
+    "out": Param(os.environ.get("KAFKA_AUDIT_OUT", ""), type="string", description="Folder or URI of the results"),
     "policy": Param("auto", enum=list(POLICIES), description="Which brokers' rules the log was written under"),
     "severity": Param("error", enum=[*SEVERITIES, "never"], description="The judge fails at this severity or above"),
     "as_of": Param(
@@ -66,10 +72,21 @@ PARAMS = {
 }  # fmt: skip
 
 
-def results_of(params: dict[str, Any], run_id: str, cluster: str) -> Path:
+def results_of(params: dict[str, Any], run_id: str, cluster: str) -> str:
     """The folder of one run's results about one cluster; ``run_id`` and ``cluster`` are any text, empty for no name."""
-    folder = Path(params["out"]) / "runs" / quote(run_id, safe="")
-    return folder / named(cluster) if cluster else folder
+    return below(params["out"], "runs", quote(run_id, safe=""), *([named(cluster)] if cluster else []))
+
+
+def below(folder: str, *names: str) -> str:
+    """A folder or URI below another one. In a URI = stands for %, which some drivers would take for an escape."""
+    return "/".join([folder.rstrip("/"), *(name.replace("%", "=") if "://" in folder else name for name in names)])
+
+
+def opened(folder: str) -> Any:
+    """A folder of this machine, or of a store by Airflow's object storage, with the calls of ``pathlib``."""
+    if "://" not in folder:
+        return Path(folder)
+    return ObjectStoragePath(folder, conn_id=os.environ.get("KAFKA_AUDIT_CONN"))
 
 
 def named(cluster: str) -> str:
@@ -77,10 +94,10 @@ def named(cluster: str) -> str:
     return quote(cluster, safe="").replace(".", "%2E")
 
 
-def summary_of(folder: Path) -> dict[str, Any] | None:
+def summary_of(folder: str) -> dict[str, Any] | None:
     """The summary of a whole run, None where the results are not whole."""
     try:
-        found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads((opened(folder) / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     return found
@@ -92,7 +109,7 @@ class AuditOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> Any:
         """Runs the job. Errors: those of the submission, and of a job that could not read all of its input."""
         args = list(self.application_args)
-        found = summary_of(Path(args[args.index("--out") + 1]))
+        found = summary_of(args[args.index("--out") + 1])
         if found is not None and found["complete"]:
             self.log.info("the results of this run are whole; nothing to do")
             return None
@@ -123,10 +140,10 @@ def inventory(cluster: dict[str, Any]) -> list[str]:
     if missing:
         raise AirflowFailException(f"not there: {', '.join(missing)}")
     folder = results_of(params, run_id, name)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SUMMARY).unlink(missing_ok=True)  # from here on, results are those of this run
-    args = ["--out", str(folder), "--policy", params["policy"], "--fail-on", "never", "--quiet"]
-    args += ["--history", str(Path(params["out"]) / "history"), "--run-id", f"{run_id} {name}".rstrip()]
+    with contextlib.suppress(FileNotFoundError):
+        (opened(folder) / SUMMARY).unlink()  # from here on, results are those of this run
+    args = ["--out", folder, "--policy", params["policy"], "--fail-on", "never", "--quiet"]
+    args += ["--history", below(params["out"], "history"), "--run-id", f"{run_id} {name}".rstrip()]
     if params["as_of"] == "run_after":  # not the logical date, which runs started by hand or by assets lack
         args += ["--as-of", context["dag_run"].run_after.isoformat()]
     args += [f"--{name}" for name in ("records", "expectations") if params[name]]
@@ -148,7 +165,7 @@ def judge(cluster: dict[str, Any]) -> dict[str, int]:
     level = context["params"]["severity"]
     failing = [] if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
     if any(counts[name] for name in failing):
-        with (folder / "findings.jsonl").open(encoding="utf-8") as lines:  # the most severe come first
+        with (opened(folder) / "findings.jsonl").open(encoding="utf-8") as lines:  # the most severe come first
             shown = [json.loads(line) for _, line in zip(range(SHOWN), lines, strict=False)]
         said = "\n".join(f"{row['severity']}: {row['message']}" for row in shown if row["severity"] in failing)
         raise AirflowFailException(f"{', '.join(f'{counts[name]} {name}' for name in failing)}\n{said}")
@@ -168,16 +185,23 @@ def publish(cluster: dict[str, Any], *, outlet_events: Any = None) -> str:
     summary = summary_of(folder)
     if summary is None:
         raise AirflowFailException("there are no results to publish: see the log of the task 'audit'")
-    latest = Path(context["params"]["out"]) / "latest"
-    latest = latest / named(cluster["name"]) if cluster["name"] else latest
-    latest.mkdir(parents=True, exist_ok=True)
+    latest = below(context["params"]["out"], "latest", *([named(cluster["name"])] if cluster["name"] else []))
     for name in PUBLISHED:
-        part = latest / f".{name}.part"
-        shutil.copyfile(folder / name, part)
-        os.replace(part, latest / name)
+        put(opened(latest), name, (opened(folder) / name).read_bytes())
     told = {"run_id": context["run_id"], "cluster": cluster["name"]}
     outlet_events[REPORT].extra = told | {"counts": summary["counts"]["by_severity"]}
-    return str(latest / "report.html")
+    return below(latest, "report.html")
+
+
+def put(folder: Any, name: str, content: bytes) -> None:
+    """Writes a file, which readers see as it was or whole: a store shows an object once all of it is there."""
+    if not isinstance(folder, Path):
+        (folder / name).write_bytes(content)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{name}.part"
+    part.write_bytes(content)
+    os.replace(part, folder / name)
 
 
 @task_group(prefix_group_id=False)

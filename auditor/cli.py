@@ -20,8 +20,8 @@ from auditor.commands.parser import OneLineParser, TopParser, examples
 # Modules of auditor.commands by the groups that the help lists them in.
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
-    "look closer": ("explain", "recheck", "lag", "rules", "sql", "decode", "copy"),
-    "over time": ("history", "dashboard", "baseline"),
+    "look closer": ("explain", "recheck", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
+    "over time": ("history", "dashboard", "baseline", "expectations"),
     "your shell": ("completion",),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

@@ -41,6 +41,15 @@ def texts(values: Sequence[str | None]) -> pa.Array:
     )
 
 
+def lists(values: Sequence[Sequence[str] | None]) -> pa.Array:
+    """A column of lists of texts."""
+    ends = np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32)
+    null = np.array([value is None for value in values], bool)
+    items = texts([text for value in values for text in value or ()])
+    valid = _bits(~null) if null.any() else None
+    return pa.Array.from_buffers(pa.list_(pa.string()), len(values), [valid, pa.py_buffer(ends)], children=[items])
+
+
 def repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:
     """One value for all rows; of not too many, a part of what is at hand from before."""
     block = 1 << (rows - 1).bit_length() if rows else 0

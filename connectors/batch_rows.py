@@ -11,11 +11,10 @@ import pyarrow as pa
 from auditor.base.producer_numbers import SEQUENCES
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
-from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from auditor.connectors.codec.batch_columns import FLAW_CRC, UNVERIFIED, BatchColumns
 from auditor.connectors.codec.records import Decoded
 
-DELETE_HORIZON = 0x40  # KIP-534
 CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bits of the attributes
 TIMESTAMP_TYPES = texts(["CreateTime", "LogAppendTime", "NoTimestampType"])
 # Kafka's ControlRecordType by number; what is beyond is unknown to it too.

@@ -21,7 +21,7 @@ from auditor.connectors.codec import offset_columns as commits
 from auditor.connectors.codec import transaction_columns as transactions
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
 from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.records import Decoded, Record, failures_of, opened, sound
+from auditor.connectors.codec.records import Decoded, Record, failures_of, sound
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.stored_texts import Texts, are_ascii, gather, partition_names
 from auditor.connectors.codec.structs import uuid_text
@@ -61,7 +61,7 @@ class InternalColumns(InternalRows):
         batches = chunk.batches
         data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
         chosen = batches.take(data)
-        for run in opened(chunk, data, chosen, self.limits):
+        for run in chunk.opened(data, chosen, self.limits):
             errors += failures_of(run, chosen, file, self.limits)
             self._run(file, run, chosen)
         return errors

@@ -7,6 +7,7 @@ Contract section 1; reference/formats.md section 1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -15,9 +16,11 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.base.scope import EVERYTHING, Scope
+from auditor.base.words import plural
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
 from auditor.connectors.copied.copy_view import copy_list
+from auditor.connectors.copied.listing import HELD
 from auditor.connectors.files import (
     DataFile,
     Inventory,
@@ -39,7 +42,8 @@ _ASIDE = {
     "future": "folder of a replica being moved here",
     "stray": "folder of a partition that did not belong here",
 }
-OF_COPY = "is a copy without payload: nothing is said of the records of its data, --records or not"
+OF_COPY = "is a copy without payload: it has no keys and no values"
+OF_HELD = "that the broker has deleted since, held by the copy: its logs begin behind them, and nothing is said of them"
 _LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
@@ -102,6 +106,8 @@ def inventory_of(
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
     notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
     notes += [_read_at(d) for d in log_dirs if d.read_at]
+    held = Counter(item.log_dir for item in skipped if item.reason == HELD)
+    notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(held.items())]
     notes += left_out
     return Inventory(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
@@ -110,7 +116,8 @@ def inventory_of(
 
 
 def _read_at(log_dir: LogDir) -> str:
-    ends = min(log_dir.read_at.values()), max(log_dir.read_at.values())
+    begun = [begun for begun, _ in log_dir.read_at.values()]
+    ends = min(begun), max(begun)
     first, last = (
         datetime.fromtimestamp(min(at, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for at in ends
     )
@@ -205,7 +212,8 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
         texts=tuple(sorted(draft.texts)),
         small_files=identity.small_files(draft.small),
         copied=copied is not None,
-        read_at={r.folder: r.begun for r in copied.readings if r.live} if copied is not None else {},
+        read_at={r.folder: (r.begun, r.done) for r in copied.readings if r.live} if copied is not None else {},
+        machine=copied.machine if copied is not None else "",
     )
     errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)

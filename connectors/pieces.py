@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import internal_rows, names
 from auditor.connectors.arrow import Key
 from auditor.connectors.codec.index import decode_offset_index
-from auditor.connectors.files import DataFile, Inventory, LogDir, Replica
+from auditor.connectors.copied.listing import HELD
+from auditor.connectors.files import DataFile, Inventory, LogDir, Replica, Skipped
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.rows import ErrorPiece, FilePiece, MetadataPiece, Piece, TextPiece
 from auditor.connectors.storage import read_file
@@ -50,6 +51,10 @@ def plan(
     they are cut.
     """
     pieces: list[Piece] = []
+    held: dict[tuple[str, str], list[Skipped]] = {}
+    for item in inventory.skipped:
+        if item.reason == HELD:
+            held.setdefault((item.log_dir, item.file.rpartition("/")[0]), []).append(item)
     for log_dir in inventory.log_dirs:
         key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, None, None)
         if log_dir.texts:
@@ -58,6 +63,7 @@ def plan(
         pieces += [piece for piece in small if wanted(piece)]
         for replica in log_dir.replicas:
             pieces += _of_replica(log_dir, replica, tables, split_size, wanted)
+            pieces += [p for p in _held(log_dir, replica, held) if "batches" in tables and wanted(p)]
     if "metadata_history" in tables:
         pieces += _metadata(inventory)
     if "decode_errors" in tables:
@@ -115,6 +121,17 @@ def _of_replica(
         cuts = _cuts(log_dir, replica, file, count)
         for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
             yield FilePiece(where, key, file, start, stop, behind)
+
+
+def _held(log_dir: LogDir, replica: Replica, held: Mapping[tuple[str, str], list[Skipped]]) -> Iterator[FilePiece]:
+    """The segments that a copy holds though the broker has deleted them; of topics whose records have no tables."""
+    key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
+    if replica.topic in _TOPICS.values():
+        return
+    for item in held.get((log_dir.name, replica.folder), ()):
+        says = names.data_name(item.file.rpartition("/")[2])
+        if says is not None:
+            yield FilePiece(log_dir.place, key, DataFile(item.file, item.size, "log", says.offset))
 
 
 def _cuts(log_dir: LogDir, replica: Replica, file: DataFile, count: int) -> list[int]:

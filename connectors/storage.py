@@ -28,6 +28,7 @@ from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import ahead, asking, gate, guest, names
 from auditor.connectors.asking import REFUSED as REFUSED
+from auditor.connectors.copied.folder_list import LIST
 from auditor.connectors.drivers import filesystem as filesystem
 from auditor.connectors.drivers import refusal, renewed
 from auditor.connectors.remote_file import RemoteFile
@@ -220,13 +221,16 @@ def _sort_in(item: Entry | Unused | DecodeError, found: Listing, limits: Limits)
 
 
 def _local(root: str, deep: bool) -> Iterator[Entry | Unused | DecodeError]:
-    """What a local folder holds, in no order; folders wait on a stack, so depth costs no recursion."""
+    """What a local folder holds, in no order; folders wait on a stack, so depth costs no recursion.
+
+    All names of a folder come before any size: the size of a segment is then its last one where the list has the next.
+    """
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         try:
             with os.scandir(os.path.join(root, folder)) as items:
-                for item in items:
+                for item in list(items):
                     name = f"{folder}/{item.name}" if folder else item.name
                     if item.is_dir(follow_symlinks=False):
                         if deep:
@@ -273,7 +277,7 @@ def _all_infos(where: Place) -> list[pafs.FileInfo]:
             below = [where._replace(path=info.path) for info in infos if not info.is_file]
             if not below:
                 found += infos
-            elif _is_kafkas(infos) or not _are_few(below):
+            elif _is_copy(infos) or _is_kafkas(infos) or not _are_few(below):
                 whole.append(folder)
             else:
                 found += [info for info in infos if info.is_file]
@@ -288,6 +292,10 @@ def _are_few(folders: list[Place]) -> bool:
         return True
     infos = _infos(folders[0], deep=False)
     return len(folders) <= _BROKERS and (_is_broker(infos) or not _is_kafkas(infos))
+
+
+def _is_copy(infos: list[pafs.FileInfo]) -> bool:
+    return any(info.is_file and info.base_name == LIST for info in infos)
 
 
 def _is_kafkas(infos: list[pafs.FileInfo]) -> bool:

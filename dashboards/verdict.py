@@ -101,7 +101,8 @@ def _headline(
     wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""
     if counts.get("warning"):
         return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
-    return "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
+    unlooked = (summary.get("scope") or {}).get("without_records")
+    return "unsure" if unlooked else "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
 
 
 def _of_loss(findings: Sequence[Finding]) -> str:
@@ -127,6 +128,8 @@ def _scope(scope: Mapping[str, Any]) -> str:
     if left.get("without_state"):
         many = plural(left["without_state"], "partition copy")
         said.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
+    if unlooked := scope.get("without_records"):
+        said.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
     if lacking := scope.get("not_in_input"):
         said.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
     return ", and ".join(said)

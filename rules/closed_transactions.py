@@ -14,6 +14,7 @@ from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
 from auditor.rules import safety
 from auditor.rules.cleaning import LEADERS_LOG, both_intact, whole_from
+from auditor.rules.coordinated import decisions
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.kinds import Unverified
@@ -23,7 +24,6 @@ from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_nu
 from auditor.rules.registry import rule
 from auditor.rules.relations import ABANDONED, ENDED_OTHERWISE
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
-from auditor.rules.state_records import decisions
 from auditor.rules.together import by_cause, count
 from auditor.rules.view import LogView
 from auditor.rules.windows import begins_inside, marker_window, matching, owner_complete, window_after

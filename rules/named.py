@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,14 +33,15 @@ NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
 # A row a transaction: its chunk, and the rows of it in which its first and last Ongoing record are, its decision, its
 # completion, and the first record that names the partition (-1 for not there, yet or any more); when it began, was
 # prepared and complete (ms, -1 for not); the epoch of ``prepare``, which its marker carries; epoch, time and the
-# coordinator's partition of what says COMMIT or ABORT; when and with which epoch the partition was added.
+# coordinator's partition of what says COMMIT or ABORT; when and with which epoch the partition was added; the offset of
+# its first record that is left.
 WINDOW = np.dtype(
     [
         ("producer_id", "i8"), ("chunk", "i4"), ("first_row", "i4"), ("ongoing_row", "i4"), ("prepare_row", "i4"),
         ("complete_row", "i4"), ("begun", "i8"), ("prepared", "i8"),
         ("ended", "i8"), ("epoch", "i4"), ("decided_epoch", "i4"), ("decided_time", "i8"), ("partition", "i4"),
         ("decision", "i1"), ("has_prepare", "?"), ("has_complete", "?"), ("added_row", "i4"), ("added_time", "i8"),
-        ("added_epoch", "i4"),
+        ("added_epoch", "i4"), ("offset", "i8"),
     ]
 )  # fmt: skip
 STAMP = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8")])  # of an Ongoing record, ms
@@ -224,14 +226,12 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
         return out
     state, times = columns["state"], clocks(columns)
     ongoing = state == ONGOING
-    ended = (state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT)
-    out["producer_id"] = columns["producer_id"][starts]
+    out["producer_id"], out["offset"] = columns["producer_id"][starts], columns["offset"][starts]
     first, last = out["first_row"], out["ongoing_row"]
-    first[:], last[:] = _first(starts, ongoing), _last(starts, ongoing)
-    decided = _last(starts, ~ended)
+    first[:], last[:] = first_rows(starts, ongoing), last_rows(starts, ongoing)
     prepare, complete, added = out["prepare_row"], out["complete_row"], out["added_row"]
-    prepare[:] = np.where((decided >= 0) & ~ongoing[decided], decided, -1)
-    complete[:], added[:] = _last(starts, ended), _first(starts, ongoing & naming)
+    prepare[:], complete[:], out["decision"] = ends_of(columns, starts)
+    added[:] = first_rows(starts, ongoing & naming)
     start, epoch = columns["start"], columns["producer_epoch"]
     of_first = np.where(start[first] >= 0, start[first], times[first])
     out["begun"] = np.where(first >= 0, of_first, np.where(prepare >= 0, start[prepare], -1))
@@ -242,22 +242,40 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
     decided = np.where(prepare >= 0, prepare, complete)
     out["decided_epoch"], out["decided_time"] = epoch[decided], times[decided]
     out["partition"] = np.where(decided >= 0, columns["partition"][decided], -1)
-    commits = (state[decided] == PREPARE_COMMIT) | (state[decided] == COMPLETE_COMMIT)
-    out["decision"] = np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT))
     out["added_time"], out["added_epoch"] = times[added], epoch[added]
     # Decided by what an Ongoing record has without the partition: the append failed that would have added it.
     decided_set = columns["set"][np.repeat(prepare, np.diff(np.append(starts, len(state))))]
-    without = _first(starts, ongoing & ~naming & (columns["set"] == decided_set)) >= 0
+    without = first_rows(starts, ongoing & ~naming & (columns["set"] == decided_set)) >= 0
     return out[(prepare < 0) | naming[prepare] | ~without]
 
 
-def _first(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
+class Ends(NamedTuple):
+    """Which record decided each transaction, which completed it (-1: none), and the result (:data:`NONE` or so)."""
+
+    prepare: np.ndarray
+    complete: np.ndarray
+    decision: np.ndarray
+
+
+def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = None) -> Ends:
+    """The ends of the transactions that begin at ``starts``; ``inside``: which records are of any, if not all are."""
+    state = columns["state"]
+    ended = (state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT)
+    last = last_rows(starts, ~ended if inside is None else ~ended & inside)
+    prepare = np.where((last >= 0) & (state[last] != ONGOING), last, -1)
+    complete = last_rows(starts, ended)
+    decided = np.where(prepare >= 0, prepare, complete)
+    commits = (state[decided] == PREPARE_COMMIT) | (state[decided] == COMPLETE_COMMIT)
+    return Ends(prepare, complete, np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT)))
+
+
+def first_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The first row of each transaction, which begin at ``starts``, where the mask holds, -1 for none."""
     found = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
     return np.where(found < len(mask), found, -1)
 
 
-def _last(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The last one."""
     return np.maximum.reduceat(np.where(mask, np.arange(len(mask)), -1), starts)
 

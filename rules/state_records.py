@@ -11,15 +11,11 @@ import numpy as np
 from auditor.facts.coordinator_log import (
     COMPLETE_ABORT,
     EMPTY,
-    ONGOING,
     PREPARE_ABORT,
-    PREPARE_COMMIT,
     STATES,
     TOMBSTONE,
     Columns,
     CoordinatorLog,
-    tally,
-    windows_of,
 )
 from auditor.model.transaction_states import TransactionState, TransactionValue, value_problem
 from auditor.rules.coordinator_history import Entry
@@ -129,30 +125,6 @@ def raised(columns: Columns) -> np.ndarray:
     ended = (state == PREPARE_ABORT) & (columns["client_version"][1:] < 2)
     same = (columns["id"][1:] == columns["id"][:-1]) & (columns["producer_id"][1:] == columns["producer_id"][:-1])
     return np.flatnonzero(same & ((state == EMPTY) | ended) & (epoch[1:] > epoch[:-1])) + 1
-
-
-def decisions(found: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each id how many transactions were decided, how many aborted, and how many of those by the coordinator.
-
-    A rise of the epoch from the last Ongoing record to the abort (of two, where each end raises it by one) shows that.
-    A decision that another record of its transaction is behind has failed, and counts for nothing.
-    """
-    decided, aborted, forced = (np.zeros(found.id_count, np.int64) for _ in range(3))
-    for columns in found.neighbours():
-        ids, state, ends = columns["id"][1:], columns["state"], columns["client_version"] >= 2
-        new, old, windows = state[1:], state[:-1], windows_of(columns)
-        goes_on = (windows[1:] == windows[:-1]) & (windows[1:] >= 0) & (new <= PREPARE_ABORT)
-        same = (ids == columns["id"][:-1]) & (columns["producer_id"][1:] == columns["producer_id"][:-1])
-        rise = columns["producer_epoch"][1:] - columns["producer_epoch"][:-1]
-        failed = goes_on & (old != ONGOING)
-        least = 1 + ends[1:] - (failed & ends[:-1])
-        by_coordinator = same & ((old == ONGOING) | failed) & (rise >= least)
-        last = np.append(~goes_on[1:], np.ones(min(1, len(new)), bool))
-        abort = last & (new == PREPARE_ABORT)
-        tally(decided, ids[abort | (last & (new == PREPARE_COMMIT))])
-        tally(aborted, ids[abort])
-        tally(forced, ids[abort & by_coordinator])
-    return decided, aborted, forced
 
 
 def last_entries(log: LogView, *states: int) -> Iterator[Entry]:

@@ -155,6 +155,17 @@ def _markers(log: LogView) -> dict[str, np.ndarray]:
     return found
 
 
+def windows_of_markers(log: LogView) -> np.ndarray:
+    """Of each transaction of the leader replica the row of ``naming(log).rows`` that its marker is of, -1 for none."""
+    rows, markers = naming(log).rows, _markers(log)
+    out = np.full(len(log.leader.transactions), -1)
+    for producer_id in np.intersect1d(rows["producer_id"], markers["producer_id"]).tolist():
+        begin, end = np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist()
+        found = matching(log, producer_id)
+        out[markers["row"][begin:end]] = np.where(found.numbers >= 0, found.first + found.numbers, -1)
+    return out
+
+
 def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None:
     """A producer's first closed stretch of data whose marker lies behind an offset."""
     markers = _markers(log)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import TRANSACTION_STATE, LogView
+from auditor.rules.when_read import read_behind
 from auditor.rules.windows import SAME_CLOCK_MS, owner_complete, skew
 
 UNBOUNDED = 1 << 62  # ms; later than any file was copied
@@ -18,10 +20,39 @@ def around(log: LogView, producer_id: int, offset: int) -> tuple[int, int]:
     Markers before and behind it in the leader replica carry a broker's time, and no data is older than the first record
     of its producer id at the coordinator, or than the checkpoint that it came behind.
     """
+    earliest, latest = around_each(log, np.array([producer_id]), np.array([offset]))
+    return int(earliest[0]), int(latest[0])
+
+
+def around_each(log: LogView, producer_ids: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same of many."""
     offsets, newest, oldest = _marker_clocks(log)
-    before, behind = offsets.searchsorted(offset, "left"), offsets.searchsorted(offset, "right")
-    earliest = max(int(newest[before - 1]) if before else -1, _known_from(log, producer_id), _not_before(log, offset))
-    return earliest, int(oldest[behind]) if behind < len(offsets) else -1
+    before, behind = offsets.searchsorted(at, "left"), offsets.searchsorted(at, "right")
+    ids, which = np.unique(producer_ids, return_inverse=True)
+    known = np.array([_known_from(log, producer_id) for producer_id in ids.tolist()], np.int64)[which]
+    entry, written = log.leader.high_watermark, log.cluster.checkpointed.get(log.leader.log_dir, -1)
+    checkpointed = np.where(at >= entry, written, -1) if entry is not None else np.full(len(at), -1)
+    earliest = np.maximum.reduce([np.append(newest, -1)[before - 1], known, checkpointed])
+    return earliest, np.append(oldest, -1)[behind]
+
+
+def bounds(log: LogView, replica: ReplicaFacts) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`around` of the first data of each transaction of a replica, -1 too where it has none."""
+    rows = replica.transactions
+    found = np.full((2, len(rows)), -1)
+    data = np.flatnonzero(rows["first_offset"] >= 0)
+    if not log.is_gone and replica not in log.of_another and len(data):  # the offsets of the leader replica
+        found[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
+    return found[0], found[1]
+
+
+def last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
+    """When each producer of a replica wrote last, at the earliest, by brokers' clocks, in ms; -1: nothing tells."""
+    rows = replica.producers
+    offsets, newest, _ = _marker_clocks(log)
+    before = offsets.searchsorted(rows["data_last_offset"], "left")
+    found: np.ndarray = np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
+    return found
 
 
 def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> int:
@@ -43,9 +74,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
 
     Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
     Where a marker lies behind the data, its time bounds that of the record, however old the stamps are. Data that was
-    committed when the broker wrote its checkpoint shows the same without any clock.
+    committed when the broker wrote its checkpoint shows the same without any clock, and so does data that was read
+    before.
     """
     at, entry = (log.topic, log.partition), log.leader.high_watermark
+    if read_behind(log.cluster, at, (TRANSACTION_STATE, partition)):
+        return True
     if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     stamp = log.time(t["first_time"]) + CLIENT_MS
@@ -69,12 +103,6 @@ def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         log.cache["marker_clocks"] = rows["marker_offset"][order], np.maximum.accumulate(times), oldest
     found: tuple[np.ndarray, np.ndarray, np.ndarray] = log.cache["marker_clocks"]
     return found
-
-
-def _not_before(log: LogView, offset: int) -> int:
-    """When the checkpoint was written (ms, at the earliest) that does not have an offset yet; -1 where it does."""
-    entry = log.leader.high_watermark
-    return -1 if entry is None or offset < entry else log.cluster.checkpointed.get(log.leader.log_dir, -1)
 
 
 def _known_from(log: LogView, producer_id: int) -> int:

@@ -59,13 +59,27 @@ TEXTS = {
     "transactions": ("a transaction of a producer in a replica; `outcome` is null while it is open, `class` then says "
                      "what it is: active, late, hanging, orphan, ghost or undecidable",
                      "SELECT topic, partition, producer_id, first_offset FROM transactions WHERE class = 'hanging'"),
+    "coordinated_transactions": ("a transaction as the coordinators' logs show it, with all its partitions; of those "
+                                 "that they no longer have, `transactions` has the branches",
+                                 "SELECT transactional_id, count(decided_at) AS decided, "
+                                 "count(*) FILTER (outcome = 'ABORT') AS aborted FROM coordinated_transactions "
+                                 "GROUP BY ALL ORDER BY aborted DESC"),
     "lag": ("a group's position in a partition, and what it has left to read from there on: records, not offsets; "
             "see [three questions](three-questions.md#what-has-a-group-left)",
             "SELECT group_id, topic, partition, offsets, committed_records FROM lag WHERE offsets > 0"),
+    "cleaner": ("a replica of a compacted log, and where its broker's log cleaner stands in it; see "
+                "[three questions](three-questions.md#where-does-the-cleaner-stand)",
+                "SELECT topic, partition, stands, dirty_ratio, held_by FROM cleaner WHERE stands <> 'clean'"),
+    "space": ("a segment on a broker's own disk, and what keeps it there; see "
+              "[three questions](three-questions.md#why-is-the-disk-not-freed)",
+              "SELECT kept_by, goes, count(*) AS segments, sum(size) AS bytes FROM space GROUP BY ALL"),
     "verdicts": ("a run of stored batches that another broker policy would have answered otherwise",
                  "SELECT policy, error, sum(batches) AS batches FROM verdicts GROUP BY ALL"),
     "findings": ("a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON",
                  "SELECT rule, severity, count(*) AS found FROM findings WHERE confidence = 'proved' GROUP BY ALL"),
+    "blocked": ("a partition that an open transaction keeps from being read, in the order of the report's cards: "
+                "blocked ones first",
+                "SELECT topic, partition, transactional_id, since, remedy FROM blocked WHERE standing <> 'waiting'"),
 }  # fmt: skip
 HEAD = """# Tables
 

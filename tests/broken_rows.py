@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from auditor.connectors import schema
 from auditor.pipeline.derived_tables import OF_FACTS
+from auditor.pipeline.results import BLOCKED
 from auditor.pipeline.verdicts import VERDICTS
 from auditor.rules.expectations.measures import LOG, MEASURES
 
 Row = dict[str, Any]
-SCHEMAS = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS}
+SCHEMAS = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS, "blocked": BLOCKED}
 T = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in range(3)]
 GOOD: dict[str, Row] = {
     "batches": {"magic": 2, "crc_ok": True, "compression": "none", "is_transactional": False, "is_control": False,
@@ -38,6 +39,12 @@ GOOD: dict[str, Row] = {
     "decode_errors": {"reason": "vanished"},
     "producer_states": {"producer_id": 1, "producer_epoch": 3, "max_epoch": 3},
     "transactions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
+    "coordinated_transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
+                                 "duration_ms": 5},
+    "lag": {"offsets": 5, "committed_records": 4, "committed_most": 4, "uncommitted_records": 5, "uncommitted_most": 5},
+    "space": {"base_offset": 0, "kept_by": "not_old_enough"},
+    "cleaner": {"dirty_ratio": 0.5, "stands": "due"},
+    "blocked": {"standing": "waiting", "accepted": False},
     "verdicts": {"base_offset": 1, "last_offset": 2, "error": "DUPLICATE"},
 }  # fmt: skip
 # What a log holds that breaks a check and no other: changes to the good row, one for each row.
@@ -117,6 +124,26 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "upside_down": [{"last_offset": 3}],
         "stuck": [{"class": "ghost"}],
         "late": [{"class": "late"}],
+    },
+    "coordinated_transactions": {
+        "outcome_unknown": [{"outcome": "MAYBE"}],
+        "duplicate_keys": [{}, {"duration_ms": 6}],
+        "timed_out": [{"outcome": "ABORT", "decided_by": "timeout"}],
+        "upside_down": [{"duration_ms": -1}],
+    },
+    "lag": {
+        "negative": [{"offsets": -1}],
+        "upside_down": [{"committed_most": 3}],
+    },
+    "space": {
+        "goes_and_stays": [{"goes": "retention_ms"}],
+        "duplicate_segments": [{}, {}],
+        "future": [{"kept_by": "timestamp_in_the_future"}],
+    },
+    "cleaner": {"ratio_impossible": [{"dirty_ratio": 1.5}], "faulty": [{"stands": "faulty"}]},
+    "blocked": {
+        "blocked": [{"standing": "overdue"}],
+        "unknown": [{"standing": "unknown"}],
     },
     "verdicts": {"upside_down": [{"last_offset": 0}], "rejected": [{"error": "OUT_OF_ORDER_SEQUENCE_NUMBER"}]},
 }

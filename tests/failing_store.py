@@ -1,4 +1,5 @@
-"""A small S3 server over a folder that delays, fails and logs requests: ListObjectsV2, HEAD, ranged GET, PUT, DELETE.
+"""A small S3 server over a folder that delays, fails and logs requests: ListObjectsV2, HEAD, ranged GET, PUT, COPY,
+DELETE of one and of many.
 
 Buckets are folders. What it does badly is told to it by key and count, or at random (:class:`Fault`). It speaks the
 protocol as Amazon's reference says, and nothing of a client is checked. As a program it serves a folder in a process of
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 KEY, SECRET = "AKIAOFTHETEST", "hunter2OfTheTest/+"
 PAGE = 1000  # objects of a list
@@ -144,6 +145,9 @@ class _Answer(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self._counted("DELETE")
 
+    def do_POST(self) -> None:
+        self._counted("POST")
+
     def _counted(self, method: str) -> None:
         server = self.server
         with server.manner.lock:
@@ -162,7 +166,7 @@ class _Answer(BaseHTTPRequestHandler):
         if method == "GET" and not key:
             method, key = "LIST", query.get("prefix", "")
         manner = self.server.manner
-        body = self._body() if method == "PUT" else b""
+        body = self._body() if method in ("PUT", "POST") else b""
         what = manner.badly(method, key)
         time.sleep(manner.latency_s)
         start, size = 0, 0
@@ -176,6 +180,10 @@ class _Answer(BaseHTTPRequestHandler):
                 self._refused(404, "NoSuchBucket")
             elif method == "LIST":
                 self._list(bucket, query)
+            elif method == "POST":
+                self._delete_many(self.server.buckets[bucket], body, what)
+            elif method == "PUT" and "x-amz-copy-source" in self.headers:
+                self._copy(self.server.buckets[bucket], key, what)
             elif method in ("PUT", "DELETE"):
                 start, size = self._changed(self.server.buckets[bucket], key, body, what)
             else:
@@ -196,7 +204,7 @@ class _Answer(BaseHTTPRequestHandler):
         if what in (BREAKS_OFF, TOO_SHORT):
             return 0, 0
         if self.command == "DELETE":
-            path.unlink(missing_ok=True)
+            _remove(path)
         elif key.endswith("/"):
             path.mkdir(parents=True, exist_ok=True)
         else:
@@ -205,6 +213,36 @@ class _Answer(BaseHTTPRequestHandler):
         if what != UNANSWERED:
             self._head(200, 0, ETag='"e"')
         return 0, len(body)
+
+    def _delete_many(self, folder: Path, body: bytes, what: str) -> None:
+        """Removes the objects that a list names."""
+        self.close_connection |= what in (BREAKS_OFF, TOO_SHORT, UNANSWERED)
+        if what in (BREAKS_OFF, TOO_SHORT):
+            return
+        for key in re.findall(r"<Key>(.*?)</Key>", body.decode()):
+            _remove(folder / unescape(key, {"&quot;": '"'}))
+        if what != UNANSWERED:
+            self._xml("<DeleteResult></DeleteResult>")
+
+    def _copy(self, folder: Path, key: str, what: str) -> None:
+        """Gives an object's content to another one."""
+        bucket, _, name = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+        source = self.server.buckets[bucket] / name
+        if not source.is_file():
+            self._refused(404, "NoSuchKey")
+            return
+        self.close_connection |= what in (BREAKS_OFF, TOO_SHORT, UNANSWERED)
+        if what in (BREAKS_OFF, TOO_SHORT):
+            return
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).write_bytes(source.read_bytes())
+        if what != UNANSWERED:
+            self._xml("<CopyObjectResult><ETag>e</ETag></CopyObjectResult>")
+
+    def _xml(self, text: str) -> None:
+        body = f"<?xml version='1.0'?>{text}".encode()
+        self._head(200, len(body), Content_Type="application/xml")
+        self.wfile.write(body)
 
     def _head(self, status: int, size: int, **more: str) -> None:
         self.send_response(status)
@@ -225,7 +263,7 @@ class _Answer(BaseHTTPRequestHandler):
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after, most = query.get("continuation-token", ""), min(PAGE, int(query.get("max-keys", PAGE)))
         found: dict[str, int] = {}  # folders have -1
-        for name, size in _objects(self.server.buckets[bucket]):
+        for name, size in _objects(self.server.buckets[bucket], prefix.rpartition("/")[0]):
             if name.startswith(prefix):
                 below = name[len(prefix) :]
                 folder = delimiter and below.partition(delimiter)[1]
@@ -239,13 +277,12 @@ class _Answer(BaseHTTPRequestHandler):
             if found[name] < 0:
                 parts.append(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>")
             else:
+                written = time.gmtime((self.server.buckets[bucket] / name).stat().st_mtime)
                 parts.append(
                     f"<Contents><Key>{escape(name)}</Key><Size>{found[name]}</Size>"
-                    "<LastModified>2026-11-24T00:00:00.000Z</LastModified></Contents>"
+                    f"<LastModified>{time.strftime('%Y-%m-%dT%H:%M:%S.000Z', written)}</LastModified></Contents>"
                 )
-        body = f"<?xml version='1.0'?><ListBucketResult>{''.join(parts)}</ListBucketResult>".encode()
-        self._head(200, len(body), Content_Type="application/xml")
-        self.wfile.write(body)
+        self._xml(f"<ListBucketResult>{''.join(parts)}</ListBucketResult>")
 
     def _object(self, folder: Path, key: str, what: str) -> tuple[int, int]:
         """Answers for one object; the bytes that were given, from where on."""
@@ -289,6 +326,12 @@ class _Answer(BaseHTTPRequestHandler):
                     time.sleep(early)
 
 
+def _remove(path: Path) -> None:
+    """Takes an object away, or what stands for an empty folder."""
+    with contextlib.suppress(OSError):
+        (Path.rmdir if path.is_dir() else Path.unlink)(path)
+
+
 def _joined(chunks: BinaryIO) -> bytes:
     """What chunks hold, each behind its size in hexadecimal; what follows the last one is read too."""
     body = b""
@@ -300,8 +343,8 @@ def _joined(chunks: BinaryIO) -> bytes:
     return body
 
 
-def _objects(folder: Path) -> Iterator[tuple[str, int]]:
-    for path in folder.rglob("*"):
+def _objects(folder: Path, below: str) -> Iterator[tuple[str, int]]:
+    for path in (folder / below).rglob("*"):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path.stat().st_size
 

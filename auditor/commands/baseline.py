@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
-from auditor.commands.explain import findings_of
 from auditor.commands.parser import examples
-from auditor.outputs import alerts
+from auditor.outputs import alerts, earlier_results
 from auditor.outputs.claim import write_whole
 from auditor.pipeline import accepted_findings as baseline
 from auditor.pipeline.accepted_findings import Entry
-from auditor.pipeline.options import folder_of
+from auditor.pipeline.options import out_of
 
 FILE = Path("auditor-baseline.json")
 DAYS = 90
@@ -39,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "fingerprints", nargs="*", metavar="FINGERPRINT", help="as the audit prints it, or its first digits; none: all"
     )
-    p.add_argument("--out", type=folder_of, required=True, metavar="DIR", help="the results of an audit (required)")
+    p.add_argument("--out", type=out_of, required=True, metavar="DIR|URI", help="the results of an audit")
     p.add_argument("--baseline", type=Path, default=FILE, metavar="FILE", help="the file to write or to add to")
     p.add_argument("--reason", default=NO_REASON, metavar="TEXT", help="why they are accepted")
     p.add_argument("--who", metavar="NAME", help="who accepts them (default: the name of the user)")
@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    rows = list(findings_of(args.out))
+    rows = earlier_results.read(args.out).findings
     file: Path = args.baseline
     kept = dict(baseline.read(file).entries) if file.exists() else {}
     before = len(kept)
@@ -66,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
     only_prune = args.prune and not (args.fingerprints or args.rule or args.topic)
     chosen = [] if only_prune else _chosen(rows, args)
     if not chosen and not only_prune:
-        raise AuditInputError(f"no finding of {args.out} is chosen; look at --rule, --topic and its findings.jsonl")
+        raise AuditInputError(
+            f"no finding of {uris.shown(str(args.out))} is chosen; look at --rule, --topic and its findings.jsonl"
+        )
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
     new = [
         Entry(row["fingerprint"], row["severity"], reason, who, until, _kind(row), alerts.where(row)) for row in chosen

@@ -7,8 +7,9 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.errors import AuditFailure
@@ -18,6 +19,9 @@ from auditor.commands import copy_around
 from auditor.commands.parser import examples
 from auditor.copying import manners
 from auditor.pipeline.options import AuditOptions, folder_of, out_of
+
+if TYPE_CHECKING:
+    from auditor.copying.one_folder import Done
 
 
 def add_parser(commands: Any) -> None:
@@ -40,12 +44,21 @@ def add_parser(commands: Any) -> None:
         help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
     )  # fmt: skip
     p.add_argument(
+        "--records",
+        action="store_true",
+        help="also what records come to, for audit --records: reads all bodies, and leaves keys and values",
+    )
+    p.add_argument(
+        "--keep", type=manners.time_to_keep, metavar="TIME",
+        help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
+    )  # fmt: skip
+    p.add_argument(
         "--checksums", choices=("none", "budget", "all"), default="budget",
         help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
         "once; the next call goes on), or all (default %(default)s)",
     )  # fmt: skip
     p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
-    p.add_argument("--run", dest="run_folder", type=folder_of, metavar="DIR", help="the results of an audit of PATH")
+    p.add_argument("--run", dest="run_folder", type=out_of, metavar="DIR|URI", help="the results of an audit of PATH")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
@@ -70,8 +83,10 @@ def run(args: argparse.Namespace) -> int:
             return status
         check_apart(args.paths, out)
         with visiting(guest), _alone(out) as still_alone:
-            done = copied(args.paths, out, say=still_alone, checksums=args.checksums)
-            again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
+            done = copied(
+                args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
+            )
+            again = _looked_again(args, out, begun, done) if done.live and done.unended else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
     except OSError as error:
@@ -86,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
             f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
             f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
         )
+        if done.held:
+            sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
         if again:
             sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
         if done.unverified:
@@ -116,15 +133,23 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
         yield nobody
 
 
-def _looked_again(paths: list[str], out: Path | str, begun: int, checksums: str) -> list[Any]:
+def _looked_again(args: argparse.Namespace, out: Path | str, begun: int, done: Done) -> list[Done]:
     """What looked held is read once more, where a broker ran."""
+    from auditor.copying.run import copied
     from auditor.copying.second_look import looked_again
 
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return looked_again(paths, out, begun, lambda _: Audit(options, runner), checksums=checksums)
+        def audit(some: list[str]) -> Audit:
+            return Audit(replace(options, paths=tuple(some)), runner)
+
+        def again(only: frozenset[str]) -> Done:
+            checksums, records, keep = args.checksums, args.records, args.keep
+            return copied(args.paths, out, only=only, checksums=checksums, records=records, keep_ms=keep)
+
+        return looked_again(out, begun, done, audit, again)
 
 
 def _verified(paths: list[str], out: Path | str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from itertools import product
@@ -11,19 +10,19 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.explain import findings_of
-from auditor.outputs import explaining
+from auditor.outputs import earlier_results, explaining
 from auditor.pipeline.options import AuditOptions, parse_time
 
 
-def around(name: str, run: Path, paths: Sequence[str], out: Path, checksums: str) -> tuple[int, list[str]]:
+def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksums: str) -> tuple[int, list[str]]:
     """Copies what the finding of ``run`` whose fingerprint begins with ``name`` rests on into the empty folder ``out``,
     and audits that: more is taken until the audit gives the finding again. Exit status, and what to print.
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
-    row = explaining.one(findings_of(run), name)
-    as_of = json.loads((run / "summary.json").read_text(encoding="utf-8")).get("as_of")
+    found = earlier_results.read(run)
+    row, as_of = explaining.one(found.findings, name), found.summary.get("as_of")
+    records = found.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
     from auditor.copying.around import names_in, size_of, wanted
@@ -31,14 +30,14 @@ def around(name: str, run: Path, paths: Sequence[str], out: Path, checksums: str
     from auditor.copying.run import copied  # only now: it loads the readers
 
     clock = parse_time(as_of) if isinstance(as_of, str) else None
-    options = AuditOptions((str(out),), out, as_of=clock, master="inline[1]")
+    options = AuditOptions((str(out),), out, records=records, as_of=clock, master="inline[1]")
     unverified = 0
     tried: list[tuple[set[str], str]] = []
     for folders, verified in product(wanted(row, paths), dict.fromkeys((checksums, ALL))):
         if (folders, verified) in tried or (tried and verified != checksums and not unverified):
             continue
         tried.append((folders, verified))
-        done = copied(paths, out, only=folders, checksums=verified)
+        done = copied(paths, out, only=folders, checksums=verified, records=records)
         unverified = done.unverified
         with running.failures(), running.runner(options) as runner:
             from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
@@ -51,7 +50,7 @@ def around(name: str, run: Path, paths: Sequence[str], out: Path, checksums: str
     says = ["These names stand in it:", *(f"  {line}" for line in named.lines()), ""]
     says.append(f"{out}: {size_of(out):,} bytes, without keys and values, no backup")
     if again is not None:
-        when = f" --as-of {as_of}" if clock is not None else ""
+        when = " --records" * records + (f" --as-of {as_of}" if clock is not None else "")
         other = f", as {again.severity}" if again.severity != row["severity"] else ""
         says.append(f"An audit of it gives the finding again{other}: auditor audit {out}{when} --out DIR")
     else:
@@ -66,7 +65,7 @@ def around(name: str, run: Path, paths: Sequence[str], out: Path, checksums: str
 def check(args: Any) -> None:
     """Errors: :class:`AuditInputError` where one of the two options is given without the other."""
     if (args.around is None) != (args.run_folder is None):
-        raise AuditInputError("--around FINGERPRINT and --run DIR (the --out of an audit) go together; give both")
+        raise AuditInputError("--around FINGERPRINT and --run DIR|URI (the --out of an audit) go together; give both")
 
 
 def show(says: Sequence[str]) -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor import running
+from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
 from auditor.commands.arguments import add_remote
-from auditor.commands.explain import findings_of
 from auditor.commands.parser import add_limits, examples
-from auditor.pipeline.options import AuditOptions, folder_of, parse_time
+from auditor.outputs import earlier_results
+from auditor.pipeline.options import AuditOptions, out_of, parse_time
 
 if TYPE_CHECKING:
     from auditor.pipeline.asked_again import Question
@@ -41,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "paths", nargs="*", metavar="PATH", help="a newer copy of what was audited, as 'auditor audit' takes"
     )
-    p.add_argument("--out", type=folder_of, required=True, metavar="DIR", help="the results of the earlier audit")
+    p.add_argument("--out", type=out_of, required=True, metavar="DIR|URI", help="the results of the earlier audit")
     p.add_argument("--bootstrap-server", metavar="HOST:PORT[,...]", help="ask the running cluster instead of a PATH")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
     p.add_argument("--at-once", action="store_true", help="every file is of one moment, as in a snapshot of the disk")
@@ -79,15 +80,15 @@ def run(args: argparse.Namespace) -> int:
     return 3 if unread else int(not all(each.fine for each in told))
 
 
-def _questions(out: Path) -> list[Question]:
+def _questions(out: Path | str) -> list[Question]:
     from auditor.pipeline import asked_again
 
-    found = list(findings_of(out))
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    found = earlier_results.read(out)
     try:
-        return asked_again.asked(summary, found)
+        return asked_again.asked(found.summary, found.findings)
     except (KeyError, TypeError, AttributeError):
-        raise AuditInputError(f"{out} holds no results that can be read; audit the older copy again") from None
+        shown = uris.shown(str(out))
+        raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None
 
 
 def _options(args: argparse.Namespace, questions: Sequence[Question]) -> AuditOptions:

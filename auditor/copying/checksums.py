@@ -52,20 +52,23 @@ def verify(
     """Verifies checksums that are open in the copy, segment by segment; how many segments are left open. ``only``: of
     these segments by folder, whatever is left of the budget. Errors: ``OSError`` of the target."""
     still = 0
-    for folder in folders:
-        found = target.list_of(folder.name)
-        if found is None:
-            continue
-        unknown = [item for item in found.files if item.taken is not None and not item.taken.checked]
-        if only is None:
-            chosen = [item for item in unknown if checksums.later(item.size)]
-        else:
-            chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
-        done = _verified(target, folder, limits, found.files, chosen) if chosen else {}
-        if done:
-            files = tuple(done.get(item.name, item) for item in found.files)
-            target.put_list(folder.name, found._replace(files=files), found)
-        still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
+    with target.lists_ahead(folder.name for folder in folders):
+        for folder in folders:
+            found = target.list_of(folder.name)
+            if found is None:
+                continue
+            unknown = [
+                item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
+            ]
+            if only is None:
+                chosen = [item for item in unknown if checksums.later(item.size)]
+            else:
+                chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
+            done = _verified(target, folder, limits, found.files, chosen) if chosen else {}
+            if done:
+                files = tuple(done.get(item.name, item) for item in found.files)
+                target.put_list(folder.name, found._replace(files=files), found)
+            still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
     return still
 
 
@@ -80,13 +83,14 @@ def _verified(
     for item in others:
         at, path = place_of(folder, item.name)
         again = item.name in names and item.taken is not None and segments.is_there(at, path, item.taken)
-        if again and segments.take(at, path, item.size, folder.task) is None:
+        records = item.taken is not None and item.taken.records
+        if again and segments.take(at, path, item.size, folder.task, records=records) is None:
             continue
         if item.taken is None or not segments.carry(item.name, item.taken):
             return {}
     done = segments.finish()
     entries = {item.name: item._replace(taken=done[item.name]) for item in others}
-    odd = {name for name, item in entries.items() if item.taken and (item.taken.errors or item.taken.body_errors)}
+    odd = {name for name, item in entries.items() if item.taken and item.taken.damaged}
     for index in (item for item in files if item.like in odd):  # its batches are others now
         at, kind = folder.place, index.name.rpartition(".")[2]
         entries[index.name] = small_file(target, folder.name, at, index.name, index.size, limits, kind)

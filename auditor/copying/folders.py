@@ -44,8 +44,8 @@ class Folder:
 
     def refresh(self) -> None:
         """Lists a live partition's folder once more: what is read next is as it is by now, not as when all was listed.
-        Where it cannot be listed any more, it stays as it was found."""
-        if self.task is None or self.topic is None:
+        Where it cannot be listed any more, it stays as it was found, and so does one of a copy."""
+        if self.task is None or self.topic is None or self.place.view is not None:
             return
         now = storage.listing(self.place, deep=False)
         if now.errors:
@@ -58,6 +58,15 @@ class Folder:
         if any(names.data_name(name) for name in files):
             built = folder_replica(at, replica.log_dir, replica.folder, files)
             self.task = replace(self.task, replica=built.replica)
+
+    def moved_on(self) -> bool:
+        """Whether segments behind which there is another one are no longer as they were listed: the cleaner replaced
+        some, made one of several, or they were deleted, before or behind their reading."""
+        if self.task is None or self.place.uri or self.place.view is not None:
+            return False
+        now = {entry.name: entry.size for entry in storage.listing(self.place, deep=False).files}
+        closed = sorted(name for name in self.files if name.endswith(".log"))[:-1]
+        return any(now.get(name) != self.files[name] for name in closed)
 
     @property
     def step(self) -> int:

@@ -12,6 +12,8 @@ import sys
 
 DEFAULT_RATE = "50MB"  # bytes a second of what is read
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([kmgt]?)(i?)(?:B(?:/s)?)?", re.IGNORECASE)
+_TIME = re.compile(r"(\d{1,5}) ?([dhm])", re.IGNORECASE)
+_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # the number of the system call: the C library has no name for it
 _OF_THIS_PROCESS, _IDLE = 1, 3 << 13
@@ -32,6 +34,17 @@ def rate(text: str) -> int:
     if 0 < value < 1000:
         raise argparse.ArgumentTypeError(f"{text!r}: less than 1 kB a second; a number alone is bytes, as in 50MB")
     return int(value)
+
+
+def time_to_keep(text: str) -> int:
+    """Milliseconds by a text such as ``30d``, ``12h`` or ``90m``.
+
+    Errors: :class:`argparse.ArgumentTypeError` for any other text.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; give one like 30d, 12h or 90m")
+    return int(found[1]) * _MS[found[2].lower()]
 
 
 def behind_all_others() -> None:

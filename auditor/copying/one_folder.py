@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from auditor.base.errors import is_unread
 from auditor.base.limits import Limits
@@ -14,7 +14,10 @@ from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
 from auditor.connectors.copied.index_rows import ENTRY
 from auditor.connectors.copied.segment_columns import GROUP_ROWS
+from auditor.connectors.internal_rows import TRANSACTION_STATE
+from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.storage import Place
+from auditor.copying.deleted_segments import deleted
 from auditor.copying.folders import Folder
 from auditor.copying.small_entries import index_like, settings_file, small_file, stat_of
 from auditor.copying.taken_segments import SegmentsTaken
@@ -31,9 +34,11 @@ _WHOLE = frozenset(
 
 @dataclass
 class Done:
-    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were.
-    ``live``: a broker of this machine ran meanwhile. ``open``: folders with segments whose checksums are not all
-    verified, ``unverified`` how many such segments are left at the end."""
+    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
+    broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
+    segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
+    ``unended``: folders of logs in which a transaction is open, or nobody knows; ``beside``: those of coordinators'
+    logs and of the metadata."""
 
     folders: int = 0
     batches: int = 0
@@ -42,20 +47,34 @@ class Done:
     segments: int = 0
     kept: int = 0
     refused: int = 0
+    held: int = 0
     live: bool = False
     open: set[str] = field(default_factory=set)
+    unended: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
     unverified: int = 0
+
+    def add(self, more: Done) -> None:
+        """Adds what more came to."""
+        for each in fields(self):
+            before, found = getattr(self, each.name), getattr(more, each.name)
+            setattr(self, each.name, before | found if isinstance(before, set | bool) else before + found)
 
 
 class OneFolder:
     """Takes one folder."""
 
     def __init__(
-        self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True
-    ) -> None:
+        self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True,
+        *, records: bool = False, keep_ms: int | None = None,
+    ) -> None:  # fmt: skip
         """``whole``: whether so many bytes of a segment are to be read, or headers alone
-        (:meth:`auditor.copying.checksums.Checksums.now`)."""
+        (:meth:`auditor.copying.checksums.Checksums.now`); ``records``: whether what records come to is to be taken, as
+        it is anyway of a segment of which an earlier copy has it. ``keep_ms``: how long what the broker has deleted is
+        held; None: what is held by now until its time, and nothing more."""
+        self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
+        self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
         internal = folder.topic if folder.topic in KEPT else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
@@ -67,20 +86,32 @@ class OneFolder:
         """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
         folder, segments = self.folder, self.segments
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
+        held = {item.name: item for item in deleted(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)}
+        for item in held.values():
+            if item.taken is not None and item.taken.file in self.scattered:
+                segments.carry(item.name, item.taken)
         found = segments.finish()
+        items = [item for item in items if item.name not in held] + [*held.values()]
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
         items = [self._index(item, found) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
-        readings = self.before.readings if self.before is not None else ()  # until the new ones are known
-        now = FolderList(tuple(items), tuple(folder.errors), readings)
+        now = FolderList(tuple(items), tuple(folder.errors))
+        if self.before is not None:  # until the new ones are known
+            now = now._replace(readings=self.before.readings, machine=self.before.machine)
         self.target.put_list(folder.name, now, self.before)
         done.folders += 1
         done.bytes_seen += sum(folder.files.values())
         done.batches += segments.batches
         done.bytes_read += segments.read
-        done.segments += len(found)
+        done.segments += len(found.keys() - held.keys())
+        done.held += len(held)
         done.kept += segments.kept
-        done.open |= {folder.name} if any(not taken.checked for taken in found.values()) else set()
+        if folder.topic in (TRANSACTION_STATE, METADATA_TOPIC):
+            done.beside.add(folder.name)
+        elif found and not folder.aside and segments.unended != set():
+            done.unended.add(folder.name)
+        is_open = any(not taken.checked for name, taken in found.items() if name not in held)
+        done.open |= {folder.name} if is_open else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
@@ -134,15 +165,16 @@ class OneFolder:
         if old.refused is not None:
             return None
         taken = old.taken
-        if taken is not None and (
-            taken.errors or taken.body_errors or not self.target.has(self.folder.name, taken.file)
-        ):
-            return None  # what damage is taken for depends on what lies around it
+        if taken is not None and (taken.damaged or not self.target.has(self.folder.name, taken.file)):
+            return None
         return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
 
     def _segment(self, name: str, size: int, stat: Stat | None) -> Listed:
         old, item = self.old.get(name), Listed(name, size, stat)
         same = self._as_it_was(name, size, stat)
+        had = old is not None and old.taken is not None and old.taken.records
+        if self.records and not had:
+            same = old = None
         if same is not None and same.taken is not None and self._stays(name, same.taken):
             return item
         at, path = place_of(self.folder, name)
@@ -153,7 +185,7 @@ class OneFolder:
             if self.segments.go_on(at, path, size, task, old, whole=grown):
                 return item
         self.anew.add(name)
-        why = self.segments.take(at, path, size, task, whole=self.whole(size))
+        why = self.segments.take(at, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
     def _stays(self, name: str, taken: Taken) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
@@ -13,13 +15,15 @@ from auditor.connectors import storage
 from auditor.connectors.codec.blanking import KEPT
 from auditor.connectors.copied.folder_list import Reading
 from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
-from auditor.copying.folders import Folders
+from auditor.copying.folders import Folder, Folders
 from auditor.copying.one_folder import Done, OneFolder
 from auditor.copying.owner import check_owner
-from auditor.copying.readings import held_by_a_broker, now_ms, readings
+from auditor.copying.readings import held_by_a_broker, machine, now_ms, readings
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import FolderTarget, Target
 from auditor.pipeline.options import out_of
+
+TIMES = 3  # that a folder is read, where its segments are replaced meanwhile
 
 
 def nobody(_folder: str) -> None:
@@ -33,13 +37,16 @@ def target_of(out: Path | str) -> Target:
 
 def copied(
     paths: Sequence[str], out: Path | str, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody,
-    only: Set[str] | None = None, checksums: str = ALL, budget: int = BUDGET_BYTES,
+    only: Set[str] | None = None, checksums: str = ALL, budget: int = BUDGET_BYTES, records: bool = False,
+    keep_ms: int | None = None,
 ) -> Done:  # fmt: skip
     """Copies what is below PATHs into ``out``, a folder or a URI: of an earlier copy there, what is as it was
     stays, and is not read.
 
     ``only``: the folders to copy, all others staying as they are; None for all. ``checksums``: which are verified,
-    one of :data:`auditor.copying.checksums.MODES`; ``budget``: bytes of segments.
+    one of :data:`auditor.copying.checksums.MODES`; ``budget``: bytes of segments. ``records``: what records come to is
+    taken too, for which all bodies are read. ``keep_ms``: for how long segments are held that the broker has deleted;
+    None: those that are held stay so until their time.
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
@@ -51,25 +58,39 @@ def copied(
     places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}
     read: dict[str, list[Reading]] = {name: [] for name in places}
-    for folder in found.in_order():
-        if only is not None and folder.name not in only:
-            continue
+    chosen = [folder for folder in found.in_order() if only is None or folder.name in only]
+
+    def take(folder: Folder) -> None:
         say(folder.name)
-        begun = now_ms()
-        folder.refresh()
-        OneFolder(target, folder, limits, to_verify.now).take(done)
+        begun = _taken(folder, partial(OneFolder, target, records=records, keep_ms=keep_ms), limits, to_verify, done)
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
+
+    with target.lists_ahead(folder.name for folder in chosen):
+        for _, folders in itertools.groupby(chosen, key=lambda folder: folder.step):
+            target.each(take, list(folders))
     for name, place in places.items():
         now = readings(read[name], live=live[name] and held_by_a_broker(place))
         done.live |= any(reading.live for reading in now)
         _put_readings(target, name, now, keep=only is not None)
     opened = [folder for folder in found.in_order() if folder.name in done.open]
     done.unverified = verify(target, opened, limits, to_verify)
-    for name in target.folders() - found.found.keys() if only is None else ():
-        target.take_away(name)
+    target.each(target.take_away, sorted(target.folders() - found.found.keys()) if only is None else ())
     return done
+
+
+def _taken(folder: Folder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: Done) -> int:
+    """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
+    before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
+    for _ in range(TIMES):
+        took, begun = Done(), now_ms()
+        folder.refresh()
+        of_one(folder, limits, to_verify.now).take(took)
+        if not (took.bytes_read or took.refused) or not folder.moved_on():
+            break
+    done.add(took)
+    return begun
 
 
 def verified(
@@ -95,8 +116,9 @@ def _put_readings(target: Target, name: str, found: tuple[Reading, ...], *, keep
     before = target.list_of(name)
     if before is not None:
         folders = {reading.folder for reading in found}
+        keep &= before.machine == (here := machine())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
-        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others)))), before)
+        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others))), machine=here), before)
 
 
 def check_apart(paths: Sequence[str], out: Path | str) -> None:

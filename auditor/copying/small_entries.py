@@ -8,7 +8,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import names
 from auditor.connectors.codec.settings import audited_settings
-from auditor.connectors.copied.copy_view import packed, rows_of, unpacked
+from auditor.connectors.copied.copy_view import packed, unpacked
 from auditor.connectors.copied.folder_list import Listed, Stat
 from auditor.connectors.copied.index_rows import ENTRY, MOST_ROWS, coded
 from auditor.connectors.copied.segment_columns import digest_of
@@ -45,9 +45,9 @@ def index_like(target: Target, folder: str, item: Listed, segment: Listed | None
         return item
     place = target.place.child(folder)
     data = unpacked(place, item.kept, item.length)
-    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.errors or taken.body_errors:
+    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.damaged:
         return item
-    rows, _ = rows_of(place, taken.file).rows(taken.first, taken.first + taken.rows)
+    rows, _ = target.earlier(folder, taken.file).rows(taken.first, taken.first + taken.rows)
     text = coded(says.kind, data, rows, says.offset)
     if text is None:
         return item

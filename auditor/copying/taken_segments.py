@@ -19,15 +19,23 @@ from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.header_bytes import CHECKED_FROM, header_of
 from auditor.connectors.codec.header_hop import HeaderHop
 from auditor.connectors.codec.mending import Known
-from auditor.connectors.codec.segment import UNKNOWN, Chunk, read_segment
-from auditor.connectors.copied.copy_view import rows_of
+from auditor.connectors.codec.segment import UNKNOWN, Chunk, StoredChunks, read_segment
 from auditor.connectors.copied.folder_list import Listed, Taken
-from auditor.connectors.copied.segment_columns import FILE_BYTES, FILE_ROWS, GROUP_ROWS, SegmentRows, SegmentWriter
+from auditor.connectors.copied.record_details import details_of
+from auditor.connectors.copied.segment_columns import (
+    FILE_BYTES,
+    FILE_ROWS,
+    GROUP_ROWS,
+    Records,
+    SegmentRows,
+    SegmentWriter,
+)
 from auditor.connectors.storage import BinaryFile, Place, open_file, read_head
 from auditor.copying.target import Target
 from auditor.replay.bounds import known_of
 from auditor.replay.replica_task import ReplicaTask
 
+MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its list
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked at, as in the recovery scan
 
 
@@ -46,18 +54,20 @@ class SegmentsTaken:
         self.pending: list[tuple[str, Taken]] = []  # of the file that is open
         self.done: dict[str, Taken] = {}
         self.bytes = 0  # of stored batches in it
+        self.unended: set[int] | None = set()  # producer ids whose transactions are open by now; None for too many
         self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
 
     def take(
-        self, place: Place, name: str, size: int, task: ReplicaTask | None, *, whole: bool = True
-    ) -> DecodeError | None:
-        """Takes one segment, of large batches the headers alone where it need not be ``whole``; why not, where it could
-        not be opened."""
+        self, place: Place, name: str, size: int, task: ReplicaTask | None, *, whole: bool = True,
+        records: bool = False,
+    ) -> DecodeError | None:  # fmt: skip
+        """Takes one segment, of large batches the headers alone where it need not be ``whole``, with what its
+        ``records`` come to or without; why not, where it could not be opened."""
         last = name.rpartition("/")[2]
         f = open_file(place, name)
         if isinstance(f, DecodeError):
             return f
-        self._began(last)
+        self._began(last, records and not (isinstance(f, StoredChunks) and not f.has_records))
         with contextlib.closing(f):
             self.pending.append(
                 (last, self._chunks_taken(place, name, self._chunks(f, place, name, size, task, whole)))
@@ -68,6 +78,7 @@ class SegmentsTaken:
     def keep(self, name: str, taken: Taken) -> None:
         """Leaves a segment as an earlier copy has it."""
         self.done[name] = taken
+        self.unended = None if taken.unended is None else set(taken.unended)
         self.kept += 1
 
     def carry(self, name: str, old: Taken) -> bool:
@@ -75,10 +86,11 @@ class SegmentsTaken:
         reader = self._earlier(old)
         if reader is None:
             return False
-        self._began(name)
+        self._began(name, old.records)
         first = self.writer.rows
         self._add_earlier(reader, old)
         self.pending.append((name, old._replace(first=first)))
+        self.unended = None if old.unended is None else set(old.unended)
         self._file_is_full()
         return True
 
@@ -94,7 +106,7 @@ class SegmentsTaken:
     ) -> Iterator[Chunk]:  # fmt: skip
         """The chunks of a segment from a byte and an offset on."""
         internal = self.blanks is not None
-        if not whole and not internal and not place.uri and place.view is None:
+        if not whole and not internal and not self.writer.records and not place.uri and place.view is None:
             hop = HeaderHop(f, size, self.limits, start[0], _behind(_offsets(name, task)[0], start))
             for rows in hop.chunks():
                 yield Chunk(rows, [], [], None, None, hop.end, next_offset=hop.next_offset)
@@ -102,7 +114,7 @@ class SegmentsTaken:
             if hop.end == size and size > start[0]:
                 return
             start = (hop.end, hop.next_offset) if hop.end > start[0] else start
-        for chunk in _chunks(f, name, size, task, self.limits, raw=internal, start=start):
+        for chunk in _chunks(f, name, size, task, self.limits, raw=internal, records=self.writer.records, start=start):
             self.read += int(chunk.rows[:, walking.SIZE].sum())
             yield chunk
 
@@ -112,7 +124,7 @@ class SegmentsTaken:
         """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
         the last one with its checksum."""
         taken = old.taken
-        if taken is None or taken.errors or taken.body_errors or not taken.rows or size < old.size:
+        if taken is None or taken.damaged or not taken.rows or size < old.size:
             return False
         reader = self._earlier(taken)
         f = open_file(place, name)
@@ -122,13 +134,17 @@ class SegmentsTaken:
         with contextlib.closing(f):
             if not _is_there(place, name, last):
                 return False
-            self._began(name.rpartition("/")[2])
+            self._began(name.rpartition("/")[2], taken.records)
+            self.unended = None if taken.unended is None else set(taken.unended)
             first, end, following = self.writer.rows, *taken.chunks[-1][1:]
             self._add_earlier(reader, taken)
             chunks = self._chunks(f, place, name, size, task, whole, (end, following))
             more = self._chunks_taken(place, name, chunks)
         joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*taken.chunks, *more.chunks))
-        joined = joined._replace(checked=taken.checked and more.checked)
+        joined = joined._replace(
+            checked=taken.checked and more.checked, body_errors=(*taken.body_errors, *more.body_errors),
+            of_records=(*taken.of_records, *more.of_records),
+        )  # fmt: skip
         self.pending.append((name.rpartition("/")[2], joined))
         self._file_is_full()
         return True
@@ -136,17 +152,19 @@ class SegmentsTaken:
     def _earlier(self, taken: Taken) -> SegmentRows | None:
         """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
         try:
-            reader = rows_of(self.target.place.child(self.folder), taken.file)
+            reader = self.target.earlier(self.folder, taken.file)
             reader.rows(taken.first, taken.first + taken.rows)
         except OSError:
             return None
-        return reader if reader.stored == (self.blanks is not None) else None
+        fits = (reader.stored, reader.records) == (self.blanks is not None, taken.records)
+        return reader if fits else None
 
     def _add_earlier(self, reader: SegmentRows, old: Taken) -> None:
         for first in range(old.first, old.first + old.rows, GROUP_ROWS):
-            rows, stored = reader.rows(first, min(first + GROUP_ROWS, old.first + old.rows), stored=reader.stored)
-            self.bytes += sum(map(len, stored or ()))
-            self.writer.add(rows, stored)
+            behind = min(first + GROUP_ROWS, old.first + old.rows)
+            rows, stored = reader.rows(first, behind, stored=reader.stored)
+            records = Records(reader.summaries(first, behind), reader.details(first, behind)) if old.records else None
+            self._add(rows, stored, records)
 
     def finish(self) -> dict[str, Taken]:
         """What was taken by the names of the segments, once all are there."""
@@ -163,31 +181,63 @@ class SegmentsTaken:
         if self.writer.rows >= FILE_ROWS or self.bytes >= FILE_BYTES:
             self.finish()
 
-    def _began(self, name: str) -> None:
-        """A file is open, which the segment of that name may be put into."""
+    def _add(self, rows: np.ndarray, stored: list[bytes] | None, records: Records | None) -> None:
+        self.bytes += sum(map(len, stored or ())) + sum(
+            len(text or b"") for text in (records.details if records else ())
+        )
+        self.writer.add(rows, stored, records)
+
+    def _began(self, name: str, records: bool) -> None:
+        """A file is open, which the segment of that name may be put into, with what its records come to or without."""
+        if self.open is not None and self.writer.records != records:
+            self.finish()
         if self.open is not None:
             return
         self.open = contextlib.ExitStack()
         self.first = first = name.partition(".")[0]
         self.path = self.open.enter_context(self.target.begun(self.folder, first))
-        self.writer = SegmentWriter(self.path, stored=self.blanks is not None)
+        self.writer = SegmentWriter(self.path, stored=self.blanks is not None, records=records)
 
     def _chunks_taken(self, place: Place, name: str, found: Iterator[Chunk]) -> Taken:
         first = self.writer.rows
-        chunks, errors, bodies, checked = [], [], [], True
+        chunks, errors, bodies, checked, of_records = [], [], [], True, list[int]()
         for chunk in found:
             stored = None
             if self.blanks is not None and chunk.raw is not None:
                 stored = self.blanks.blanked(chunk.batches, chunk.raw)
-                self.bytes += sum(map(len, stored))
-            self.writer.add(chunk.rows, stored)
+            self._add(chunk.rows, stored, _records_of(chunk))
             checked &= not np.any(chunk.rows[:, walking.FLAWS] & UNVERIFIED)
             self.batches += len(chunk.rows)
+            self._follow(chunk.rows)
             chunks.append((len(chunk.rows), chunk.end, chunk.next_offset))
             errors += chunk.errors
             bodies += chunk.body_errors
+            of_records += chunk.of_records
         foreign = tuple(_foreign(place, name, errors, self.limits))
-        return Taken("", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign, checked)
+        unended = None if self.unended is None else tuple(sorted(self.unended))
+        return Taken(
+            "", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign, checked,
+            self.writer.records, tuple(of_records), unended,
+        )  # fmt: skip
+
+    def _follow(self, rows: np.ndarray) -> None:
+        """Which transactions are open behind these batches: those of producers with data behind their last marker."""
+        attributes = rows[:, walking.ATTRIBUTES]
+        mine = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
+        if not len(mine) or self.unended is None:
+            return
+        producers, last = np.unique(rows[mine, walking.PRODUCER_ID], return_index=True)
+        ended = attributes[mine[last]] & walking.CONTROL != 0
+        self.unended = (self.unended - set(producers[ended].tolist())) | set(producers[~ended].tolist())
+        if len(self.unended) > MOST_OPEN:
+            self.unended = None
+
+
+def _records_of(chunk: Chunk) -> Records | None:
+    if chunk.summary is None:
+        return None
+    said = [None] * len(chunk.rows) if chunk.looked is None else [text or None for text in chunk.looked.tolist()]
+    return Records(chunk.summary, said)
 
 
 def _is_there(place: Place, name: str, last: np.ndarray) -> bool:
@@ -197,14 +247,15 @@ def _is_there(place: Place, name: str, last: np.ndarray) -> bool:
 
 
 def _chunks(
-    f: BinaryFile, name: str, size: int, task: ReplicaTask | None, limits: Limits, *, raw: bool,
+    f: BinaryFile, name: str, size: int, task: ReplicaTask | None, limits: Limits, *, raw: bool, records: bool,
     start: tuple[int, int] = (0, 0),
 ) -> Iterator[Chunk]:  # fmt: skip
     """The chunks as an audit reads them, from a byte and an offset on."""
     offsets, known = _offsets(name, task)
     yield from read_segment(
-        f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(offsets, start), known=known
-    )
+        f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(offsets, start), known=known,
+        records=records, look=details_of if records else None,
+    )  # fmt: skip
 
 
 def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], Known]:

@@ -7,13 +7,19 @@ import os
 import stat
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 from auditor.base.errors import AuditInputError
+from auditor.connectors.copied.copy_view import rows_of
 from auditor.connectors.copied.folder_list import LIST, FolderList, decoded, encoded
-from auditor.connectors.copied.segment_columns import SUFFIX, digest_of, file_name
+from auditor.connectors.copied.segment_columns import SUFFIX, SegmentRows, digest_of, file_name
+from auditor.connectors.result_folder import PARTIAL
 from auditor.connectors.storage import Place
+
+Given = TypeVar("Given")
 
 LOCK = ".lock"  # which a copy that is under way holds
 README = "0-THIS-IS-NO-BACKUP.txt"
@@ -24,7 +30,6 @@ It was made by `auditor copy` of a Kafka broker's log directories, and holds wha
 batches, markers, the records of internal topics without what is secret in them, and small files. Keys and values of
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
-PARTIAL = ".partial-"
 COPYING = ".copying-"  # in a store, which has no lock: see auditor.copying.lease
 NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 
@@ -73,6 +78,19 @@ class Target(ABC):
 
     def settle(self, name: str) -> None:  # noqa: B027  what stores took, they have
         """What was written in a folder stays, whatever becomes of the machine."""
+
+    def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
+        """``work`` of each, which is of a folder of its own."""
+        for one in given:
+            work(one)
+
+    def earlier(self, name: str, file: str) -> SegmentRows:
+        """The rows that a Parquet file of a folder has."""
+        return rows_of(self.place.child(name), file)
+
+    def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
+        """While :meth:`list_of` of these folders is asked for once each, in this order."""
+        return contextlib.nullcontext()
 
     def list_of(self, name: str) -> FolderList | None:
         """The list that a folder has by now, None where it has none that can be read."""

@@ -67,7 +67,8 @@ class ReplicaFacts:
     or of a long log their sums; empty where there is no other replica. ``snapshot_producers`` are the producer ids by a
     snapshot's offset, where replicas are compared.
     ``live``: from a running cluster.
-    ``unverified_batches`` have a checksum that nobody has verified, at the offsets ``unverified``.
+    ``unverified_batches`` have a checksum that nobody has verified, at the offsets ``unverified``;
+    ``unlooked_batches`` have records that were to be looked at, and are not in a copy.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
     print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain. ``resume_point``: from where a
     later reading may go on, of which no rule knows (:mod:`auditor.replay.resume_point`).
@@ -129,6 +130,7 @@ class ReplicaFacts:
     cannot_show: list[str] = field(default_factory=list)
     unverified: list[tuple[int, int]] = field(default_factory=list)
     unverified_batches: int = 0
+    unlooked_batches: int = 0
     may_be_cleaned: bool = False
     producer_memory: ProducerMemory | None = None
     coordinator_memory: CoordinatorMemory | None = None

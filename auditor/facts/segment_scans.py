@@ -16,6 +16,10 @@ class SegmentScan:
     batches. ``cut``: the byte at which recovery would cut the file, -1 for none; ``cut_offset`` and ``cut_records`` say
     where the log would end then and how many records would stay. ``fatal``: markers of an unknown type before the cut,
     ``(position, offset, producer_id, type)`` each. ``undecided``: in words, what keeps this from being certain.
+
+    ``largest_time`` (ms, -1: none) is the largest timestamp of its batches, as a broker keeps it, of the batch that
+    ends at ``largest_offset`` of producer ``largest_producer``; ``first_time`` that of its first batch. ``horizons``:
+    batches with a delete horizon (KIP-534), and the earliest of these, ms.
     """
 
     base_offset: int
@@ -29,3 +33,9 @@ class SegmentScan:
     cut_records: int = 0
     fatal: list[tuple[int, int, int, int]] = field(default_factory=list)
     undecided: str = ""
+    largest_time: int = -1
+    largest_offset: int = -1
+    largest_producer: int = -1
+    first_time: int = -1
+    horizons: int = 0
+    first_horizon: int = -1

@@ -26,7 +26,7 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted
+    from auditor.pipeline.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -112,11 +112,11 @@ class InlineRunner(Runner):
             parts.update({name: folder / name for name in missing})
         return {name: parts[name] for name in tables}
 
-    def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
+    def count(self, written: Written, table: str) -> list[dict[str, Any]]:
         """Counts with DuckDB."""
         from auditor.inline import duckdb_sql
 
-        return duckdb_sql.count(folder, table)
+        return duckdb_sql.count(written.folder / table, table)
 
     def close(self) -> None:
         """Ends the processes and takes away the tables."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import DecodeError
 from auditor.inline.kept_replicas import KeptReplicas, Log, lists
 from auditor.pipeline import group_positions, table_parts, table_tasks
+from auditor.pipeline.coordinated_table import Keyed, shares_of
 from auditor.pipeline.isolation import KILLS, Pool
 from auditor.pipeline.table_tasks import Part, Wanted
 
@@ -32,9 +34,36 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
         replicas, clusters = audit.replicas, group_positions.clusters_for(audit, wanted.derived)
         assert isinstance(replicas, KeptReplicas)
         logs = list(enumerate(lists(replicas, pool.size)))
-        for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):
-            found += parts
+        if wanted.of_logs:
+            for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):
+                found += parts
+        if wanted.of_all:
+            found += _gather(pool, wanted, clusters, logs)
     return found
+
+
+def _gather(pool: Pool, wanted: Wanted, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[Part]:
+    """The table that all logs have a share in."""
+    shares: dict[tuple[str, int], list[bytes]] = {}
+    for _, found in pool.map(logs, partial(_shares, clusters), reads=False):
+        for join_key, partition, share in found:
+            shares.setdefault((join_key, partition), []).append(share)
+    tasks = [(number, (*key, mine)) for number, (key, mine) in enumerate(sorted(shares.items()))]
+    return [part for _, parts in pool.map(tasks, partial(_gathered, wanted, clusters), reads=False) for part in parts]
+
+
+def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Keyed]:
+    return [
+        share
+        for join_key, facts in numbered[1]
+        for share in shares_of(join_key, [pickle.loads(one) for one in facts], clusters[join_key])
+    ]
+
+
+def _gathered(
+    wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, tuple[str, int, list[bytes]]]
+) -> list[Part]:
+    return table_tasks.gather(wanted, clusters, numbered[0], [numbered[1]])
 
 
 def _derive(wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Part]:

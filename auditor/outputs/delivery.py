@@ -2,32 +2,58 @@
 
 The driver of a cluster may run anywhere, and what lies on its own disk is then nobody's. A store has no lock and cannot
 move many files in one step: two runs into one URI at a time are not kept apart, and ``summary.json``, which goes last,
-says that all else is there.
+says that all else is there. On a cluster tasks put parts of tables there by themselves, in a folder of this run's alone
+below ``.unfinished``, where no reader looks; at the end the store gives them their names.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from auditor.base import uris
-from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
+from auditor.connectors.asking import REFUSED
 from auditor.connectors.files import Inventory
 from auditor.connectors.result_folder import Folder, why
-from auditor.outputs.claim import FAILURE, LOCK, RESULTS, SUMMARY, WHAT_IF, writable
+from auditor.connectors.result_folder import folder as folder_at
+from auditor.connectors.threads import side_by_side
+from auditor.outputs.claim import FAILURE, LOCK, RESULTS, STAGED, SUMMARY, WHAT_IF, writable
+from auditor.pipeline.table_parts import file_name
 
 if TYPE_CHECKING:
-    import pyarrow.fs as pafs
+    from auditor.pipeline.table_tasks import Written
 
 COMPLETE = (SUMMARY, WHAT_IF)  # what says that all else is there
 FIRST = "findings.jsonl"  # every command writes it
 MARKS = frozenset({*COMPLETE, FIRST, FAILURE})  # what shows that folders beside it are an audit's
+
+
+STORED = ".stored.json"  # which parts of tables are in the store already
+LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
+
+
+def staging(out: str) -> Folder:
+    """A folder of this run's alone, for what tasks put into the store before all of it is complete."""
+    return folder_at(out) / STAGED / uuid.uuid4().hex
+
+
+def keep_names(written: Written, folder: Path) -> None:
+    """Says in the folder that results are gathered in which parts of tables wait in the store."""
+    names = {
+        f"tables/{table}/{file_name(number)}": part
+        for table, parts in written.stored.items()
+        for number, part in enumerate(parts)
+    }
+    said = {"staging": written.staging.path.rpartition("/")[2], "parts": names}
+    (folder / STORED).write_text(json.dumps(said), encoding="utf-8")
 
 
 def shown(out: Path | str, name: str) -> str:
@@ -63,7 +89,8 @@ def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
     try:
         _deliver(folder, target)
     except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
-        said = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}"
+        parts = f", and parts of tables in {target.shown}/{STAGED}" if (folder / STORED).exists() else ""
+        said = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}{parts}"
         raise AuditFailure(said) from error
     shutil.rmtree(folder)
 
@@ -71,28 +98,52 @@ def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
 def _checked(out: str, inventory: Inventory | None) -> Folder:
     """The folder that a URI names, tried by writing a small object; what is there is not touched."""
     target = writable(out, inventory)
-    names = {info.base_name: info.type.name for info in _earlier(target)}
-    others = [name for name, kind in names.items() if kind == "Directory"]
-    if others and MARKS.isdisjoint(names):
+    there = target.kinds(RESULTS)
+    others = [name for name, kind in there.items() if kind == "Directory"]
+    if others and MARKS.isdisjoint(there):
         said = f"{target.shown} holds {', '.join(others)}, which no audit left there"
         raise AuditInputError(f"{said}; choose another --out")
     return target
 
 
-def _earlier(target: Folder) -> list[pafs.FileInfo]:
-    """What has the name of a result there: what claims completeness first, then folders."""
-    infos = target.files.get_file_info([f"{target.path}/{name}" for name in RESULTS])
-    found = [info for info in infos if info.type.name in ("Directory", "File")]
-    return sorted(found, key=lambda info: (info.base_name not in COMPLETE, info.type.name != "Directory"))
-
-
 def _deliver(folder: Path, target: Folder) -> None:
-    """Copies all files in place of earlier ones, what says that all is there last; a file counts once its stream is
-    closed. The first is one that shows, where copying breaks off, whose the folders are."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOCK]
-    last = {folder / name for name in COMPLETE}
-    for info in _earlier(target):
-        (target.files.delete_dir if info.type.name == "Directory" else target.files.delete_file)(info.path)
-    for path in sorted(found, key=lambda path: (path in last, path != folder / FIRST)):
-        with pa.memory_map(str(path)) as content:
-            target.put(path.relative_to(folder).as_posix(), content.read_buffer())
+    """Puts all files in the place of earlier ones, what says that all is there last. The first is one that shows, where
+    this breaks off, whose the folders are."""
+    found = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in (LOCK, STORED)
+    }
+    _clear(target)
+    for name in sorted(found, key=lambda name: (name in COMPLETE, name != FIRST)):
+        if name in COMPLETE:
+            _place_parts(folder, target)
+        target.put_file(name, found[name])
+    _sweep(target)
+
+
+def _clear(target: Folder) -> None:
+    """Takes away what has the name of a result: what claims completeness first, then folders."""
+    there = target.kinds(RESULTS)
+    for name in sorted(there, key=lambda name: (name not in COMPLETE, there[name] != "Directory")):
+        (target.delete_folder if there[name] == "Directory" else target.delete_file)(name)
+
+
+def _place_parts(folder: Path, target: Folder) -> None:
+    """Gives parts that tasks have put into the store their names."""
+    if not (folder / STORED).exists():
+        return
+    said = json.loads((folder / STORED).read_text(encoding="utf-8"))
+    at = f"{STAGED}/{said['staging']}"
+    side_by_side(lambda part: target.place(f"{at}/{part[1]}", part[0]), [*said["parts"].items()])
+    target.delete_folder(at)
+
+
+def _sweep(target: Folder) -> None:
+    """Takes away what runs left that were killed; results are whole by now, so this may fail."""
+    with contextlib.suppress(*REFUSED, StoreTrouble):
+        left = (target / STAGED).below()
+        old = datetime.now(UTC) - LEFT
+        target.delete(
+            [f"{STAGED}/{name}" for name, info in left.items() if info.mtime is not None and info.mtime < old]
+        )

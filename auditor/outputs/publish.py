@@ -8,7 +8,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ from auditor.dashboards.report import render_report
 from auditor.facts.rows_at_rest import RowsSeen
 from auditor.outputs import json_text, runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import absent, results
+from auditor.pipeline import absent, asides, results
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -32,7 +32,20 @@ from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
-NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
+if TYPE_CHECKING:
+    from auditor.pipeline.table_tasks import Written
+
+NOT_OF_A_LOG = (
+    "errors",
+    "sums",
+    "unlooked",
+    "notes",
+    "open_transactions",
+)  # of what judging gives: said of the whole run
+NO_RECORDS = (
+    "{} is a copy that lacks what the records of {} come to: what --records checks is not decided there "
+    "(auditor copy --records)"
+)
 
 
 def publish(audit: Audit, folder: Path) -> None:
@@ -42,15 +55,12 @@ def publish(audit: Audit, folder: Path) -> None:
     """
     options = audit.options
     _ = audit.findings
-    if options.tables:
-        from auditor.pipeline import table_parts
-
-        table_parts.write(audit, audit.written_tables(), folder / "tables", audit.runner.parts)
+    written = write_tables(audit, folder) if options.tables else None
     summary, judged = summarise(audit), None
     if options.expectations:
-        from auditor.outputs import expectations
+        from auditor.outputs import judged_suites
 
-        judged, summary["expectations"] = expectations.judge(audit, summary, folder)
+        judged, summary["expectations"] = judged_suites.judge(audit, summary, folder, written)
     write_findings(audit, folder)
     described = described_findings(audit)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
@@ -59,6 +69,19 @@ def publish(audit: Audit, folder: Path) -> None:
     if options.history is not None:
         keep(audit, summary, judged)
     write_whole(folder / SUMMARY, json_text.pieces(summary))
+
+
+def write_tables(audit: Audit, folder: Path) -> Written:
+    """``tables/``; where tasks run elsewhere and ``--out`` is a store, they put the parts there by themselves."""
+    from auditor.outputs import delivery
+    from auditor.pipeline import table_parts
+
+    out = audit.options.out
+    staging = delivery.staging(out) if isinstance(out, str) and audit.runner.elsewhere else None
+    written = table_parts.write(audit, audit.written_tables(), folder / "tables", audit.runner.parts, staging)
+    if staging is not None:
+        delivery.keep_names(written, folder)
+    return written
 
 
 def described_findings(audit: Audit) -> list[dict[str, Any]]:
@@ -109,6 +132,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
         "clusters": results.cluster_ids(audit),
+        "names": {row["cluster_id"]: row["name"] for row in summary["clusters"]},
     }
     runs.publish(options.history, run_id, tables, facts)
 
@@ -129,11 +153,12 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "policy": [c._asdict() for c in audit.choices],
         "counts": counts(audit.open_findings),
         "baseline": _baseline(audit),
+        "clusters": [{"cluster_id": id, **named.row()} for id, named in results.cluster_names(audit).items()],
         "inputs": _inputs(audit),
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,
         "records": totals.records,
-        "records_decoded": audit.reads_records,
+        "records_decoded": audit.options.records and _looked(totals),
         "validation_failures": _validation_failures(audit, totals),
         "skipped": _skipped(audit, totals),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
@@ -141,6 +166,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "logs": RowsSeen(logs, _of_summary),
         "blocked": audit.blocked,
         "cluster_events": audit.cluster_events,
+        "asides": _asides(audit),
         "prevention": _prevention(audit),
         "open_transactions": dict(sorted(totals.open.items())),
         "recovery": _recovery(audit, totals),
@@ -149,6 +175,12 @@ def summarise(audit: Audit) -> dict[str, Any]:
         **audit.of_summary(),
     }
     return summary | {"verdict": verdict_row(audit, summary)}
+
+
+def _asides(audit: Audit) -> list[dict[str, Any]]:
+    """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
+    held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
+    return [*audit.judged["aside"], *asides.left_behind(audit, held)]
 
 
 def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,6 +205,7 @@ def scope(audit: Audit) -> dict[str, Any]:
         "since": None if options.since is None else options.since.said,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
+        "without_records": audit.totals.unlooked.total(),
     }
 
 
@@ -183,12 +216,18 @@ def _of_summary(log: dict[str, Any]) -> dict[str, Any]:
 def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | None]:
     """What leaders would have counted had they been given what is stored, by KIP-467's counters; each log once.
 
-    None where only ``--records`` would show any.
+    None where only records would show any that were not looked at.
     """
+    looked = audit.options.records and not totals.unlooked.total()
     return {
-        metric: None if name in COUNTED_BY_RECORDS and not audit.reads_records else totals.refused[name]
+        metric: None if name in COUNTED_BY_RECORDS and not looked else totals.refused[name]
         for name, metric in METRICS.items()
     }
+
+
+def _looked(totals: LogTotals) -> bool:
+    """Whether records of any batch were looked at, where that was asked for."""
+    return totals.unlooked.total() < totals.with_records or not totals.with_records
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
@@ -336,7 +375,9 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
+    notes += [NO_RECORDS.format(log_dir, plural(n, "batch")) for log_dir, n in totals.unlooked.items() if n]
     for cluster in audit.clusters.values():
+        notes += [f"the times of {log_dir} are wrong: {why}; not gone by" for log_dir, why in cluster.misread.items()]
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")
         elif not cluster.coordinator.covered():

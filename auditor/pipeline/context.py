@@ -22,13 +22,13 @@ from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, StartsLate, join
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
-from auditor.rules.log_bounds import Bounds, OpenHere
+from auditor.rules.log_bounds import Bounds, OpenHere, Read
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import MIN_IN_SYNC, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
-ReadAt = dict[tuple[str, str, int], int]  # ms by log directory, topic and partition
+ReadAt = dict[tuple[str, str, int], Read]  # by log directory, topic and partition
 MOST_OPEN, MOST_OPEN_IN_ALL = (
     50_000,
     500_000,
@@ -188,7 +188,7 @@ def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], 
 
 
 def build(
-    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, records: bool, copying: int = 0,
+    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, copying: int = 0,
     at_once: bool = False, read_at: ReadAt | None = None,
 ) -> dict[str, Cluster]:  # fmt: skip
     """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input.
@@ -202,16 +202,16 @@ def build(
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         mine = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records, copying, read_at or {})
+        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
     return out
 
 
 def _cluster(
-    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool, copying: int,
+    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, copying: int,
     read_at: ReadAt,
 ) -> Cluster:  # fmt: skip
-    cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
+    cluster = Cluster(as_of, newest, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
@@ -258,10 +258,12 @@ def _cluster(
     cluster.moments = moments.settled(read, cluster, copying)
     cluster.checkpointed = moments.checkpointed(read)
     cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
+    cluster.misread = moments.contradicted(read, read_at)
+    cluster.read_at = {at: known for at, known in read_at.items() if at[0] not in cluster.misread}
     for at, b in leading.items():
         if not (b.bounds.out_of_sync or b.lacks_end):
-            moment = max(cluster.moments.get(b.log_dir, -1), read_at.get((b.log_dir, *at), -1))
-            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment)
+            known, moment = cluster.read_at.get((b.log_dir, *at)), cluster.moment(b.log_dir, *at)
+            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment, read=known)
     return cluster
 
 

@@ -20,13 +20,15 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, lag_table
+from auditor.pipeline import cleaner_table, cluster_settings, coordinated_table, lag_table, space_table
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.read_cluster import ReadCluster
+from auditor.rules import coordinated, written_times
 from auditor.rules.blocking import judged
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
 
+COORDINATED_TRANSACTIONS = "coordinated_transactions"  # of all logs together: coordinated_table
 # What each replica's replay leaves of its producers, as a broker would hold it at the log's end.
 PRODUCER_STATES = declared("producer_states", LOG_KEY, """
     producer_id:long
@@ -44,6 +46,8 @@ PRODUCER_STATES = declared("producer_states", LOG_KEY, """
     first_offset:long of its first batch at or behind the log start; -1: none
     first_sequence:int sequence number that this batch begins with; -1: none
     max_epoch:int its largest epoch in the log
+    last_seen_by_broker:time when it wrote last, at the earliest, by markers, which carry brokers' times; null: none
+    expires_at:time when the broker forgets it, which goes by `last_timestamp`; null while a transaction is open
 """)  # fmt: skip
 # One row a transaction of a producer in a replica.
 TRANSACTIONS = declared("transactions", LOG_KEY, """
@@ -67,12 +71,21 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
     file:string segment that it begins in; where it has no data, that of its marker
     position:long byte in it
     leader_copy:bool whether the row is of the leader's replica: count by it where there are several
+    kind:string closed (data and marker), open, or marker_only: a marker that ended nothing here
+    transaction_key:string joins it with `coordinated_transactions`; null: no coordinator's log shows its transaction
+    began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
+    began_not_after:time the same, at the latest
 """)  # fmt: skip
-OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS, "lag": lag_table.LAG}
+OF_FACTS = {
+    "producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS,
+    COORDINATED_TRANSACTIONS: coordinated_table.COORDINATED, "lag": lag_table.LAG, "space": space_table.SPACE,
+    "cleaner": cleaner_table.CLEANER,
+}  # fmt: skip
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
-NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")
+NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings", "blocked")
 UNOPENED = ("unreadable", "vanished")
 _OUTCOMES = texts(["ABORT", "COMMIT"])
+_KINDS = texts(["closed", "open", "marker_only"])
 
 
 def mentioned(text: str) -> frozenset[str]:
@@ -90,6 +103,9 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     log = LogView(replicas, cluster)
     if isinstance(cluster, ReadCluster) and table == "lag":
         yield from lag_table.rows(log, cluster)
+        return
+    if table in ("cleaner", "space"):
+        yield from {"cleaner": cleaner_table.rows, "space": space_table.rows}[table](log)
         return
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
     for replica in log.copies:
@@ -137,8 +153,18 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     columns |= {
         "current_txn_first_offset": rows["txn_first_offset"].copy(),
         "transactional_id": _owners(log, rows["producer_id"]),
+        "last_seen_by_broker": written_times.last_seen(log, replica),
+        "expires_at": _expiry(log, replica),
     }
     return from_columns(PRODUCER_STATES, _key(replica), len(rows), columns)
+
+
+def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
+    """When a broker forgets each producer, ms; -1 for not while things stand as they do."""
+    rows, allowed = replica.producers, log.cluster.expiration_ms(replica.broker_id)
+    idle = (rows["txn_first_offset"] < 0) & (rows["last_timestamp"] >= 0)
+    out: np.ndarray = np.where(idle, rows["last_timestamp"] + allowed, -1)
+    return out
 
 
 def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
@@ -160,5 +186,29 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "file": texts([replica.file(number) for number in segments.tolist()]),
         "position": positions,
         "leader_copy": replica is log.leader,
-    }
+        "kind": _KINDS.take(array_of(np.where(is_open, 1, np.where(rows["first_offset"] < 0, 2, 0)))),
+        "transaction_key": _keys(log, replica),
+    } | _began(log, replica)
     return from_columns(TRANSACTIONS, _key(replica), len(rows), columns)
+
+
+def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
+    """When each transaction began here: between markers, and not before its coordinator let it."""
+    earliest, latest = written_times.bounds(log, replica)
+    if replica is log.leader:
+        earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
+    return {"began_not_before": earliest, "began_not_after": latest}
+
+
+def _keys(log: LogView, replica: ReplicaFacts) -> pa.Array:
+    """The transaction that each row is a branch of; in a follower that of the leader's row with the same end."""
+    known = coordinated.keys(log)
+    if replica is log.leader:
+        return texts(known)
+    of_leader = {_place(row): key for row, key in zip(log.leader.transactions, known, strict=True)}
+    return texts([of_leader.get(_place(row)) for row in replica.transactions])
+
+
+def _place(row: np.void) -> tuple[int, int, int]:
+    marker = int(row["marker_offset"])
+    return int(row["producer_id"]), marker, int(row["first_offset"]) if marker < 0 else -1

@@ -21,6 +21,7 @@ from auditor.facts.group_position import SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
 from auditor.pipeline.read_cluster import ReadCluster
+from auditor.pipeline.stable_end import stable_end
 from auditor.replay import ahead_counts
 from auditor.replay.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Ahead, Counts, Outcomes
 from auditor.replay.headers_from import headers_from, offsets_in
@@ -65,7 +66,7 @@ STANDS = {
     ahead_counts.GAP: "gap", ahead_counts.NOWHERE: "end",
 }  # fmt: skip
 _COLUMNS = [field.name for field in LAG][len(LOG_KEY) :]
-_LEFT = (
+LEFT = (
     "committed_records", "committed_most", "uncommitted_records", "uncommitted_most", "waiting_records",
     "open_records", "aborted_records", "marker_offsets", "missing_offsets", "settled_records", "committed_bytes",
     "uncommitted_bytes",
@@ -79,11 +80,17 @@ def rows(log: LogView, cluster: ReadCluster) -> Iterator[pa.RecordBatch]:
     if log.is_gone:
         return
     leader, at = log.leader, (log.topic, log.partition)
-    if asked := cluster.positions.get(at):
-        yield _batch(_key(leader, *at), _Reading(log, cluster, asked).rows())
+    if found := rows_of(log, cluster):
+        yield _batch(_key(leader, *at), found)
     for p in cluster.elsewhere.get(at, ()):
         row = _position(p) | {"undecided": "the partition is not in the input"}
         yield _batch(_key(leader, p.topic, p.partition), [row])
+
+
+def rows_of(log: LogView, cluster: ReadCluster) -> list[Row]:
+    """A row a position in one log, by name, times in ms."""
+    asked = cluster.positions.get((log.topic, log.partition))
+    return _Reading(log, cluster, asked).rows() if asked else []
 
 
 def _key(of: ReplicaFacts, topic: str | None, partition: int) -> Key:
@@ -118,7 +125,7 @@ class _Reading:
         self.leader = log.leader
         self.start, self.end = self.leader.own_start, log.readable_end
         outcomes = Outcomes(self.leader.transactions, self.end)
-        self.stable = min(max(outcomes.first_open, self.start), self.end)
+        self.stable = stable_end(self.leader, self.end)
         self.held = next((t for t in open_transactions(log) if int(t.row["first_offset"]) < self.end), None)
         self.stretches = [self._stretch(p) for p in asked]
         wanted = [edge for s in self.stretches for edge in (s.begin, *(e for a, b in s.settled for e in (a, b + 1)))]
@@ -193,7 +200,7 @@ class _Reading:
             least[ABORTED], least[MARKER], max(0, offsets - int(ahead.most.sum())), done, ahead.fetched_stable,
             ahead.fetched,
         )  # fmt: skip
-        shown = dict(zip(_LEFT, map(int, numbers), strict=True)) | {"offsets": offsets}
+        shown = dict(zip(LEFT, map(int, numbers), strict=True)) | {"offsets": offsets}
         if s.position.kind != SHARE:
             shown["settled_records"] = None  # type: ignore[assignment]
         return shown

@@ -9,6 +9,7 @@ from typing import Any
 
 from auditor.base.errors import DecodeError
 from auditor.base.words import plural
+from auditor.connectors.names import METADATA_TOPIC
 
 BYTES = ("total", "decoded", "skipped", "error")
 OF_A_RUN = ("truncates", "poison", "undecided", "from_recovery_point")  # of a dry run, where there is something to say
@@ -20,7 +21,9 @@ class LogTotals:
 
     ``refused``: what leaders would have refused, by column of ``sums``, each log once. ``open``: open transactions by
     class. ``padded``: replicas with bytes that were skipped, of which ``padded_example`` is the first. ``recovery``: by
-    log directory the dry runs of its logs, those in which nothing happens left out.
+    log directory the dry runs of its logs, those in which nothing happens left out. ``unlooked``: by log directory the
+    batches whose records were to be looked at, and are in no copy; ``with_records``: how many there are whose
+    records can be.
     """
 
     batches: int = 0
@@ -34,6 +37,8 @@ class LogTotals:
     topics: set[tuple[str, str]] = field(default_factory=set)  # with their log directory
     recovery: dict[str, list[Any]] = field(default_factory=dict)
     errors: list[tuple[str, DecodeError]] = field(default_factory=list)  # with their log directory
+    unlooked: Counter[str] = field(default_factory=Counter)
+    with_records: int = 0
 
     @classmethod
     def of(cls, rows: Iterable[dict[str, Any]]) -> LogTotals:
@@ -47,6 +52,8 @@ class LogTotals:
         sums, log = row["sums"], f"{row['topic']}-{row['partition']}"
         self.batches += sums["batches"]
         self.records += sums["records"]
+        self.with_records += sums["batches"] if row["topic"] != METADATA_TOPIC else 0
+        self.unlooked[row["log_dir"]] += row["unlooked"]
         for name in BYTES:
             self.bytes[name] += sums[f"bytes_{name}"]
         if row["leader_copy"]:

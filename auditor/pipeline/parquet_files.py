@@ -38,6 +38,7 @@ class ParquetFile:
             use_dictionary=[name for name, kind in leaves.items() if pa.types.is_string(kind)],
             column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
         )  # fmt: skip
+        self._path = path
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
@@ -55,6 +56,10 @@ class ParquetFile:
         if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._flush()
 
+    def size(self) -> int:
+        """Bytes written so far, those that wait not counted."""
+        return self._path.stat().st_size
+
     def _flush(self) -> None:
         if self._rows:
             self._file.write_table(pa.Table.from_batches(self._waiting), row_group_size=GROUP_ROWS)
@@ -62,7 +67,7 @@ class ParquetFile:
         self._rows = self._bytes = 0
 
     def close(self) -> None:
-        """Writes what waits, and ends the file."""
+        """Writes what waits, and ends the file; once more is nothing."""
         self._flush()
         self._file.close()
 

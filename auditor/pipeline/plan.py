@@ -115,7 +115,7 @@ def _task(d: LogDir, c: Replica, of: _OfTopic, options: AuditOptions, replicated
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=of.expiration_ms,
         before_ms=of.before_ms,
-        records=options.records and topic != METADATA_TOPIC and not d.copied,
+        records=options.records and topic != METADATA_TOPIC,
         digests=KEY if replicated else b"",
         policy=broker,
         limits=options.limits,

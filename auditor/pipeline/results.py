@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors.arrow import array_of, texts
-from auditor.connectors.declared import TIME
+from auditor.base.cluster_names import Named
+from auditor.base.errors import AuditInputError
+from auditor.connectors.arrow import array_of, lists, texts
+from auditor.connectors.declared import TIME, declared
 from auditor.connectors.schema import LOG_KEY
+from auditor.rules.blocking import BLOCKED as STANDS_BLOCKED
 from auditor.rules.finding import FIELDS, SEVERITIES
 from auditor.rules.fingerprint import cluster_of
 
@@ -34,6 +37,41 @@ FINDINGS_TABLE = pa.schema(
     [pa.field(f.name, TIME) if f.name == "timestamp" else f for f in FINDINGS_SCHEMA]
     + [pa.field(name, pa.string()) for name in FURTHER]
 )
+# The partitions that a transaction holds, as the report's cards have them.
+BLOCKED = declared("blocked", LOG_KEY, """
+    standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
+    class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
+    transactional_id:string
+    producer_id:long
+    producer_epoch:int
+    since:time since when it is held: the producer's time within what brokers wrote around it; null where nothing tells
+    since_not_before:time the same, at the earliest, by brokers' clocks
+    since_not_after:time the same, at the latest
+    age_ms:long for how long, by the clock of the audit
+    at_least:bool whether it may be longer: nobody said what time it is now
+    timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
+    beyond_timeout:bool whether it is open for longer than that; null where that is not known
+    state:string last state of the id in the coordinator's log; null where there is none
+    why:string what the class rests on
+    first_offset:long offset of the transaction's first record; null where no replica is in the input
+    last_offset:long offset of its last record
+    last_stable_offset:long how far readers get that read committed records alone
+    high_watermark:long high watermark of the partition
+    log_end:long end of its log
+    readable_end:long how far they would get without the transaction
+    batches:long batches of the transaction
+    records:long records in them
+    bytes:long bytes of these batches
+    others:int further producers with an open transaction there
+    readers:strings consumer groups with offsets in the topic, at most 20 of a partition of `__consumer_offsets`
+    severity:string of the finding that says it; null where there is none
+    if_true:string severity that it would have, where it is not known whether it is held still
+    rule:string kind of that finding
+    accepted:bool whether a baseline accepts it
+    left_out:bool whether only a rule that did not run would report it
+    remedy:string what to do
+    advice:json the same with its conditions and commands one by one
+""")  # fmt: skip
 FINDINGS = pa.schema([pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
 OFFSET_KINDS = (
     "data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "left_out", "not_reached", "total",
@@ -65,12 +103,31 @@ def findings_table(audit: Audited) -> pa.Table:
     return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
+def blocked_table(audit: Audited) -> pa.Table:
+    """The partitions that are held as the table of that name (:data:`BLOCKED`).
+
+    In the order of the report's cards: those that are blocked first, and of these the one held longest.
+    """
+    of_dir = audit.inventory.cluster_ids
+    found = [_blocked_row(row) | {"cluster_id": of_dir.get(row["log_dir"])} for row in audit.blocked]
+    found.sort(key=lambda row: (row["standing"] not in STANDS_BLOCKED, -row["age_ms"], row["topic"], row["partition"]))
+    return table_of(found, BLOCKED)
+
+
+def _blocked_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    times = {name: _ms(row[name]) for name in ("since", "since_not_before", "since_not_after")}
+    return {**row, **times, "log_dir": row["log_dir"] or "", "advice": json.dumps(row["advice"], ensure_ascii=False)}
+
+
+def _ms(text: str | None) -> int | None:
+    return None if text is None else (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
+
+
 def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
     for row in _rows(audit):
-        at = datetime.fromisoformat(row["timestamp"]) if row["timestamp"] is not None else None
         confidence = row["evidence"].get("confidence")
         yield _flat(row) | {
-            "timestamp": None if at is None else (at - EPOCH) // timedelta(milliseconds=1),
+            "timestamp": _ms(row["timestamp"]),
             "run_id": audit.options.run_id, "confidence": None if confidence is None else str(confidence),
         }  # fmt: skip
 
@@ -114,6 +171,9 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
         if pa.types.is_string(column.type):
             arrays.append(texts(values))
             continue
+        if pa.types.is_list(column.type):
+            arrays.append(lists(values))
+            continue
         stored = np.int64 if pa.types.is_timestamp(column.type) else column.type.to_pandas_dtype()
         numbers = np.array([0 if value is None else value for value in values], stored)
         arrays.append(array_of(numbers, np.array([value is None for value in values], bool), column.type))
@@ -123,6 +183,24 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
 def cluster_ids(audit: Audited) -> list[str]:
     """The ids of the clusters that were looked at, as far as they are known, sorted."""
     return sorted({id for id in audit.inventory.cluster_ids.values() if id})
+
+
+def cluster_names(audit: Audited) -> dict[str, Named]:
+    """What people call the clusters that were looked at, by id, as far as somebody said.
+
+    Errors: :class:`AuditInputError` for one name of several clusters.
+    """
+    ids, options = cluster_ids(audit), audit.options
+    found = {id: named for id, named in options.clusters if id in ids}
+    if options.cluster_name is None:
+        return found
+    if len(ids) > 1:
+        raise AuditInputError(
+            f"--cluster-name names one cluster, the input has {len(ids)}: {', '.join(ids)}; name each by its id under "
+            "[clusters] in auditor.toml"
+        )
+    one = ids[0] if ids else ""
+    return {one: found.get(one, Named(""))._replace(name=options.cluster_name)}
 
 
 def findings(audit: Audited) -> pa.Table:

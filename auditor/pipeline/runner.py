@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from auditor.base.errors import DecodeError
@@ -30,7 +29,7 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted
+    from auditor.pipeline.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 Placed = tuple[tuple[Any, ...], str]  # where a row stands among those of its kind, and the row as JSON
@@ -153,6 +152,10 @@ class Audited(Protocol):
     def findings(self) -> list[Finding]:
         """The findings in the contract's order."""
 
+    @property
+    def blocked(self) -> Sequence[dict[str, Any]]:
+        """The partitions that a transaction holds."""
+
     def held(self, table: str) -> pa.Table | None:
         """A table that is made without reading data files; None for any other."""
 
@@ -179,6 +182,11 @@ class Runner(ABC):
     def ready(self) -> None:
         """Waits until it has started."""
         return
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its tasks may run on machines that do not share the disks of this one."""
+        return False
 
     @abstractmethod
     def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
@@ -208,7 +216,7 @@ class Runner(ABC):
         """The result of an SQL text over ``tables`` of an audit. Errors: :class:`AuditInputError` for a wrong text."""
 
     @abstractmethod
-    def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
+    def count(self, written: Written, table: str) -> list[dict[str, Any]]:
         """What is counted in a written table for the expectations (:mod:`auditor.rules.expectations.measures`)."""
 
     def close(self) -> None:

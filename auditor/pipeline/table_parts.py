@@ -2,7 +2,8 @@
 and report them, the driver moves what was reported to its place ([decision 13](docs/decisions/013-tables.md)).
 
 A task that dies, is repeated or runs twice at a time leaves files that nobody reports: they go with the staging folder,
-so that no row is there twice. A file is read once for all tables.
+so that no row is there twice. A file is read once for all tables. The staging folder may be in a store: then what was
+reported waits there, until all other results come to it (:mod:`auditor.outputs.delivery`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors import asking, pieces
+from auditor.connectors.result_folder import Folder
 from auditor.connectors.rows import How, Piece
 from auditor.pipeline import derived_tables, parquet_files
 from auditor.pipeline.isolation import Pool
-from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted
+from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted, Written
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -32,61 +36,78 @@ MOST_BYTES = 512 << 20  # with more than this, which a task that dies would lose
 RunTasks = Callable[["Audited", Wanted], list[Part]]
 
 
-def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks) -> None:
-    """Writes tables of an audit, each into a folder of its name below ``folder``. ``run`` runs the tasks.
+def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, staging: Folder | None = None) -> Written:
+    """Writes tables of an audit, each into a folder of its name below ``folder``. ``run`` runs the tasks, which put
+    their parts into ``staging``, where it is given: a folder of a store, of this run alone.
 
     Cost: the files that the decoded ones need are read once more. Errors: :class:`AuditInputError` where tasks run on
     machines that do not share the folder.
     """
+    where = staging or Folder("", str((folder / STAGING).absolute()))
+    done = Written(folder, where, {})
     held = {name: table for name in tables if (table := audit.held(name)) is not None}
     for name, table in held.items():
         parquet_files.write(table, folder / name / "part-00000.parquet")
     others = [name for name in tables if name not in held]
     if not others:
-        return
+        return done
     options = audit.options
     derived = tuple(name for name in others if name in derived_tables.OF_FACTS)
     how = How(options.limits, options.include_payload, options.records)
-    wanted = Wanted((folder / STAGING).absolute(), frozenset(others) - {*derived}, derived, how)
-    wanted.staging.mkdir(parents=True)
+    wanted = Wanted(where, frozenset(others) - {*derived}, derived, how)
+    if staging is None:
+        Path(where.path).mkdir(parents=True)
     try:
-        _place(wanted, run(audit, wanted), folder)
+        _place(wanted, run(audit, wanted), done)
     finally:
-        _remove(wanted.staging)
+        if staging is None:
+            _remove(Path(where.path))
     if wanted.has_errors:
-        audit.fatal += _refused_by_stores(folder / "decode_errors")
+        audit.fatal += _refused_by_stores(done)
     if "decode_errors" in wanted.decoded and audit.outside:
         outside = derived_tables.outside(audit.inventory, audit.outside)
         parquet_files.write(outside, folder / "decode_errors" / "part-outside.parquet")
+    return done
 
 
-def _place(wanted: Wanted, parts: Iterable[Part], folder: Path) -> None:
+def _place(wanted: Wanted, parts: Iterable[Part], done: Written) -> None:
     """Moves the parts to the folders of their tables, in the order of the tasks; no table is left without a file."""
     of_table: dict[str, list[Part]] = {name: [] for name in (*sorted(wanted.decoded), *wanted.derived)}
     for part in sorted(parts):
         if part.table == NOT_SHARED:
             raise AuditInputError(
-                f"{folder.parent} is not there where Spark's workers run; with --tables they write too: give an --out "
-                "on a mount that all share"
+                f"{done.folder.parent} is not there where Spark's workers run; with --tables they write too: give an "
+                "--out on a mount that all share, or in a store (s3://, hdfs://)"
             )
         of_table[part.table].append(part)
     for name, mine in of_table.items():
-        target = folder / name
-        target.mkdir(exist_ok=True)
-        for number, part in enumerate(mine):
-            (wanted.staging / part.file).rename(target / f"part-{number:05d}.parquet")
+        target = done.folder / name
         if not mine:
             parquet_files.write(wanted.columns(name).empty_table(), target / "part-00000.parquet")
+        elif done.staging.uri:
+            done.stored[name] = [part.file for part in mine]
+        else:
+            target.mkdir(exist_ok=True)
+            for number, part in enumerate(mine):
+                (Path(done.staging.path) / part.file).rename(target / file_name(number))
 
 
-def _refused_by_stores(errors: Path) -> list[tuple[str, DecodeError]]:
+def file_name(number: int) -> str:
+    """The name of a table's part, counted from 0."""
+    return f"part-{number:05d}.parquet"
+
+
+def _refused_by_stores(done: Written) -> list[tuple[str, DecodeError]]:
     """What a store refused while tables were written, of which the audit that was made before knows nothing."""
     import pyarrow.compute as pc
-    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
 
-    wanted = pc.starts_with(ds.field("detail"), asking.SAYS)
+    wanted = pc.starts_with(pc.field("detail"), asking.SAYS)
     names = ["log_dir", *DecodeError._fields[:5]]
-    rows = ds.dataset(errors, format="parquet").to_table(columns=names, filter=wanted).to_pylist()
+    read = partial(pq.read_table, columns=names, filters=wanted)
+    found = [done.staging.reading(read, part) for part in done.stored.get("decode_errors", [])]
+    found += [read(path) for path in sorted((done.folder / "decode_errors").glob("*.parquet"))]
+    rows = pa.concat_tables(found).to_pylist()
     return sorted((row.pop("log_dir") or "", DecodeError(**row)) for row in rows)
 
 

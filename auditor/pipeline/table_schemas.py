@@ -13,5 +13,5 @@ def schemas(payload: bool = False) -> dict[str, pa.Schema]:
     """The columns of each table by name; ``payload``: with the keys and values of records."""
     of = {name: table_schema(name, payload) for name in DECODED}
     of |= derived_tables.OF_FACTS
-    of |= {"verdicts": verdicts.VERDICTS, "findings": results.FINDINGS_TABLE}
+    of |= {"verdicts": verdicts.VERDICTS, "findings": results.FINDINGS_TABLE, "blocked": results.BLOCKED}
     return {name: of[name] for name in derived_tables.NAMES}

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner
 
 # Of what judging gives beside findings, and a row a replica. open: transactions; readers: of a topic.
-KINDS = ("open", "blocked", "readers", "timeline")
+KINDS = ("open", "blocked", "readers", "aside", "timeline")
 Say = Callable[[str], None]
 
 
@@ -210,18 +210,12 @@ class Audit:
 
     # judge
 
-    @property
-    def reads_records(self) -> bool:
-        """Whether records are looked at: they were asked for, and not all of the input is copies without them."""
-        dirs = self.inventory.log_dirs
-        return self.options.records and not (dirs and all(log_dir.copied for log_dir in dirs))
-
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """What is known of each cluster, by join key."""
         options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
         clusters = context.build(
-            self.briefs, self.settings, options.as_of, self.reads_records, moments.copying_ms(size), options.at_once,
+            self.briefs, self.settings, options.as_of, moments.copying_ms(size), options.at_once,
             moments.read_at(self.inventory),
         )  # fmt: skip
         for cluster in clusters.values():
@@ -415,6 +409,8 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.findings_table(self)
+        if table == "blocked":
+            return results.blocked_table(self)
         return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:
@@ -461,7 +457,8 @@ class Audit:
             return 0
         unsure = self.options.fail_on_unsure
         found = any(f.severity in failing for f in self.open_findings)
-        return int(found or any(held.fails(row, failing, unsure) for row in self.blocked))
+        unlooked = unsure and self.totals.unlooked.total() > 0
+        return int(found or unlooked or any(held.fails(row, failing, unsure) for row in self.blocked))
 
     def spared(self) -> Inventory | None:
         """The input that results must not be written into; None where it is no folder."""

@@ -113,24 +113,33 @@ class Counts:
         base, last = rows[:, walking.BASE_OFFSET], rows[:, walking.LAST_OFFSET]
         classes = self._classes(rows, base)
         counts = np.maximum(rows[:, walking.RECORD_COUNT], 0)
+        sizes = rows[:, walking.SIZE]
+        behind = int(last.max())
+        here = slice(self.reached, int(np.searchsorted(self.offsets, behind, "right")))
+        seen = (classes == SEEN) & (counts > 0)
+        if here.start < here.stop:
+            self._begins(here, rows, segment, (last, classes, counts, sizes, seen))
+        elif self.without_first and seen.any():
+            self._found(rows[int(seen.argmax())])
+        self.total += [counts[classes == k].sum() for k in range(CLASSES)]
+        self.bytes += (sizes.sum(), sizes[base < self.stable].sum())
+        self.reached = here.stop
+        self.next_offset = behind + 1
+
+    def _begins(self, here: slice, rows: np.ndarray, segment: int, columns: tuple[np.ndarray, ...]) -> None:
+        """Of the offsets that lie in these batches, or between them: what lies before each."""
+        last, classes, counts, sizes, seen = columns
         by_class = np.zeros((len(rows) + 1, CLASSES), np.int64)
         by_class[np.arange(1, len(rows) + 1), classes] = counts
-        by_class = np.cumsum(by_class, axis=0)
-        sizes = np.zeros((len(rows) + 1, 2), np.int64)
-        sizes[1:, 0] = rows[:, walking.SIZE]
-        sizes[1:, 1] = np.where(base < self.stable, rows[:, walking.SIZE], 0)
-        sizes = np.cumsum(sizes, axis=0)
-        here = slice(self.reached, int(np.searchsorted(self.offsets, int(last.max()), "right")))
+        bytes_of = np.zeros((len(rows) + 1, 2), np.int64)
+        bytes_of[1:, 0] = sizes
+        bytes_of[1:, 1] = np.where(rows[:, walking.BASE_OFFSET] < self.stable, sizes, 0)
         asked = self.offsets[here]
         at = np.searchsorted(np.maximum.accumulate(last), asked)  # the first batch that ends at or behind each
-        self.before[here] = self.total + by_class[at]
-        self.bytes_before[here] = self.bytes + sizes[at]
+        self.before[here] = self.total + np.cumsum(by_class, axis=0)[at]
+        self.bytes_before[here] = self.bytes + np.cumsum(bytes_of, axis=0)[at]
         self._within(here, asked, at, rows, classes, segment)
-        self._firsts(here, at, rows, (classes == SEEN) & (counts > 0))
-        self.total += by_class[-1]
-        self.bytes += sizes[-1]
-        self.reached = here.stop
-        self.next_offset = int(last.max()) + 1
+        self._firsts(here, at, rows, seen)
 
     def _classes(self, rows: np.ndarray, base: np.ndarray) -> np.ndarray:
         attributes = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES], 0)
@@ -162,15 +171,19 @@ class Counts:
         following = np.append(np.where(seen, np.arange(none), none), [none, none])
         following = np.minimum.accumulate(following[::-1])[::-1]
         if following[0] < none:
-            for number, which in self.without_first:
-                self.first[number][which] = rows[following[0]].copy()
-            self.without_first = []
+            self._found(rows[following[0]])
         for which in (0, 1):
             for number, row in zip(range(here.start, here.stop), following[at + which].tolist(), strict=True):
                 if row < none:
                     self.first[number][which] = rows[row].copy()
                 else:
                     self.without_first.append((number, which))
+
+    def _found(self, row: np.ndarray) -> None:
+        """The first batch of those that come before has been found."""
+        for number, which in self.without_first:
+            self.first[number][which] = row.copy()
+        self.without_first = []
 
     def unsure(self) -> list[tuple[int, int, int]]:
         """Offsets that point into a cleaned batch, with its segment and position: only its records tell more."""

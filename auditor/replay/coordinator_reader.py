@@ -16,7 +16,7 @@ from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batch import CONTROL
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.interning import FULL, Interner
-from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
+from auditor.connectors.codec.records import Decoded, failures_of, sound
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.transaction_columns import (
     CLIENT_VERSION,
@@ -156,7 +156,7 @@ class CoordinatorReader(RecordProblems):
         batches = chunk.batches
         data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
         chosen = batches.take(data)
-        for run in opened(chunk, data, chosen, self.limits):
+        for run in chunk.opened(data, chosen, self.limits):
             errors += failures_of(run, chosen, file, self.limits)
             errors += self._run(file, run, chosen)
         return errors

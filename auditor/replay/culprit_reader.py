@@ -7,16 +7,20 @@ cost every healthy one.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import OVERHEAD, columns_of, walk, walk_rows
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.records import Decoded, decode_records
+from auditor.connectors.codec.segment import StoredChunks
+from auditor.connectors.storage import open_file
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Event, Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
@@ -24,12 +28,14 @@ from auditor.model.batch_validation import CHECKSUM, CODEC, MAGIC, NO_KEY, TOO_N
 from auditor.model.stored_batches import misnumbered
 from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.record_checks import oldest
+from auditor.replay.replica_task import ReplicaTask
+from auditor.replay.segment_checks import read_again
 from auditor.replay.validated import ANY_TIME, Sender, as_sent, asked, sent_records
 
 BATCHES_OF_A_KIND = 100  # the first of a replica; of those beyond, findings name the first culprit
 RECORDS_OF_A_BATCH = 10_000  # named of one batch
 BLAMED = (Kind.NULL_KEY, Kind.RECORD_FLAW, Kind.RECORD_TIMESTAMP, Kind.TIMESTAMP_AHEAD)
-Reader = Callable[[int, int, int], bytes | None]
+Opened = tuple[BatchColumns, Decoded]  # one batch, and its records
 
 
 class Where(NamedTuple):
@@ -42,23 +48,40 @@ class Where(NamedTuple):
 
 
 def culprits_of(
-    facts: ReplicaFacts, read: Reader, before_ms: int | None, sender: Sender, limits: Limits
+    facts: ReplicaFacts, opened: Callable[[int, int], Opened | None], before_ms: int | None, sender: Sender
 ) -> dict[tuple[int, int], Culprits]:
     """The culprits of a replica's batches by segment number and position.
 
-    ``read`` gives bytes of a segment by its number, position and length, None where it cannot. Cost: some hundred
-    batches at most are read again.
+    ``opened`` gives a batch by these, None where it cannot. Cost: some hundred batches at most are read again.
     """
     out = {}
     for at in _batches(facts, before_ms):
-        head = read(at.segment, at.position, OVERHEAD)
-        size = OVERHEAD + int.from_bytes(head[8:], "big", signed=True) if head and len(head) == OVERHEAD else 0
-        stored = read(at.segment, at.position, size) if OVERHEAD < size <= limits.max_batch_bytes else None
-        if stored is not None and len(stored) == size:
-            found = _of_batch(stored, at, sender, limits)
-            if found is not None:
-                out[at.segment, at.position] = found
+        found = opened(at.segment, at.position)
+        if found is not None:
+            topic = Topic(sender.compacted, False, at.oldest, at.newest)
+            out[at.segment, at.position] = _culprits(found[1], found[0], topic, sender)
     return out
+
+
+def opened_batch(task: ReplicaTask, number: int, position: int) -> Opened | None:
+    """The batch at a position of a replica's segment with its records, read once more."""
+    segment, limits = task.replica.segments[number], task.limits
+    place = segment.place or task.place
+    f = open_file(place, segment.name)
+    if isinstance(f, DecodeError):
+        return None
+    with contextlib.closing(f):
+        if isinstance(f, StoredChunks):
+            return f.batch(position, limits)
+    return batch_of(lambda size: read_again(task, number, position, size), limits)
+
+
+def batch_of(read: Callable[[int], bytes | None], limits: Limits) -> Opened | None:
+    """The same by its stored bytes, of which ``read`` gives the first so many."""
+    head = read(OVERHEAD)
+    size = OVERHEAD + int.from_bytes(head[8:], "big", signed=True) if head and len(head) == OVERHEAD else 0
+    stored = read(size) if OVERHEAD < size <= limits.max_batch_bytes else None
+    return _decoded(stored, limits) if stored is not None and len(stored) == size else None
 
 
 def _batches(facts: ReplicaFacts, before_ms: int | None) -> Iterator[Where]:
@@ -84,7 +107,7 @@ def _limits_of(kind: Kind, e: Event, before_ms: int | None) -> dict[str, int]:
     return {"newest": int(e["broker_time"]) + AHEAD_MS} if kind is Kind.TIMESTAMP_AHEAD else {}
 
 
-def _of_batch(stored: bytes, at: Where, sender: Sender, limits: Limits) -> Culprits | None:
+def _decoded(stored: bytes, limits: Limits) -> Opened | None:
     buf = np.frombuffer(bytearray(stored), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
     found, end, _why = walk(buf, 0, len(buf), 0, 1, limits.max_batch_bytes, False, 0, row, 0)
@@ -93,7 +116,7 @@ def _of_batch(stored: bytes, at: Where, sender: Sender, limits: Limits) -> Culpr
     batch = columns_of(row)
     open_wrappers(buf, 0, batch, limits)
     for run in decode_records([stored], batch, limits=limits):
-        return _culprits(run, batch, Topic(sender.compacted, False, at.oldest, at.newest), sender)
+        return batch, run
     return None
 
 

@@ -14,9 +14,11 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.header_hop import HeaderHop
+from auditor.connectors.codec.index import decode_offset_index
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk, before, read_segment
-from auditor.connectors.storage import REFUSED, open_file, problem
+from auditor.connectors.storage import REFUSED, open_file, problem, read_file
 from auditor.replay.bounds import known_of
 from auditor.replay.replica_task import ReplicaTask
 
@@ -30,14 +32,59 @@ class Headers(NamedTuple):
 
 def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers | DecodeError]:
     """The batches of a replica that may hold offsets in ``[offset, end)``, segment by segment, or why one cannot be
-    had. Cost: a walk from the beginning of the segment that has ``offset``, without checksums."""
+    had. Cost: a walk, without checksums, from where its segment's index puts ``offset``, else from its beginning."""
     segments = task.replica.segments
     for number, segment in enumerate(segments):
         behind = segments[number + 1 : number + 2]
         if (behind and behind[0].base_offset <= offset) or segment.base_offset >= end:
             continue
-        for chunk in _chunks(task, number, 0, None, raw=False):
-            yield chunk if isinstance(chunk, DecodeError) else Headers(number, chunk.rows)
+        for found in _rows(task, number, offset):
+            yield found if isinstance(found, DecodeError) else Headers(number, found)
+
+
+def _rows(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | DecodeError]:
+    """The batches of a segment from one at or before an offset on; of large ones on a disk headers alone are read."""
+    segment = task.replica.segments[number]
+    start, lowest = _place(task, number, offset)
+    if segment.place is None and not task.place.uri and task.place.view is None:
+        f = open_file(task.place, segment.name)
+        if not isinstance(f, DecodeError):
+            least, below = _offsets(task, number)
+            with contextlib.closing(f):
+                hop = HeaderHop(f, segment.size, task.limits, start, (max(least, lowest), below))
+                yield from hop.chunks()
+                if hop.end == segment.size > start:
+                    return
+                start, lowest = (hop.end, hop.next_offset) if hop.end > start else (start, lowest)
+    for chunk in _chunks(task, number, start, None, raw=False, lowest=lowest):
+        yield chunk if isinstance(chunk, DecodeError) else chunk.rows
+
+
+def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
+    """Where a batch at or before an offset begins, by the segment's index, and its offset; from its beginning on where
+    the index does not say, or says what the segment does not."""
+    segment = task.replica.segments[number]
+    if segment.index is None or segment.place is not None or offset <= segment.base_offset:
+        return 0, -1
+    data = read_file(task.place, segment.index.name, limit=task.limits.small_file("index"))
+    if isinstance(data, DecodeError):
+        return 0, -1
+    index, _ = decode_offset_index(data, segment.base_offset, segment.index.name)
+    at = int(np.searchsorted(index.offset, offset, "right")) - 1
+    if at < 0 or not (index.offset[1:] > index.offset[:-1]).all():
+        return 0, -1
+    position = int(index.log_position[at])
+    for chunk in _chunks(task, number, position, position + 1, raw=False):
+        if not isinstance(chunk, DecodeError) and len(chunk.rows):
+            row = chunk.rows[0]
+            if int(row[walking.POSITION]) == position and int(row[walking.LAST_OFFSET]) == int(index.offset[at]):
+                return position, int(row[walking.BASE_OFFSET])
+    return 0, -1
+
+
+def _offsets(task: ReplicaTask, number: int) -> tuple[int, int]:
+    behind = task.replica.segments[number + 1 : number + 2]
+    return offset_range(task.replica.segments[number].base_offset, behind[0].base_offset if behind else -1)
 
 
 def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
@@ -56,18 +103,19 @@ def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | No
 
 
 def _chunks(
-    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool
+    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1
 ) -> Iterator[Chunk | DecodeError]:
     segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     f = open_file(segment.place or task.place, segment.name)
     if isinstance(f, DecodeError):
         yield f._replace(file=segment.name)
         return
+    least, below = _offsets(task, number)
     with contextlib.closing(f):
         try:
             chunks = read_segment(
                 f, segment.size, file=segment.name, start=start, stop=stop, limits=task.limits, raw=raw, crc=False,
-                offsets=offset_range(segment.base_offset, behind[0].base_offset if behind else -1),
+                offsets=(max(least, lowest), below),
                 known=known_of(task, number),
             )  # fmt: skip
             # Remote segments of different leaders overlap; a broker's own never do where they are sound.

@@ -23,6 +23,7 @@ from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.releases import DAY_MS
+from auditor.replay.culprit_reader import Opened
 from auditor.replay.replica_reader import ReplicaReader
 from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.validated import look_of
@@ -108,7 +109,7 @@ class LiveReader(ReplicaReader):
         self.bytes["bytes_total"] += len(whole)
         return self.next_offset > before
 
-    def _read_again(self, number: int, position: int, length: int) -> bytes | None:
+    def _opened_batch(self, number: int, position: int) -> Opened | None:
         """What was fetched is not kept."""
         return None
 

@@ -35,7 +35,7 @@ from auditor.connectors.codec.offset_columns import (
     VERSION,
     parse,
 )
-from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
+from auditor.connectors.codec.records import Decoded, failures_of, sound
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts.replica_facts import ReplicaFacts
@@ -186,7 +186,7 @@ class OffsetsReader(RecordProblems):
         data = np.flatnonzero(~control)
         chosen = batches.take(data)
         self.batch_bytes = chosen.size
-        for run in opened(chunk, data, chosen, self.limits):
+        for run in chunk.opened(data, chosen, self.limits):
             errors += failures_of(run, chosen, file, self.limits)
             errors += self._run(run, chosen)
         self._end_transactions(None)

@@ -39,11 +39,11 @@ from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of, unread_from
 from auditor.replay.chunks import Part, read_behind, read_checked
-from auditor.replay.culprit_reader import culprits_of
+from auditor.replay.culprit_reader import Opened, culprits_of, opened_batch
 from auditor.replay.internal_readers import reader_of
 from auditor.replay.policy_replay import PolicyReplay
 from auditor.replay.replica_task import ReplicaTask
-from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, read_again
+from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome
 from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 from auditor.replay.snapshot_chain import Stored
@@ -176,7 +176,7 @@ class ReplicaReader:
         self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums | self.refusals
         if self.task.records:
-            facts.culprits = culprits_of(facts, self._read_again, self.task.before_ms, self.sender, self.task.limits)
+            facts.culprits = culprits_of(facts, self._opened_batch, self.task.before_ms, self.sender)
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
@@ -254,15 +254,17 @@ class ReplicaReader:
         for faults in outcome.faults:
             self.audit.keep(faults.events(number, self.audit.expected))
 
-    def _read_again(self, number: int, position: int, length: int) -> bytes | None:
-        """Reads a stretch of a segment once more."""
-        return read_again(self.task, number, position, length)
+    def _opened_batch(self, number: int, position: int) -> Opened | None:
+        """Reads a batch of a segment once more."""
+        return opened_batch(self.task, number, position)
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
         self.bytes["bytes_decoded"] += _bytes_of(chunk)
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.replica.segments[-1])
         answers, flawed = chunk.looked, self.audit.take_flaws() != 0
+        if self.task.records and chunk.summary is None:
+            self.facts.unlooked_batches += len(chunk.rows)
         if chunk.summary is None and flawed:
             answers = header_answers(chunk.batches, self.sender)
         if answers is not None:

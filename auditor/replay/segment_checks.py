@@ -142,6 +142,7 @@ class SegmentChecks:
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
         self.all_read = self.all_read and not chunk.errors and not chunk.body_errors
         self.scan.take(chunk)
+        _dated(self.scan.scan, chunk.rows)
         if self.outcome.digests is not None:
             self.outcome.digests = batch_headers.added(self.outcome.digests, chunk.rows, self.number, self.task)
         if self.offsets is not None:
@@ -188,6 +189,24 @@ class SegmentChecks:
         if self.times is not None:
             self.outcome.faults.append(self.times.faults())
         return self.outcome
+
+
+def _dated(scan: SegmentScan, rows: np.ndarray) -> None:
+    """Notes the times that retention and cleaning go by, of more batches of a segment."""
+    if not len(rows):
+        return
+    times = rows[:, walking.MAX_TIMESTAMP]
+    if scan.first_time < 0:
+        scan.first_time = int(times[0])
+    at = int(times.argmax())
+    if times[at] > scan.largest_time:
+        scan.largest_time, scan.largest_offset = int(times[at]), int(rows[at, walking.LAST_OFFSET])
+        scan.largest_producer = int(rows[at, walking.PRODUCER_ID])
+    set_ones = (rows[:, walking.ATTRIBUTES] & walking.DELETE_HORIZON != 0) & (rows[:, walking.MAGIC] == 2)
+    if set_ones.any():
+        earliest = int(rows[set_ones, walking.BASE_TIMESTAMP].min())
+        scan.first_horizon = earliest if not scan.horizons else min(scan.first_horizon, earliest)
+        scan.horizons += int(set_ones.sum())
 
 
 def _is_header_of(header: bytes, row: np.ndarray) -> bool:

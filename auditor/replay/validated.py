@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import CODEC_MASK
 from auditor.connectors.codec.batch_columns import (
     FLAW_COUNT_BELOW_SPAN,
@@ -28,8 +27,7 @@ from auditor.connectors.codec.batch_columns import (
     RecordColumns,
     RecordSummary,
 )
-from auditor.connectors.codec.records import decode_stored
-from auditor.connectors.codec.segment import Look
+from auditor.connectors.codec.segment import Look, Opens
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS
 from auditor.model.batch_validation import (
     ANSWER,
@@ -71,13 +69,11 @@ def sender_of(task: ReplicaTask) -> Sender:
 def look_of(task: ReplicaTask) -> Look | None:
     """What answers for the batches of a replica while they are read with their records; None where these are not
     read."""
-    return functools.partial(answers_of, sender=sender_of(task), limits=task.limits) if task.records else None
+    return functools.partial(answers_of, sender=sender_of(task)) if task.records else None
 
 
-def answers_of(
-    buf: np.ndarray, origin: int, b: BatchColumns, s: RecordSummary, *, sender: Sender, limits: Limits
-) -> np.ndarray | None:
-    """What a leader would have said of each batch (ANSWER), whose stored bytes are in ``buf``; None: all are right.
+def answers_of(opens: Opens, b: BatchColumns, s: RecordSummary, *, sender: Sender) -> np.ndarray | None:
+    """What a leader would have said of each batch (ANSWER), whose records ``opens`` gives; None: all are right.
 
     Its own clock is left aside. Cost: batches whose records are odd are opened once more.
     """
@@ -96,7 +92,7 @@ def answers_of(
         out[rows] = asked(sent, NO_RECORDS, NO_TOPIC)
     rows = np.flatnonzero(odd & ~closed)
     some = b.take(rows)
-    for run in decode_stored(buf, origin, some, limits=limits):
+    for run in opens(rows):
         sent = as_sent(some.take(run.rows), sender, run.summary)
         out[rows[run.rows]] = asked(sent, sent_records(run.records, some), Topic(sender.compacted, False, *ANY_TIME))
     return out

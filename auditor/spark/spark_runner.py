@@ -7,7 +7,6 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.pipeline.context import Brief
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import Part, Wanted
+    from auditor.pipeline.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -141,11 +140,19 @@ class SparkRunner(Runner):
 
         return query(self.spark, audit, text, tables)
 
-    def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
+    @property
+    def elsewhere(self) -> bool:
+        """On any cluster, and where a server of Connect's may be another machine."""
+        from auditor.spark.session import LOCAL_ATTEMPTS
+
+        here = LOCAL_ATTEMPTS.fullmatch(self.spark.conf.get("spark.master", "") or "")
+        return here is None or not hasattr(self.spark, "_jvm")
+
+    def count(self, written: Written, table: str) -> list[dict[str, Any]]:
         """Counts with Spark."""
         from auditor.spark.spark_tables import count, read
 
-        return count(read(self.spark, folder), table)
+        return count(read(self.spark, written, table), table)
 
 
 def _facts(audit: Audited, table: str) -> DataFrame | None:

@@ -16,24 +16,31 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
-from auditor.pipeline import derived_tables, group_positions
-from auditor.rules.expectations.measures import MEASURES
-from auditor.rules.view import Cluster
-from auditor.spark import fatal_files
+from auditor.pipeline import coordinated_table, derived_tables, group_positions
+from auditor.rules.expectations import measures
+from auditor.rules.view import TRANSACTION_STATE, Cluster
+from auditor.spark import fatal_files, scan
 from auditor.spark.query_errors import FAILED, mistake
 from auditor.spark.session import hushed
-from auditor.spark.streams import LOG, by_log, logs
+from auditor.spark.streams import LOG, by_log, in_batches, logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
+    from auditor.pipeline.table_tasks import Written
+
+SHARES = "join_key string, topic string, partition int, share binary"
+SHARES_ARROW = pa.schema(
+    [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("share", pa.binary())]
+)
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
@@ -94,20 +101,64 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
 
 
+def shares(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
+    """What each log knows of whole transactions, in :data:`SHARES`: that of one coordinators' log comes together."""
+    shipped = pickle.dumps(clusters, 5)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = pickle.loads(shipped)
+        yield from in_batches(
+            (
+                (join_key, TRANSACTION_STATE, partition, share)
+                for (key, *_), found in logs(batches)
+                for join_key, partition, share in coordinated_table.shares_of(
+                    key, [pickle.loads(replica) for (replica,) in found], known[key]
+                )
+            ),
+            SHARES_ARROW,
+        )
+
+    return by_log(by_log(facts.select(*LOG, "facts")).mapInArrow(work, SHARES))
+
+
+def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
+    """The table that all logs have a share in: a second exchange."""
+    shipped = pickle.dumps(clusters, 5)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = pickle.loads(shipped)
+        for (join_key, _, partition), found in logs(batches):
+            for rows in coordinated_table.rows(known[join_key], partition, [share for (share,) in found]):
+                yield for_spark(rows)
+
+    return shares(facts, clusters).mapInArrow(work, spark_schema(coordinated_table.COORDINATED))
+
+
 def path_of(folder: Path) -> str:
     """A folder of this machine as Spark writes to it: not as a URI, whose escapes it takes for names."""
     return f"file:{folder.absolute()}"
 
 
-def read(spark: SparkSession, folder: Path) -> DataFrame:
-    """A table that was written. Brackets and the like in the name are no pattern."""
-    return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(folder)))
+def read(spark: SparkSession, written: Written, table: str) -> DataFrame:
+    """A table that was written. Brackets and the like in the name of a folder are no pattern. What is in a store, tasks
+    open by the drivers that read input, since Spark's own may know nothing of it."""
+    if table not in written.stored:
+        return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(written.folder / table)))
+    where = written.staging
+
+    def rows(name: str) -> Iterator[pa.RecordBatch]:
+        with where.files.open_input_file(f"{where.path}/{name}") as file:
+            yield from pq.ParquetFile(file).iter_batches()
+
+    return scan.each_list(spark, written.stored[table], rows, spark_schema(written.columns(table)).simpleString())
 
 
 def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
     """Any table of an audit; ``facts`` for the derived ones."""
     if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
+        if table == derived_tables.COORDINATED_TRANSACTIONS:
+            return _coordinated(facts, audit.clusters)
         return from_facts(facts, group_positions.clusters_for(audit, (table,)), table)
     return decoded(spark, audit, table)
 
@@ -138,18 +189,6 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
 
 def count(rows: DataFrame, table: str) -> list[dict[str, Any]]:
     """What a measure counts in a table, a row a key."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
-    wanted = MEASURES[table]
-    window = Window.partitionBy(*wanted.within).orderBy(*wanted.order) if wanted.before else None
-    for name in wanted.before:
-        assert window is not None
-        rows = rows.withColumn(f"before_{name}", F.lag(name).over(window))
-    counts = [F.count(F.lit(1)).alias("rows")]
-    for check in wanted.checks:
-        distinct = F.count_distinct(F.struct(*check.unique)) if check.unique else None
-        broken = F.count_if(F.expr(check.broken)) if distinct is None else F.count(F.lit(1)) - distinct
-        counts.append(broken.alias(check.name))
-    found: list[dict[str, Any]] = rows.groupBy(*wanted.key).agg(*counts).orderBy(*wanted.key).toArrow().to_pylist()
+    text = measures.counting(table, "{judged}", measures.SPARK)
+    found: list[dict[str, Any]] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from auditor.connectors.rows import Piece
 from auditor.pipeline import group_positions, table_parts, table_tasks
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.table_tasks import Part, Wanted
-from auditor.spark import fatal_files, scan
+from auditor.spark import fatal_files, scan, spark_tables
 from auditor.spark.retries import attempts, rounds
 from auditor.spark.streams import LOG, by_log, in_batches, logs
 
@@ -40,11 +40,15 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> lis
     frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
         facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
-        work = partial(_derive, pickle.dumps((wanted, group_positions.clusters_for(audit, wanted.derived)), 5))
-        frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(work, PARTS))
+        clusters = group_positions.clusters_for(audit, wanted.derived)
+        shipped = pickle.dumps((wanted, clusters), 5)
+        if wanted.of_logs:
+            frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
+        if wanted.of_all:
+            frames.append(spark_tables.shares(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
     if not frames:
         return []
-    rows = (frames[0].union(frames[1]) if len(frames) > 1 else frames[0]).toArrow()
+    rows = reduce(lambda some, more: some.union(more), frames).toArrow()
     return [Part(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
 
@@ -60,13 +64,24 @@ def _decode(
     yield from _reported(parts)
 
 
-def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from pyspark import TaskContext
-
+def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     wanted: Wanted
     clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
+    found = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
+    yield from _reported(table_tasks.gather(wanted, clusters, _number(), found))
+
+
+def _number() -> int:
+    from pyspark import TaskContext
+
     context = TaskContext.get()
-    number = 0 if context is None else context.partitionId()
+    return 0 if context is None else context.partitionId()
+
+
+def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    wanted: Wanted
+    clusters: dict[str, Cluster]
+    wanted, clusters = pickle.loads(shipped)
     found = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
-    yield from _reported(table_tasks.derive(wanted, clusters, number, found))
+    yield from _reported(table_tasks.derive(wanted, clusters, _number(), found))

@@ -23,6 +23,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40  # KIP-534: base_timestamp is that
 MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2 alone
 
 # The columns of what a walk fills: those of BatchColumns in their order, all as int64, a batch in one line, since what

@@ -16,7 +16,6 @@ from auditor.connectors.codec.bodies import Bodies, plain_bodies, runs
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.primitives import varint
-from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.summary import empty_summary, read_bodies
 
 ATTRIBUTES_AT = 22  # byte of a batch of magic 2 that names its codec
@@ -154,15 +153,6 @@ def records_of(
             if flaws & BROKEN:
                 failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
                 yield row, DecodeError(*where, *failure)
-
-
-def opened(chunk: Chunk, rows: np.ndarray, batches: BatchColumns, limits: Limits) -> Iterator[Decoded]:
-    """The records, with payload, of ``rows`` of a chunk that was read with its bytes; ``batches`` are those rows."""
-    if chunk.held is not None:
-        yield from decode_stored(chunk.held, chunk.origin, batches, limits=limits, payload=True)
-    elif len(rows):
-        assert chunk.raw is not None
-        yield from decode_records([chunk.raw[row] for row in rows], batches, limits=limits, payload=True)
 
 
 def sound(run: Decoded, limits: Limits) -> np.ndarray:

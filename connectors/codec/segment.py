@@ -22,14 +22,16 @@ from auditor.connectors.codec.control import open_controls
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.mending import Known, Mender, signed64
+from auditor.connectors.codec.records import Decoded, decode_records, decode_stored
 from auditor.connectors.codec.summary import joined, summarise
 from auditor.connectors.codec.window import BUFFER, SeekableFile, Window
 
 HELD_BUFFER = 4 * MIB  # where chunks show it
-# Looks at batches, with the summaries of their records, while their stored bytes are at hand: a buffer, the file
-# position of its first byte. Returns a row of an array for each, all zeros where there is nothing to say; None for that
-# of all.
-Look = Callable[[np.ndarray, int, BatchColumns, RecordSummary], np.ndarray | None]
+# The records of some rows of batches, in runs; rows and the column ``batch`` count these rows, from 0 on.
+Opens = Callable[[np.ndarray], Iterator[Decoded]]
+# Looks at batches, with the summaries of their records, while these can be opened. Returns a row of an array for each,
+# all zeros where there is nothing to say; None for that of all.
+Look = Callable[[Opens, BatchColumns, RecordSummary], np.ndarray | None]
 UNKNOWN = Known()
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
@@ -48,7 +50,8 @@ class Chunk:
     are aligned with ``batches``, None unless asked for. ``end`` is the file position after the last byte accounted for.
     ``held`` are bytes of the file from ``origin`` on, all batches' among them, valid until the next chunk.
     ``next_offset`` is the lowest that a batch at ``end`` may have where bytes before it are none. ``looked`` is what
-    was said of each batch by who looked at its records, None where there was nothing to say.
+    was said of each batch by who looked at its records, None where there was nothing to say. ``of_records`` are the
+    positions of the body errors that only who looks at records meets.
     """
 
     rows: np.ndarray
@@ -61,6 +64,7 @@ class Chunk:
     origin: int = 0
     next_offset: int = 0
     looked: np.ndarray | None = None
+    of_records: tuple[int, ...] = ()
 
     def as_stored(self) -> Chunk:
         """The same with the fields that are damaged as a broker meets them: one whose length or magic is has no row."""
@@ -86,6 +90,14 @@ class Chunk:
                 errors.append(DecodeError("", position, size, reason, f"{field.name} {field.stored}"))
         return replace(self, rows=rows[kept], errors=errors)
 
+    def opened(self, rows: np.ndarray, batches: BatchColumns, limits: Limits) -> Iterator[Decoded]:
+        """The records, with payload, of ``rows`` of one that was read with its bytes; ``batches`` are those rows."""
+        if self.held is not None:
+            yield from decode_stored(self.held, self.origin, batches, limits=limits, payload=True)
+        elif len(rows):
+            assert self.raw is not None
+            yield from decode_records([self.raw[row] for row in rows], batches, limits=limits, payload=True)
+
     @cached_property
     def batches(self) -> BatchColumns:
         """The batches in columns; made when first asked for, at about 10 ns a batch."""
@@ -96,8 +108,20 @@ class StoredChunks(ABC):
     """A file whose batches were decoded when a copy without payload was made: :func:`read_segment` asks it for them."""
 
     @abstractmethod
-    def chunks(self, start: int, stop: int | None, pause: int, *, raw: bool) -> Iterator[Chunk]:
-        """What :func:`read_segment` gives for these of its arguments. ``raw``: with the bytes that the copy has."""
+    def chunks(
+        self, start: int, stop: int | None, pause: int, *, limits: Limits, raw: bool, records: bool, look: Look | None
+    ) -> Iterator[Chunk]:  # fmt: skip
+        """What :func:`read_segment` gives for these of its arguments. ``raw``: with the bytes that the copy has;
+        ``records``: with the summaries, where it has them."""
+
+    @property
+    @abstractmethod
+    def has_records(self) -> bool:
+        """Whether it has what the records of its batches come to."""
+
+    @abstractmethod
+    def batch(self, position: int, limits: Limits) -> tuple[BatchColumns, Decoded] | None:
+        """The batch at a position with its records; None where there is none, or the copy has no records."""
 
 
 class _Building:
@@ -109,6 +133,7 @@ class _Building:
         self.file = file
         self.gaps = gaps
         self.limits, self.of_records = limits.counting(), limits.counting()  # a wrapper is opened for either
+        self.of_looks = limits
         self.columns = walking.walk_rows(ROWS)
         self.summaries: list[RecordSummary] | None = [] if records else None
         self.raw: list[bytes] | None = [] if raw else None
@@ -117,6 +142,7 @@ class _Building:
         self.rows = self.bytes = 0
         self.errors: list[DecodeError] = []
         self.body_errors: list[DecodeError] = []
+        self.of_bodies: list[int] = []  # positions
 
     def take(self, window: Window, rows: int, at: int, *, closed: bool) -> None:
         """Settle the rows that a walk up to ``at`` added, while their bytes are at hand. ``closed``: some have to be
@@ -135,14 +161,18 @@ class _Building:
         if self.summaries is not None:
             summary, failures = summarise(window.data, window.origin, fresh, self.of_records)
             self.summaries.append(summary)
-            self._report(fresh, failures)
+            self.of_bodies += self._report(fresh, failures)
             if self.look is not None:
-                self._look(fresh, self.look(window.data, window.origin, fresh, summary))
+                self._look(fresh, self.look(self._opens(window, fresh), fresh, summary))
         if self.raw is not None:
             view = window.data.data
             starts = fresh.position - window.origin
             ends = starts + fresh.size
             self.raw += [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def _opens(self, window: Window, batches: BatchColumns) -> Opens:
+        data, origin, limits = window.data, window.origin, self.of_looks
+        return lambda rows: decode_stored(data, origin, batches.take(rows), limits=limits)
 
     def _look(self, batches: BatchColumns, said: np.ndarray | None) -> None:
         if said is not None:
@@ -156,14 +186,18 @@ class _Building:
             looked[first : first + len(said)] = said
         return looked
 
-    def _report(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> None:
+    def _report(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> list[int]:
+        """Notes what could not be opened; the positions of what had not been noted yet."""
         if not failures:
-            return
+            return []
+        fresh = []
         reported = {error.position for error in self.body_errors}  # a wrapper fails twice where records are asked for
         for row, failure in failures:
             position, size = int(batches.position[row]), int(batches.size[row])
             if position not in reported:
                 self.body_errors.append(DecodeError(self.file, position, size, failure.reason, failure.detail))
+                fresh.append(position)
+        return fresh
 
     def is_full(self) -> bool:
         """Whether it is time to hand the chunk out."""
@@ -179,12 +213,12 @@ class _Building:
         following = self.gaps.last + 1
         done = Chunk(
             rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end, held, origin, following,
-            self._looked(),
+            self._looked(), tuple(self.of_bodies),
         )  # fmt: skip
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []
         self.rows = self.bytes = 0
-        self.errors, self.body_errors, self.looked = [], [], []
+        self.errors, self.body_errors, self.looked, self.of_bodies = [], [], [], []
         return done
 
 
@@ -244,7 +278,7 @@ def read_segment(
     also the chunk. Of a copy (:class:`StoredChunks`), chunks are as they were when it was made.
     """
     if isinstance(f, StoredChunks):
-        yield from f.chunks(start, stop, pause, raw=raw or held)
+        yield from f.chunks(start, stop, pause, limits=limits, raw=raw or held, records=records, look=look)
         return
     window = Window(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)

@@ -12,21 +12,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, MIB
+from auditor.base.errors import DamagedField, DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors import names
 from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import RECORD_UNDECOMPRESSABLE, BatchColumns, RecordSummary
 from auditor.connectors.codec.header_bytes import header_of, with_right_checksum
-from auditor.connectors.codec.segment import ROWS, Chunk, StoredChunks
+from auditor.connectors.codec.records import Decoded
+from auditor.connectors.codec.segment import ROWS, Chunk, Look, StoredChunks
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
 from auditor.connectors.copied.index_rows import ENTRY, MOST_ROWS, most_coded
 from auditor.connectors.copied.index_rows import decoded as entries_of
+from auditor.connectors.copied.record_details import opened_by
 from auditor.connectors.copied.segment_columns import MOST_FILE, SegmentRows, digest_of, file_name
 from auditor.connectors.storage import BinaryFile, Place, open_file, printable, read_file
 
 NOT_TAKEN = "its name alone was taken into the copy"
 LISTS = 64  # of folders that are kept as they were read
 LEAST_BATCH = 26  # bytes, of any magic
+OF_OFFSETS = ("base offset", "leader epoch")  # fields whose damage leaves a batch's bytes one
 
 
 def list_of(folder: Place, seen: int = 0) -> FolderList | DecodeError | None:
@@ -202,7 +206,59 @@ class CopiedSegment(_Bytes, StoredChunks):
         super().__init__()
         self.name = name
         self.folder, self.taken, self.size = folder, taken, size
-        self.held: tuple[int, int, np.ndarray] = (0, 0, walking.walk_rows(0))  # from byte, to byte, the rows between
+        # From byte, to byte, the number of the first row between, the rows
+        self.held: tuple[int, int, int, np.ndarray] = (0, 0, 0, walking.walk_rows(0))
+
+    def _records(
+        self, first: int, rows: np.ndarray, limits: Limits, look: Look | None
+    ) -> tuple[RecordSummary, np.ndarray | None]:  # fmt: skip
+        """What the records of these rows come to, the first of which is number ``first``, and what is said of them.
+
+        Errors: ``OSError`` where that is not what records can be.
+        """
+        batches, summary = walking.columns_of(rows), self._summaries(first, len(rows))
+        if look is None or not len(rows):
+            return summary, None
+        return summary, look(lambda some: self._opened(first, batches, summary, some, limits), batches, summary)
+
+    def _summaries(self, first: int, count: int) -> RecordSummary:
+        begin = self.taken.first + first
+        summary = rows_of(self.folder, self.taken.file).summaries(begin, begin + count)
+        closed = summary.flaws & RECORD_UNDECOMPRESSABLE != 0
+        if np.any((summary.present < 0) | (closed & (summary.present > 0))):
+            raise OSError(0, "a batch of the copy has records that it cannot have")
+        return summary
+
+    def _opened(
+        self, first: int, batches: BatchColumns, summary: RecordSummary, some: np.ndarray, limits: Limits
+    ) -> Iterator[Decoded]:  # fmt: skip
+        begin = self.taken.first + first
+        found = rows_of(self.folder, self.taken.file).details(begin, begin + len(summary.present))
+        return opened_by(batches, summary, [found[row] for row in some.tolist()], some, limits)
+
+    @property
+    def has_records(self) -> bool:
+        """See :class:`auditor.connectors.codec.segment.StoredChunks`."""
+        return self.taken.records
+
+    def batch(self, position: int, limits: Limits) -> tuple[BatchColumns, Decoded] | None:
+        """See :class:`auditor.connectors.codec.segment.StoredChunks`."""
+        here = [DamagedField.of(e) for e in self.taken.body_errors if e.position == position]
+        if not self.taken.records or any(field and field.name not in OF_OFFSETS for field in here):
+            return None  # as it is stored it is no batch
+        try:
+            above, rows = self._held(position)
+            number = int(np.searchsorted(rows[:, walking.POSITION], position))
+            row = rows[number : number + 1]
+            if not len(row) or row[0, walking.POSITION] != position:
+                return None
+            first = above + number
+            batches, summary = walking.columns_of(row), self._summaries(first, 1)
+            for run in self._opened(first, batches, summary, np.zeros(1, np.int64), limits.counting()):
+                return batches, run
+        except OSError:
+            return None
+        return None
 
     def _rows(self, first: int, behind: int, raw: bool) -> tuple[np.ndarray, list[bytes] | None]:
         if first >= behind:
@@ -212,20 +268,24 @@ class CopiedSegment(_Bytes, StoredChunks):
         _check(rows, stored, self.size)
         return rows, stored
 
-    def chunks(self, start: int, stop: int | None, pause: int, *, raw: bool) -> Iterator[Chunk]:
+    def chunks(
+        self, start: int, stop: int | None, pause: int, *, limits: Limits, raw: bool, records: bool, look: Look | None
+    ) -> Iterator[Chunk]:  # fmt: skip
         """See :func:`auditor.connectors.codec.segment.read_segment`."""
-        first, begin = 0, 0
+        first, begin, limits, records = 0, 0, limits.counting(), records and self.taken.records
         for count, end, following in self.taken.chunks:
             for some in range(0, max(count, 1), ROWS):  # as many as a chunk has, whatever the list says
                 last = some + ROWS >= count
                 try:
                     rows, stored = self._rows(first + some, first + min(some + ROWS, count), raw)
+                    of_records = self._records(first + some, rows, limits, look) if records else None
                 except OSError as error:
                     yield self._broken(begin, str(error.strerror))
                     return
                 upto = end if last else int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE])
                 behind = following if last else int(rows[-1, walking.LAST_OFFSET]) + 1
-                chunk = self._chunk(rows, stored, begin, upto, behind, last=last and end == self.taken.chunks[-1][1])
+                at_end = last and end == self.taken.chunks[-1][1]
+                chunk = self._chunk(rows, stored, of_records, (begin, upto, behind), at_end=at_end)
                 yield from _cut(chunk, start, stop, pause)
                 if stop is not None and upto >= stop:
                     return
@@ -238,13 +298,18 @@ class CopiedSegment(_Bytes, StoredChunks):
         return Chunk(walking.walk_rows(0), [error], [], None, None, self.size)
 
     def _chunk(
-        self, rows: np.ndarray, stored: list[bytes] | None, begin: int, end: int, following: int, *, last: bool
-    ) -> Chunk:
-        def here(found: tuple[DecodeError, ...]) -> list[DecodeError]:
-            return [e for e in found if begin <= e.position < end or (last and e.position >= end)]
+        self, rows: np.ndarray, stored: list[bytes] | None, of_records: tuple[RecordSummary, np.ndarray | None] | None,
+        place: tuple[int, int, int], *, at_end: bool,
+    ) -> Chunk:  # fmt: skip
+        """The chunk from a byte to another, behind which an offset follows."""
+        begin, end, following = place
 
-        errors, bodies = here(self.taken.errors), here(self.taken.body_errors)
-        return Chunk(rows, errors, bodies, None, stored, end, next_offset=following)
+        def here(found: tuple[DecodeError, ...]) -> list[DecodeError]:
+            return [e for e in found if begin <= e.position < end or (at_end and e.position >= end)]
+
+        errors, bodies = here(self.taken.errors), here(self.taken.met(records=of_records is not None))
+        summary, looked = of_records or (None, None)
+        return Chunk(rows, errors, bodies, summary, stored, end, next_offset=following, looked=looked)
 
     def stretch(self, position: int, count: int) -> bytes:
         """Up to ``count`` bytes from ``position`` on."""
@@ -273,16 +338,21 @@ class CopiedSegment(_Bytes, StoredChunks):
 
     def _rows_at(self, position: int) -> np.ndarray:
         """The rows of the chunk that has this byte."""
-        begin, end, rows = self.held
+        return self._held(position)[1]
+
+    def _held(self, position: int) -> tuple[int, np.ndarray]:
+        """The same, with the number of the first one."""
+        begin, end, first, rows = self.held
         if begin <= position < end:
-            return rows
+            return first, rows
         first = begin = 0
         for count, end, _ in self.taken.chunks:
             if position < end:
-                self.held = begin, end, self._rows(first, first + count, False)[0]
-                return self.held[2]
+                rows = self._rows(first, first + count, False)[0]
+                self.held = begin, end, first, rows
+                return first, rows
             first, begin = first + count, end
-        return walking.walk_rows(0)
+        return 0, walking.walk_rows(0)
 
 
 def _check(rows: np.ndarray, stored: list[bytes] | None, size: int) -> None:
@@ -326,8 +396,9 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
         chunk.rows[low:high],
         [e for e in chunk.errors if floor <= e.position and (whole or e.position < end)],
         [e for e in chunk.body_errors if floor <= e.position and (whole or e.position < end)],
-        None,
+        None if chunk.summary is None else RecordSummary(*(column[low:high] for column in chunk.summary)),
         None if chunk.raw is None else chunk.raw[low:high],
         end,
         next_offset=following,
+        looked=None if chunk.looked is None else chunk.looked[low:high],
     )

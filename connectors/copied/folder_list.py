@@ -38,7 +38,10 @@ class Taken(NamedTuple):
 
     ``chunks``: of each chunk as the codec gave them, how many rows, the byte at which it ends, and the lowest offset
     behind it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of whole batches of a magic that only the
-    broker takes, which stand among the errors. ``checked``: whether all checksums were verified.
+    broker takes, which stand among the errors. ``checked``: whether all checksums were verified. ``records``: whether
+    the file has what the records come to; then those of the ``body_errors`` at the positions ``of_records`` are met
+    only by who looks at records. ``unended``: producer ids of the transactions that are open at its end; None where
+    they are too many, or nobody looked.
     """
 
     file: str
@@ -49,6 +52,29 @@ class Taken(NamedTuple):
     body_errors: tuple[DecodeError, ...] = ()
     foreign: tuple[tuple[int, ...], ...] = ()
     checked: bool = True
+    records: bool = False
+    of_records: tuple[int, ...] = ()
+    unended: tuple[int, ...] | None = None
+
+    def met(self, *, records: bool) -> tuple[DecodeError, ...]:
+        """The errors of bodies that a reading meets that looks at ``records`` or does not."""
+        if records or not self.of_records:
+            return self.body_errors
+        left_out = set(self.of_records)
+        return tuple(error for error in self.body_errors if error.position not in left_out)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether bytes are no batch, or a batch's are not as they should be: what that is taken for depends on what
+        lies around it."""
+        return bool(self.errors or self.met(records=False))
+
+
+class Gone(NamedTuple):
+    """Since when (ms) a segment was seen to be gone, at the latest, and until when it is held."""
+
+    since: int
+    until: int
 
 
 class Listed(NamedTuple):
@@ -57,7 +83,8 @@ class Listed(NamedTuple):
     ``content``: its bytes, behind which zeros follow up to ``length`` (-1: none); ``kept``: the same in a file of its
     own; ``like``: that is of an index, as what it repeats of the batches of this segment
     (:mod:`auditor.connectors.copied.index_rows`); ``taken``: its batches; ``refused``: reason and detail why it could
-    not be opened; ``unused``: why nobody opens it. With none of them its name was taken alone.
+    not be opened; ``unused``: why nobody opens it. With none of them its name was taken alone. ``gone``: it is no
+    longer there, and held all the same: the broker has deleted it from below the log's start.
     """
 
     name: str
@@ -70,6 +97,7 @@ class Listed(NamedTuple):
     refused: tuple[str, str] | None = None
     unused: str | None = None
     like: str | None = None
+    gone: Gone | None = None
 
 
 class Reading(NamedTuple):
@@ -84,11 +112,12 @@ class Reading(NamedTuple):
 
 class FolderList(NamedTuple):
     """All that a folder held, and what could not be listed of it. ``readings``: of a log directory, when each of its
-    folders was read."""
+    folders was read; ``machine``: what the machine has, and no other, whose clock that is by."""
 
     files: tuple[Listed, ...]
     errors: tuple[DecodeError, ...] = ()
     readings: tuple[Reading, ...] = ()
+    machine: str = ""
 
     def file(self, name: str) -> Listed | None:
         """The file of that name."""
@@ -102,7 +131,7 @@ def encoded(found: FolderList) -> bytes:
         "files": [_as_json(item) for item in found.files],
         "errors": [list(error) for error in found.errors],
         "readings": [list(reading) for reading in found.readings],
-    }
+    } | ({"machine": found.machine} if found.machine else {})
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(text, compresslevel=6, mtime=0)
 
@@ -118,6 +147,8 @@ def _as_json(item: Listed) -> dict[str, Any]:
             said[name] = value
     if item.length >= 0:
         said["length"] = item.length
+    if item.gone is not None:
+        said["gone"] = list(item.gone)
     if item.taken is not None:
         said["taken"] = item.taken._asdict()
     return said
@@ -155,7 +186,9 @@ def _list(data: Any) -> FolderList:
     files = tuple(_listed(item) for item in _sequence(data.get("files", [])))
     _need(len({item.name for item in files}) == len(files), "a name")
     readings = tuple(_reading(item) for item in _sequence(data.get("readings", [])))
-    return FolderList(files, _errors(data.get("errors", []), folder=True), readings)
+    machine = data.get("machine", "")
+    _need(isinstance(machine, str), "a machine")
+    return FolderList(files, _errors(data.get("errors", []), folder=True), readings, machine)
 
 
 def _reading(item: Any) -> Reading:
@@ -186,7 +219,9 @@ def _listed(item: Any) -> Listed:
     taken = _taken(item["taken"], size) if "taken" in item else None
     _need(sum(x is not None for x in (content, kept, refused, unused, taken)) <= 1, "a file")
     _need(content is None or len(content) <= length, "a length")
-    return Listed(name, size, stat, content, kept, length, taken, refused, unused, like)
+    gone = Gone(*_numbers(item["gone"], 2)) if "gone" in item else None
+    _need(gone is None or taken is not None, "a file")
+    return Listed(name, size, stat, content, kept, length, taken, refused, unused, like, gone)
 
 
 def is_name(name: str) -> bool:
@@ -211,7 +246,11 @@ def _taken(data: Any, size: int) -> Taken:
     _need(all(a <= b for a, b in itertools.pairwise(ends)), "a segment's end")
     foreign = tuple(tuple(_numbers(row, 17, least=-(2**63))) for row in _sequence(data.get("foreign", [])))
     errors, bodies = _errors(data.get("errors", [])), _errors(data.get("body_errors", []))
-    return Taken(file, first, rows, chunks, errors, bodies, foreign, data.get("checked", True) is True)
+    of_records = tuple(_number(each) for each in _sequence(data.get("of_records", [])))
+    checked, records = data.get("checked", True) is True, data.get("records", False) is True
+    known = data.get("unended")
+    unended = None if known is None else tuple(_number(each, -(2**63)) for each in _sequence(known))
+    return Taken(file, first, rows, chunks, errors, bodies, foreign, checked, records, of_records, unended)
 
 
 def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:

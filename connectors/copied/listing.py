@@ -12,6 +12,7 @@ from auditor.connectors.copied.folder_list import LIST, FolderList
 from auditor.connectors.storage import Entry, Listing, Place, Unused
 from auditor.connectors.threads import side_by_side
 
+HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
 BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
 
@@ -52,7 +53,9 @@ def _add(said: FolderList, prefix: str, seen: Listing, limits: Limits) -> None:
         seen.errors.append(DecodeError(prefix + LIST, 0, -1, "limit", detail))
         return
     for item in said.files:
-        if item.unused is None:
+        if item.gone is not None:
+            seen.unused.append(Unused(prefix + item.name, item.size, HELD))
+        elif item.unused is None:
             seen.files.append(Entry(prefix + item.name, item.size))
         else:
             seen.unused.append(Unused(prefix + item.name, item.size, item.unused))

@@ -6,16 +6,17 @@ headers of all pages are read first, in the compact protocol of Thrift. What is 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 from auditor.base.limits import MIB
 
 MOST_FOOTER = 8 * MIB  # bytes, of which 2 KB are a row group
 MOST_ROWS = 1 << 19  # of a row group
-MOST_STORED = 512 * MIB  # plain bytes of stored batches in a row group: a batch of 256 MiB, and others
+MOST_STORED = 512 * MIB  # plain bytes of a column of bytes in a row group: a batch of 256 MiB, and others
 PLAIN_BYTES = 16  # of one number, with what pages add to it
 PAGE_BYTES = 64 << 10  # what a column of few rows may take at least
-PLAIN = 0  # the encoding of stored batches: no other repeats a value
+PLAIN = 0  # the encoding of bytes: no other repeats a value
 _TYPE, _UNPACKED, _PACKED, _DATA, _DATA_2 = 1, 2, 3, 5, 8  # fields of a page's header
 _DATA_PAGES = (0, 3)
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
@@ -104,15 +105,15 @@ def footer_fits(data: bytes) -> bool:
     return data[:4] == data[-4:] == _MAGIC and 0 < size <= min(MOST_FOOTER, len(data) - 12)
 
 
-def group_fits(data: bytes, group: Any, stored: int) -> bool:
-    """Whether a row group (``pyarrow.parquet.RowGroupMetaData``) becomes no more than its rows can be. ``stored``: the
-    number of the column of stored batches, beyond all where there is none."""
+def group_fits(data: bytes, group: Any, of_bytes: Container[int]) -> bool:
+    """Whether a row group (``pyarrow.parquet.RowGroupMetaData``) becomes no more than its rows can be. ``of_bytes``:
+    the numbers of its columns of bytes."""
     rows = group.num_rows
     if not 0 < rows <= MOST_ROWS:
         return False
     for number in range(group.num_columns):
         column = group.column(number)
-        is_stored = number == stored
+        is_stored = number in of_bytes
         start = column.data_page_offset
         if column.has_dictionary_page and column.dictionary_page_offset is not None:
             start = min(start, column.dictionary_page_offset)

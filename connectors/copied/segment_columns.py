@@ -1,14 +1,15 @@
 """Batches of segments as Parquet: the columns of a walk, named as in the table ``batches``; and the same read back.
 
 Numbers that go on by steps are stored as steps, others by dictionary; a batch takes about ten bytes, of which four are
-its checksum. Of internal topics the stored bytes of each batch are there too.
+its checksum. Of internal topics the stored bytes of each batch are there too. Where it was asked for, a batch also has
+what its records come to, and what that leaves open of each of them (:mod:`auditor.connectors.copied.record_details`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +17,45 @@ import pyarrow.parquet as pq
 
 from auditor.base.limits import MIB
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns, RecordSummary
+from auditor.connectors.codec.summary import DTYPES, empty_summary
 from auditor.connectors.copied.parquet_pages import footer_fits, group_fits
 
 SUFFIX = ".log.parquet"
 GROUP_ROWS = 1 << 17  # of a row group, of which one is in memory at a time
 GROUP_BYTES = 16 * MIB  # of stored batches in it
+FEW_ROWS = 128  # of a file so small that every byte of a page counts
 FILE_ROWS, FILE_BYTES = 1 << 21, 64 * MIB  # of a file, after which another one begins; bytes of stored batches
+ROWS_AT_ONCE = 2_048
 MOST_FILE = 256 * MIB  # that is read of one
 STORED = "stored"
-_BY_STEPS = ("position", "size", "base_offset", "last_offset", "base_timestamp", "max_timestamp", "base_sequence")
+DETAILS = "record_details"
+# Of RecordSummary, by their names in a copy; -1 or 0 where a batch has no records.
+SUMMARY = (
+    "records_present", "first_record_timestamp", "min_record_timestamp", "max_record_timestamp", "null_keys",
+    "first_null_key", "record_flaws", "first_record_flaw", "plain_size",
+)  # fmt: skip
+_BY_STEPS = (
+    "position", "size", "base_offset", "last_offset", "base_timestamp", "max_timestamp", "base_sequence",
+    *SUMMARY[1:4], "plain_size",
+)  # fmt: skip
 COLUMNS = pa.schema(
     [
         *(pa.field(n, pa.from_numpy_dtype(t), False) for n, t in zip(BatchColumns._fields, BATCH_DTYPES, strict=True)),
         pa.field("crc_ok", pa.bool_()),  # null where nobody has verified it
     ]
 )
-WITH_BYTES = COLUMNS.append(pa.field(STORED, pa.binary()))
+OF_RECORDS = [
+    *(pa.field(n, pa.from_numpy_dtype(np.dtype(t)), False) for n, t in zip(SUMMARY, DTYPES, strict=True)),
+    pa.field(DETAILS, pa.binary()),
+]
+MAY_BE_NULL = ("crc_ok", DETAILS, STORED)
+
+
+def columns_of(*, stored: bool, records: bool) -> pa.Schema:
+    """The columns of a file, with the stored bytes of batches, or with what their records come to."""
+    more = [*(OF_RECORDS if records else ()), *([pa.field(STORED, pa.binary())] if stored else ())]
+    return pa.schema([*COLUMNS, *more])
 
 
 def file_name(first: str, digest: str) -> str:
@@ -46,27 +69,35 @@ def digest_of(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=6).hexdigest()
 
 
-class SegmentWriter:
-    """Writes rows of a walk, and the stored bytes beside them where ``stored``, into one Parquet file."""
+class Records(NamedTuple):
+    """What the records of some batches come to, and the details of each batch, None where it has none."""
 
-    def __init__(self, target: Any, *, stored: bool) -> None:
-        self.schema = WITH_BYTES if stored else COLUMNS
-        self.writer = pq.ParquetWriter(
-            target, self.schema, compression="zstd", compression_level=9, write_statistics=False, store_schema=False,
-            use_dictionary=[n for n in self.schema.names if n not in (*_BY_STEPS, "crc", "crc_ok", STORED)],
-            column_encoding=dict.fromkeys(_BY_STEPS, "DELTA_BINARY_PACKED") | {"crc": "PLAIN"},
-        )  # fmt: skip
+    summary: RecordSummary
+    details: Sequence[bytes | None]
+
+
+class SegmentWriter:
+    """Writes rows of a walk, and the stored bytes beside them where ``stored``, what their records come to where
+    ``records``, into one Parquet file."""
+
+    def __init__(self, target: Any, *, stored: bool, records: bool = False) -> None:
+        self.target, self.schema, self.records = target, columns_of(stored=stored, records=records), records
+        self.writer: pq.ParquetWriter | None = None
         self.rows = 0
         self.waiting: list[pa.Table] = []
         self.waits = self.bytes = 0
 
-    def add(self, rows: np.ndarray, stored: Sequence[bytes] | None = None) -> None:
-        """More rows, with their bytes as they are stored."""
+    def add(self, rows: np.ndarray, stored: Sequence[bytes] | None = None, records: Records | None = None) -> None:
+        """More rows, with their bytes as they are stored, and what their records come to."""
         if not len(rows):
             return
         flaws = rows[:, walking.FLAWS]
         columns: list[Any] = list(walking.columns_of(rows)._replace(flaws=(flaws & ~UNVERIFIED).astype(np.int32)))
         columns.append(pa.array(flaws & FLAW_CRC == 0, mask=flaws & UNVERIFIED != 0))
+        if self.records:
+            assert records is not None
+            columns += [*records.summary, pa.array(records.details, pa.binary())]
+            self.bytes += sum(len(text or b"") for text in records.details)
         if stored is not None:
             columns.append(pa.array(stored, pa.binary()))
             self.bytes += sum(map(len, stored))
@@ -76,15 +107,33 @@ class SegmentWriter:
         if self.waits >= GROUP_ROWS or self.bytes >= GROUP_BYTES:
             self._flush()
 
-    def _flush(self) -> None:
-        if self.waiting:
+    def _opened(self, *, few: bool) -> pq.ParquetWriter:
+        """The file, begun. Of ``few`` rows, numbers go by steps and as they are: a dictionary and the frame of a
+        compressed page take more than they save."""
+        plain = ("crc", "crc_ok", DETAILS, STORED)
+        numbers = [name for name in self.schema.names if name not in plain]
+        by_steps = numbers if few else [name for name in numbers if name in _BY_STEPS]
+        compressed = [name for name in self.schema.names if not few or name in (*_BY_STEPS[:6], DETAILS, STORED)]
+        return pq.ParquetWriter(
+            self.target, self.schema, write_statistics=False, store_schema=False,
+            compression=dict.fromkeys(self.schema.names, "none") | dict.fromkeys(compressed, "zstd"),
+            compression_level=dict.fromkeys(compressed, 9),
+            use_dictionary=[name for name in numbers if name not in by_steps],
+            column_encoding=dict.fromkeys(by_steps, "DELTA_BINARY_PACKED") | {"crc": "PLAIN"},
+        )  # fmt: skip
+
+    def _flush(self, *, last: bool = False) -> None:
+        if self.writer is None and (self.waiting or last):
+            self.writer = self._opened(few=last and self.rows <= FEW_ROWS)
+        if self.waiting and self.writer is not None:
             self.writer.write_table(pa.concat_tables(self.waiting), row_group_size=2 * GROUP_ROWS)
         self.waiting, self.waits, self.bytes = [], 0, 0
 
     def close(self) -> None:
         """The file, when all rows are there."""
-        self._flush()
-        self.writer.close()
+        self._flush(last=True)
+        if self.writer is not None:
+            self.writer.close()
 
 
 class SegmentRows:
@@ -102,52 +151,96 @@ class SegmentRows:
         except (pa.ArrowException, ValueError) as error:
             raise OSError(0, "no Parquet file of a copy") from error
         schema = self.file.schema_arrow
-        if not any(_same(schema, known) for known in (COLUMNS, WITH_BYTES)):
+        self.stored, self.records = STORED in schema.names, DETAILS in schema.names
+        if not _same(schema, columns_of(stored=self.stored, records=self.records)):
             raise OSError(0, "not the columns of a copy")
-        self.stored = STORED in schema.names
+        self.of_bytes = {k for k, name in enumerate(schema.names) if name in (STORED, DETAILS)}
         meta = self.file.metadata
         sizes = [meta.row_group(k).num_rows for k in range(meta.num_row_groups)]
         self.ends = np.cumsum([0, *sizes])
-        self.group: tuple[int, np.ndarray, pa.Table | None] = (-1, walking.walk_rows(0), None)
+        self.group: tuple[int, list[np.ndarray]] = (-1, [])
+        self.more: dict[tuple[str, ...], tuple[int, pa.Table]] = {}  # of other columns
 
     def rows(self, first: int, behind: int, *, stored: bool = False) -> tuple[np.ndarray, list[bytes] | None]:
         """Rows of a walk from number ``first`` to before ``behind``, with the stored bytes if asked for.
 
         Errors: ``OSError`` where the file has them not, or they cannot be read.
         """
-        found, raw, at = [], [], first
+        found, raw = [], list[bytes]()
+        for number, here in self._parts(first, behind):
+            found.append(_as_rows([column[here] for column in self._group(number)]))
+            if stored and self.stored:
+                raw += self._columns(number, (STORED,)).column(0)[here].to_pylist()
+        rows = found[0] if len(found) == 1 else np.concatenate([walking.walk_rows(0), *found])
+        return rows, (raw if stored and self.stored else None)
+
+    def summaries(self, first: int, behind: int) -> RecordSummary:
+        """What the records of these batches come to. Errors: as of :meth:`rows`."""
+        found = [empty_summary(0)]
+        for number, here in self._parts(first, behind):
+            table = self._columns(number, SUMMARY)
+            columns = zip(table.columns, DTYPES, strict=True)
+            found.append(RecordSummary(*(column[here].to_numpy().astype(dtype) for column, dtype in columns)))
+        return RecordSummary(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+    def details(self, first: int, behind: int) -> list[bytes | None]:
+        """The details of the records of these batches. Errors: as of :meth:`rows`."""
+        found = list[bytes | None]()
+        for number, here in self._parts(first, behind):
+            found += self._columns(number, (DETAILS,)).column(0)[here].to_pylist()
+        return found
+
+    def _parts(self, first: int, behind: int) -> Iterator[tuple[int, slice]]:
+        """The row groups that have these rows, and which of each."""
+        at = first
         while at < behind:
             number = int(np.searchsorted(self.ends, at, side="right")) - 1
             if number + 1 >= len(self.ends):
                 raise OSError(0, "the copy has fewer batches than its list says")
-            values, table = self._group(number, stored and self.stored)
-            here = slice(at - int(self.ends[number]), min(behind, int(self.ends[number + 1])) - int(self.ends[number]))
-            found.append(values[here])
-            if table is not None:
-                raw += table.column(STORED)[here].to_pylist()
-            at = int(self.ends[number]) + here.stop
-        rows = np.concatenate(found) if len(found) != 1 else found[0].copy()
-        return (rows if found else walking.walk_rows(0)), (raw if stored and self.stored else None)
+            begin, end = int(self.ends[number]), int(self.ends[number + 1])
+            yield number, slice(at - begin, min(behind, end) - begin)
+            at = end
 
-    def _group(self, number: int, stored: bool) -> tuple[np.ndarray, pa.Table | None]:
-        held, values, table = self.group
-        if held != number or (stored and table is None):
-            names = [*BatchColumns._fields, "crc_ok", *([STORED] if stored else [])]
-            try:
-                if not group_fits(self.data, self.file.metadata.row_group(number), len(COLUMNS)):
-                    raise OSError(0, "batches of the copy would become more than there can be")
-                read = self.file.read_row_group(number, columns=names, use_threads=False)
-            except (pa.ArrowException, ValueError) as error:
-                raise OSError(0, "the batches of the copy cannot be read") from error
-            values = np.empty((read.num_rows, len(BatchColumns._fields)), np.int64)
-            for k, name in enumerate(BatchColumns._fields):
-                values[:, k] = read.column(name).to_numpy()
-            values[:, walking.FLAWS] &= ~UNVERIFIED
+    def _group(self, number: int) -> list[np.ndarray]:
+        """The columns of a row group; the last one is kept."""
+        held, values = self.group
+        if held != number:
+            read = self._read(number, (*BatchColumns._fields, "crc_ok"))
+            values = [read.column(name).to_numpy() for name in BatchColumns._fields]
+            values[walking.FLAWS] = values[walking.FLAWS] & ~UNVERIFIED
             if (unknown := read.column("crc_ok")).null_count:
-                values[:, walking.FLAWS] |= np.where(unknown.is_null().to_numpy(), UNVERIFIED, 0)
-            table = read.select([STORED]) if stored else None
-            self.group = number, values, table
-        return values, table
+                values[walking.FLAWS] |= np.where(unknown.is_null().to_numpy(), UNVERIFIED, 0)
+            self.group = number, values
+        return values
+
+    def _columns(self, number: int, names: tuple[str, ...]) -> pa.Table:
+        """Other columns of a row group; the last ones are kept."""
+        held, table = self.more.get(names, (-1, None))
+        if held != number or table is None:
+            table = self._read(number, names)
+            self.more[names] = number, table
+        return table
+
+    def _read(self, number: int, names: tuple[str, ...]) -> pa.Table:
+        try:
+            if not group_fits(self.data, self.file.metadata.row_group(number), self.of_bytes):
+                raise OSError(0, "batches of the copy would become more than there can be")
+            found = self.file.read_row_group(number, columns=list(names), use_threads=False)
+        except (pa.ArrowException, ValueError) as error:
+            raise OSError(0, "the batches of the copy cannot be read") from error
+        if any(found.column(name).null_count for name in names if name not in MAY_BE_NULL):
+            raise OSError(0, "a batch of the copy lacks a value")
+        return found
+
+
+def _as_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Columns as rows of a walk. Of few at a time, so that the cache has them: each column touches every line."""
+    rows = np.empty((len(columns[0]), len(columns)), np.int64)
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        some = slice(first, first + ROWS_AT_ONCE)
+        for k, column in enumerate(columns):
+            rows[some, k] = column[some]
+    return rows
 
 
 def _same(found: pa.Schema, known: pa.Schema) -> bool:

@@ -15,9 +15,10 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyarrow import fs
 
 from auditor.outputs import runs
-from tests import corpora
+from tests import corpora, store
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("in_airflow.py")
@@ -112,6 +113,31 @@ def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path
     assert kept.run_id == found["run_id"]
     rows = [json.loads(line) for line in findings(tmp_path).splitlines()]
     assert kept.files["findings"][0]["rows"] == len(rows)
+
+
+def test_input_and_results_may_be_in_buckets(env: dict[str, str], tmp_path: Path) -> None:
+    """Airflow's own tasks read and write there by its object storage, the job by the auditor's drivers."""
+    with store.serving() as credentials:
+        store.upload(corpora.unpack("hanging-36"), "copies", credentials)
+        store.upload(tmp_path, "audits", credentials)
+        there = env | credentials
+        found = run_dag(there, paths=["s3://copies"], out="s3://audits/nightly", severity="critical", records=True)
+        assert found["tasks"]["judge"] == "failed"
+        assert found["tasks"]["publish"] == "success"
+        files = fs.S3FileSystem(
+            access_key=store.KEY, secret_key=store.SECRET, endpoint_override=credentials["AWS_ENDPOINT_URL"],
+            region="us-east-1",
+        )  # fmt: skip
+        fs.copy_files("audits/nightly", str(tmp_path), source_filesystem=files)
+        (folder,) = (tmp_path / "runs").iterdir()
+        context = {"args": ["--out", f"s3://audits/nightly/runs/{folder.name}", "--", "path"]}
+        again = json.loads(airflow(there, str(SCRIPT), "retry", json.dumps(context)).splitlines()[-1])
+    assert again == {"submitted": False}
+    assert b'"rule":"hanging-transaction"' in findings(tmp_path)
+    assert {path.name for path in (tmp_path / "latest").iterdir()} >= {"report.html", "summary.json", "metrics.prom"}
+    assert (folder / "findings.jsonl").read_bytes() == findings(tmp_path)
+    (kept,) = runs.committed(tmp_path / "history")
+    assert kept.run_id == found["run_id"]
 
 
 def test_a_healthy_directory_is_judged_healthy(env: dict[str, str], tmp_path: Path) -> None:

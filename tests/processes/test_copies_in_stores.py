@@ -105,6 +105,53 @@ def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(
     assert number > 5
 
 
+def many(root: Path, count: int) -> Path:
+    """A broker with more partitions than are worked on at once, the coordinators' logs among them."""
+    source = broker(root)
+    for number in range(count):
+        shutil.copytree(source / "t-0", source / f"many-{number}")
+    for topic in ("__transaction_state", "__cluster_metadata"):
+        shutil.copytree(source / "t-0", source / f"{topic}-0")
+    return source
+
+
+def test_a_store_is_asked_side_by_side_and_once_for_what_is_as_it_was(s3: FailingStore, tmp_path: Path) -> None:
+    source = many(tmp_path / "in" / "broker-1", 150)
+    s3.manner.latency_s = 0.02
+    copied([str(source.parent)], OUT)
+    assert 1 < s3.most <= 8
+    at = {request.key: number for number, request in enumerate(s3.log) if request.method == "PUT" and request.size}
+    lists = {key.split("/")[-2]: number for key, number in at.items() if key.endswith(LIST)}
+    data = [number for folder, number in lists.items() if folder.startswith(("t-", "many-"))]
+    assert lists["__consumer_offsets-0"] < min(data)
+    first_of = min(number for key, number in at.items() if "/__transaction_state-0/" in key)
+    assert max(data) < first_of
+    assert lists["__transaction_state-0"] < lists["__cluster_metadata-0"]
+    s3.log.clear()
+    s3.most = 0
+    done = copied([str(source.parent)], OUT)
+    assert done.kept == done.segments == 155
+    asked = Counter(request.method for request in s3.log)
+    assert asked["LIST"] < 10  # of the store as a whole, not of each folder
+    assert asked["GET"] <= len(lists) + 2
+    assert asked["PUT"] == 2  # what says that it is no backup, and when folders were read
+    assert s3.most > 16
+
+
+def test_a_folder_that_cannot_be_written_ends_those_beside_it(s3: FailingStore, tmp_path: Path) -> None:
+    source = many(tmp_path / "in" / "broker-1", 150)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AUDITOR_STORE_PATIENCE", "0.2")
+        s3.manner.faults = [Fault("SlowDown", "many-7", "PUT")]
+        with pytest.raises(OSError, match=r"SLOW_DOWN|SlowDown"):
+            copied([str(source.parent)], OUT)
+    begun = {key.split("/")[-2] for key in objects(s3) if key.count("/") > 1}
+    assert 0 < len(begun) < 150
+    s3.manner.faults = []
+    copied([str(source.parent)], OUT)
+    assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
+
+
 class _Killed(BaseException):
     pass
 

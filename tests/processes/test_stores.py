@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import urllib.parse
@@ -204,3 +205,35 @@ def test_an_audit_keeps_its_run_in_a_bucket_and_the_commands_read_it(
     page = dashboard.report(history, "night-2")
     assert page is not None
     assert all(fingerprint[:12] in page for fingerprint in found)
+
+
+def test_what_reads_results_reads_them_from_a_bucket(
+    s3: dict[str, str], chain: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command says of the results in a bucket what it says of those in a folder."""
+    store.upload(tmp_path, "left", s3)
+    copy, as_of = str(corpora.unpack(NAME)), str(corpora.manifest(NAME)["copied_at"])
+    outs = (str(tmp_path / "out"), "s3://left/out")
+    common = ["--as-of", as_of, "--master", "inline[1]", "--quiet", "--fail-on", "never"]
+    for out in outs:
+        assert main(["audit", copy, "--out", out, *common]) == 0
+    found = json.loads((tmp_path / "out" / "findings.jsonl").read_text().splitlines()[0])["fingerprint"]
+    said = {}
+    for number, out in enumerate(outs):
+        accepted, ticket = (str(tmp_path / f"{name}-{number}") for name in ("accepted.json", "ticket"))
+        calls = [
+            ["explain", found, "--out", out],
+            ["baseline", found, "--out", out, "--baseline", accepted, "--who", "ann", "--until", "never"],
+            ["recheck", copy, "--out", out, "--as-of", as_of, "--format", "json"],
+            ["copy", copy, "--around", found, "--run", out, "--out", ticket],
+        ]
+        capsys.readouterr()
+        statuses = [main(call) for call in calls]
+        text = capsys.readouterr().out
+        for name, shown in ((accepted, "FILE"), (ticket, "TICKET"), (f"file://{tmp_path}/out", "OUT"), (out, "OUT")):
+            text = text.replace(name, shown)
+        text = re.sub(r"TICKET: [\d,]+ bytes", "TICKET", text)  # it has the time of copying in it
+        said[out] = statuses, text.splitlines(), Path(accepted).read_bytes()
+    assert said[outs[0]] == said[outs[1]]
+    assert said[outs[0]][0][:2] == [0, 0]
+    assert any("OUT/report.html" in line for line in said[outs[1]][1])

@@ -25,7 +25,7 @@ def test_every_table_is_written_and_the_same(spark: SparkSession, tmp_path: Path
     running.audit(options)
     tables = tables_of(tmp_path / "spark [1]")
     assert tables_of(tmp_path / "inline") == tables
-    assert tables.keys() == set(schema.DECODED) | {"producer_states", "transactions", "lag", "findings"}
+    assert tables.keys() == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked"}
     for name, (written, _) in tables.items():
         if (columns := schema.DECODED.get(name) or derived_tables.OF_FACTS.get(name)) is not None:
             assert written.names == columns.names

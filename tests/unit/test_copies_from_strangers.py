@@ -17,7 +17,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.copied import folder_list
 from auditor.connectors.copied.folder_list import LIST, FolderList, Listed, Taken
-from auditor.connectors.copied.segment_columns import COLUMNS, WITH_BYTES, SegmentRows, SegmentWriter, digest_of
+from auditor.connectors.copied.segment_columns import COLUMNS, SegmentRows, SegmentWriter, columns_of, digest_of
 from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
@@ -58,7 +58,8 @@ def test_a_list_comes_back_as_it_was() -> None:
         file_of(kept="../../etc/passwd", length=1), file_of(unused=3), file_of(refused=["nothing", "known"]),
         file_of(taken=TAKEN | {"file": "/etc/x.parquet"}), file_of(taken=TAKEN | {"rows": 3}),
         file_of(taken=TAKEN | {"chunks": []}), file_of(taken=TAKEN | {"chunks": [[2, 101, 7]]}),
-        file_of(taken=TAKEN | {"foreign": [[1, 2]]}), file_of(taken=TAKEN, unused="both"), file_of(stat=[1, 2]),
+        file_of(taken=TAKEN | {"foreign": [[1, 2]]}), file_of(taken=TAKEN | {"of_records": ["a"]}),
+        file_of(taken=TAKEN, unused="both"), file_of(stat=[1, 2]),
         packed(errors=[["a/b", 0, 0, "unreadable", "", -1, -1]]),
         packed(files=[{"name": "x", "size": 1}, {"name": "x", "size": 2}]),
     ],
@@ -119,7 +120,11 @@ def test_few_bytes_that_are_very_many_rows_are_refused() -> None:
 
 def test_one_value_that_is_repeated_without_end_is_refused() -> None:
     many = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array([b"x" * 1_000]))
-    data = parquet(table(WITH_BYTES, 100_000, stored=many.cast(pa.binary())), compression="zstd", use_dictionary=True)
+    data = parquet(
+        table(columns_of(stored=True, records=False), 100_000, stored=many.cast(pa.binary())),
+        compression="zstd",
+        use_dictionary=True,
+    )
     assert len(data) < 50_000
     with pytest.raises(OSError, match="more than there can be"):
         SegmentRows(data).rows(0, 1, stored=True)

@@ -32,6 +32,7 @@ from auditor.connectors.live_cluster import (
 from auditor.dashboards.selection import Printing
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts
+from auditor.pipeline import derived_tables
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.live_audit import LiveAudit
 from auditor.pipeline.live_reading import Abandoned, Reading
@@ -172,7 +173,7 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     assert status == int(any(f["severity"] in ("error", "critical") for f in found))
     assert json.loads((tmp_path / "summary.json").read_text())["live"]["brokers"] == [1]
     read = {path.name: pq.read_table(path) for path in (tmp_path / "tables").iterdir()}
-    assert set(read) == {*schema.DECODED, "producer_states", "transactions", "lag", "findings"}
+    assert set(read) == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked"}
     assert read["batches"].column("base_offset").to_pylist() == [0, 10, 13]
     assert read["findings"].num_rows == len(found)
 

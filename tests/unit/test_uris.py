@@ -51,18 +51,26 @@ def test_an_empty_store_is_named_without_its_password(tmp_path: Path, capfd: pyt
     assert "SECRET" not in capfd.readouterr().err
 
 
+def test_where_only_a_folder_will_do(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", "s3://u:SECRET@b/runs"]) == 2
+    said = "s3://b/runs is a URI, where only a folder of this machine will do; give a path\n"
+    assert capfd.readouterr().err.endswith(said)
+
+
 @pytest.mark.parametrize(
     "call",
     [
-        ["demo", "--out", "s3://u:SECRET@b/runs"],
-        ["explain", "0", "--out", "s3://u:SECRET@b/runs"],
-        ["baseline", "--out", "s3://u:SECRET@b/runs"],
+        ["explain", "0", "--out"],
+        ["baseline", "--out"],
+        ["recheck", "/", "--out"],
+        ["copy", "/", "--out", "/no-such/folder", "--around", "0", "--run"],
     ],
 )
-def test_where_only_a_folder_will_do(call: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(call) == 2
-    said = "s3://b/runs is a URI, where only a folder of this machine will do; give a path\n"
-    assert capfd.readouterr().err.endswith(said)
+def test_a_store_without_results_is_one_line_without_its_password(
+    call: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*call, "memory://u:SECRET@b/runs"]) == 2
+    assert capfd.readouterr().err == "auditor: memory://b/runs holds no results of an audit; give the --out of one\n"
 
 
 def test_a_file_uri_is_a_folder() -> None:

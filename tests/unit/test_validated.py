@@ -15,7 +15,7 @@ from auditor.facts.replica_facts import Ahead, ReplicaFacts
 from auditor.model import batch_validation as v
 from auditor.model.requests.record_set import Rejected, ValidationMetrics
 from auditor.model.requests.validator import TopicSettings, validate
-from auditor.replay.culprit_reader import culprits_of
+from auditor.replay.culprit_reader import batch_of, culprits_of
 from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.record_checks import TOLERANCE_MS
 from auditor.replay.validated import Sender, answers_of, header_answers, packed_answers, unpacked_answers
@@ -32,7 +32,7 @@ CODEC_NUMBERS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 def answer(data: bytes, sender: Sender) -> tuple[str | None, dict[str, int]]:
     """The error of the only batch, and what is counted."""
-    (chunk,) = chunks(data, records=True, look=functools.partial(answers_of, sender=sender, limits=DEFAULT_LIMITS))
+    (chunk,) = chunks(data, records=True, look=functools.partial(answers_of, sender=sender))
     if chunk.looked is None:
         return None, {}
     assert len(chunk.looked) == len(chunk.rows) == 1
@@ -121,7 +121,7 @@ def test_answers_are_those_of_their_batches() -> None:
         for number in range(500)
     )
     sender = COMPACTED._replace(intact_from=10_000)
-    (chunk,) = chunks(data, records=True, look=functools.partial(answers_of, sender=sender, limits=DEFAULT_LIMITS))
+    (chunk,) = chunks(data, records=True, look=functools.partial(answers_of, sender=sender))
     assert chunk.looked is not None
     # of the bytes left behind the last record, the record before them is the one that is not looked at
     left = [number % 7 == 0 for number in range(500)]
@@ -192,6 +192,8 @@ def test_a_record_is_blamed_for_the_first_thing_that_is_wrong_with_it() -> None:
     old = facts.events.copy()
     old["kind"], old["broker_time"] = int(Kind.RECORD_TIMESTAMP), TIME + TOLERANCE_MS
     facts.events = np.concatenate([facts.events, old])
-    found = culprits_of(facts, lambda _n, at, size: data[at : at + size], 500, COMPACTED, DEFAULT_LIMITS)
+    found = culprits_of(
+        facts, lambda _n, at: batch_of(lambda size: data[at : at + size], DEFAULT_LIMITS), 500, COMPACTED
+    )
     (blamed,) = found.values()
     assert blamed == Culprits(4, 4, -1, null_keys=(0,), flawed=(3,), old=(1,), ahead=((2, TIME + 900),))

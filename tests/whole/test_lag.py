@@ -6,11 +6,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec import batch as walking
+from auditor.replay.headers_from import headers_from
+from auditor.replay.replica_task import ReplicaTask
 from tests import corpora
 from tests.copies import copy_of
 from tests.facts import opened
+
+COMPARED = [walking.POSITION, walking.SIZE, walking.BASE_OFFSET, walking.LAST_OFFSET, walking.RECORD_COUNT]
 
 
 def rows_of(path: Path, **options: Any) -> list[dict[str, Any]]:
@@ -68,3 +75,33 @@ def test_a_scope_leaves_out_logs_and_says_nothing_of_them() -> None:
     rows = rows_of(corpora.unpack("groups-43"), topics=("pier-9.out",))
     assert {row["topic"] for row in rows} == {"pier-9.out"}
     assert all(row["undecided"] is None for row in rows)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_headers_from_an_offset_on_are_those_of_the_whole_log(damaged: bool, copied: bool, tmp_path: Path) -> None:
+    """Where an index helps, and where it points anywhere."""
+    path = tmp_path / "taken"
+    shutil.copytree(corpora.unpack("healthy-41"), path)
+    for index in path.rglob("*.index") if damaged else ():
+        index.write_bytes(bytes(b ^ 5 for b in index.read_bytes()))
+    if copied:
+        copy_of(path, tmp_path / "copy")
+        path = tmp_path / "copy"
+    compared = 0
+    for task in (t for t in opened(path).tasks if isinstance(t, ReplicaTask)):
+        whole = _walked(task, 0)
+        if len(whole) < 50:
+            continue
+        for row in whole[:: len(whole) // 7]:
+            wanted = whole[whole[:, walking.LAST_OFFSET] >= row[walking.BASE_OFFSET]]
+            found = _walked(task, int(row[walking.BASE_OFFSET]))
+            assert np.array_equal(found[-len(wanted) :, COMPARED], wanted[:, COMPARED])
+            assert damaged or copied or len(found) < len(whole) or row[walking.POSITION] < 8192
+            compared += 1
+    assert compared > 20
+
+
+def _walked(task: ReplicaTask, offset: int) -> np.ndarray:
+    found = [some.rows for some in headers_from(task, offset, 1 << 62) if not isinstance(some, DecodeError)]
+    return np.concatenate(found)

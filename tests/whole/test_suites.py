@@ -14,6 +14,7 @@ import pytest
 
 from auditor.connectors import schema
 from auditor.pipeline import results
+from auditor.pipeline.derived_tables import OF_FACTS
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.finding import FIELDS, Finding
 
@@ -92,7 +93,7 @@ def test_a_count_fails_its_own_expectation_and_names_the_log(table: str) -> None
 
 
 def test_there_is_a_suite_for_every_table() -> None:
-    assert set(MEASURES) == {*schema.DECODED, "producer_states", "transactions", "verdicts"}
+    assert set(MEASURES) == {*schema.DECODED, *OF_FACTS, "blocked", "verdicts"}
 
 
 def test_no_finding_at_all_meets_every_expectation_of_findings() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import schema
+from auditor.connectors.result_folder import Folder
 from auditor.pipeline import derived_tables, table_parts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.parquet_files import ParquetFile
@@ -94,7 +95,7 @@ def test_only_what_is_named_is_computed() -> None:
 def test_without_records_all_other_tables_are_written(tmp_path: Path) -> None:
     published(AuditOptions((str(corpora.unpack("unknown-producer-41")),), tmp_path, tables=True))
     written = {item.name for item in (tmp_path / "tables").iterdir()}
-    assert written == {*schema.DECODED, "producer_states", "transactions", "lag", "findings"} - {"records"}
+    assert written == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked"} - {"records"}
 
 
 @pytest.mark.parametrize("records", [False, True])
@@ -142,7 +143,7 @@ def test_attempts_that_do_not_count_leave_no_rows(tmp_path: Path) -> None:
         found = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
         again = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
         assert not {part.file for part in found} & {part.file for part in again}
-        (wanted.staging / "batches-7-died.parquet").write_bytes(b"PAR1")
+        wanted.staging.put("batches-7-died.parquet", b"PAR1")
         return again
 
     table_parts.write(audit, ["batches"], tmp_path / "twice" / "tables", twice)
@@ -155,7 +156,8 @@ def test_a_folder_that_tasks_do_not_see_is_a_mistake_of_the_call(tmp_path: Path)
     audit = audit_of("hanging-36")
 
     def elsewhere(audit: Audited, wanted: Wanted) -> list[Part]:
-        return audit.runner.parts(audit, replace(wanted, staging=tmp_path / "of another machine"))  # type: ignore[attr-defined]
+        away = Folder("", str(tmp_path / "of another machine"))
+        return audit.runner.parts(audit, replace(wanted, staging=away))  # type: ignore[attr-defined]
 
     with pytest.raises(AuditInputError, match="give an --out on a mount that all share"):
         table_parts.write(audit, ["batches", "transactions"], tmp_path / "out" / "tables", elsewhere)

@@ -19,6 +19,8 @@ from auditor.pipeline.whole_audit import Audit
 if TYPE_CHECKING:
     import pandas as pd
 
+    from auditor.pipeline.table_tasks import Written
+
 EXPECTATIONS = pa.schema(
     [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]
     + [("success", pa.bool_()), ("rows", pa.int64()), ("broken", pa.int64())]
@@ -29,7 +31,9 @@ DRIFT_LEAST = 100  # counts below it say nothing of a drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
 
 
-def judge(audit: Audit, summary: Mapping[str, Any], folder: Path) -> tuple[pa.Table, dict[str, Any]]:
+def judge(
+    audit: Audit, summary: Mapping[str, Any], folder: Path, tables_written: Written | None
+) -> tuple[pa.Table, dict[str, Any]]:
     """Runs the suites, writes ``tables/expectations`` into a folder; the results, and what the summary says of
     them: how many, how many failed, those first, and the others by name.
 
@@ -39,7 +43,7 @@ def judge(audit: Audit, summary: Mapping[str, Any], folder: Path) -> tuple[pa.Ta
 
     tables = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
     judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
-    judged |= _of_tables(audit, folder / "tables") if audit.options.tables else {}
+    judged |= {} if tables_written is None else _of_tables(audit, tables_written)
     rows = gx_run.run(judged)
     table = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
     written(table, folder / "tables" / "expectations")
@@ -53,18 +57,18 @@ def judge(audit: Audit, summary: Mapping[str, Any], folder: Path) -> tuple[pa.Ta
     }
 
 
-def _of_tables(audit: Audit, folder: Path) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
+def _of_tables(audit: Audit, tables: Written) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
     """The counts of every table that was written, with its suite."""
     from auditor.rules.expectations import measures, suites
 
-    schemas = {**schema.DECODED, **OF_FACTS}
+    schemas = {**schema.DECODED, **OF_FACTS, "blocked": results.BLOCKED}
     out = {}
     for name in measures.MEASURES:
-        if not (folder / name).is_dir() or name not in schemas:
+        if not tables.has(name) or name not in schemas:
             continue
         wanted = measures.columns_of(schemas[name])
-        found = measures.columns_of(pq.read_schema(next((folder / name).glob("*.parquet"))))
-        counted = audit.runner.count(folder / name, name)
+        found = measures.columns_of(tables.columns(name))
+        counted = audit.runner.count(tables, name)
         out[name] = measures.frame_of(counted, name, found), suites.expectations(name, wanted)
     return out
 

@@ -1,0 +1,71 @@
+"""Where the log cleaner stands, as lines of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from auditor.base.words import plural
+from auditor.dashboards.wording import aligned, instant, log_name, number, size, visible
+
+Row = Mapping[str, Any]
+HEADS = ("partition", "broker", "stands", "cleaned to", "dirty", "ratio", "cleanable", "left alone", "note")
+HELD = {
+    "active_segment": "", "last_stable_offset": "up to the last stable offset",
+    "min_compaction_lag": "min.compaction.lag.ms",
+}  # fmt: skip
+
+
+def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
+    """A line a replica in which there is something to clean, or all; first what they come to."""
+    if not rows:
+        yield "No compacted log is in the input.\n"
+        return
+    counts = {stands: sum(row["stands"] == stands for row in rows) for stands in dict.fromkeys(_all(rows))}
+    yield f"{plural(len(rows), 'compacted log')}: {', '.join(f'{n} {s}' for s, n in counts.items())}\n"
+    shown = [row for row in rows if every or says_something(row)]
+    if shown:
+        yield "\n"
+        yield from aligned([HEADS, *(cells(row) for row in shown)])
+    if more := len(rows) - len(shown):
+        yield f"\n{plural(more, 'log')} with nothing to clean but the active segment: --all lists them\n"
+
+
+def _all(rows: Sequence[Row]) -> list[str]:
+    return [row["stands"] for row in rows]
+
+
+def says_something(row: Row) -> bool:
+    """Whether a log has more to clean than its active segment, or something keeps it from being cleaned."""
+    return row["stands"] != "clean" or row["held_by"] != "active_segment" or row["undecided"] is not None
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A log under :data:`HEADS`."""
+    return (
+        log_name(row), str(row["broker_id"]) if row["broker_id"] is not None else "–", row["stands"],
+        "–" if row["checkpoint"] is None else str(row["checkpoint"]), number(row["dirty_offsets"]),
+        f"{row['dirty_ratio']:.2f} of {row['min_dirty_ratio']:.2f}", size(row["cleanable_bytes"]),
+        size(row["uncleanable_bytes"]), visible(note(row)),
+    )  # fmt: skip
+
+
+def note(row: Row) -> str:
+    """What else there is to know of it."""
+    said = []
+    if row["fault"] is not None:
+        at = f" at offset {row['fault_offset']}" if row["fault_offset"] >= 0 else ""
+        said.append(f"{row['fault']}{at}, byte {row['fault_position']} of {row['fault_file']}")
+    if row["due_because"] == "max_compaction_lag":
+        said.append("due by max.compaction.lag.ms")
+    if HELD[row["held_by"]]:
+        who = row["held_by_transaction"] or row["held_producer_id"]
+        until = f" until {instant(row['held_until'])}" if row["held_until"] else f", open by {who}" if who else ""
+        said.append(f"held at {row['first_uncleanable_offset']} by {HELD[row['held_by']]}{until}")
+    if row["horizons"]:
+        said.append(
+            f"{plural(row['horizons'], 'batch')} with a delete horizon, from {instant(row['first_horizon'])} on"
+        )
+    if row["undecided"] is not None:
+        said.append(f"not sure: {row['undecided']}")
+    return "; ".join(said)
