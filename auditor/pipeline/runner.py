@@ -44,8 +44,8 @@ _text = json.JSONEncoder(ensure_ascii=False).encode
 def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLog) -> Iterator[tuple[str, bytes]]:
     """What is said of some logs, whose replicas' facts come pickled: kind and row, which travels as JSON on any way.
 
-    Those of kind :data:`LOG` travel many together, as the driver keeps them: in order, and packed by who judges. Some
-    30 bytes a healthy replica come to the driver.
+    Those of kind :data:`LOG` travel many together, as the driver keeps them: in order, and packed by who judges.
+
     """
     waiting: list[Placed] = []
     for cluster, facts in logs:
