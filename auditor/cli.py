@@ -21,7 +21,7 @@ from auditor.commands.parser import OneLineParser, TopParser, examples
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
     "look closer": ("explain", "recheck", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
-    "over time": ("history", "dashboard", "baseline"),
+    "over time": ("history", "dashboard", "baseline", "expectations"),
     "your shell": ("completion",),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

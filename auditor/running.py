@@ -137,6 +137,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     from auditor.outputs import publish as publishing
     from auditor.outputs.claim import claimed, writable
     from auditor.outputs.delivery import gathered
+    from auditor.pipeline import results
     from auditor.pipeline.options import out_of
 
     options = done.options
@@ -145,6 +146,8 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
         require("great_expectations")
     with failures():
         spared = done.spared()
+        if spared is not None and options.cluster_name is not None:
+            results.cluster_names(done)  # which may be a wrong call
         if options.work is not None:
             writable(out_of(options.work), spared, "--work")
         if options.history is not None:

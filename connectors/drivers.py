@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -55,7 +56,27 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     except (OSError, ValueError, ImportError) as error:
         wanted = _DRIVERS.get(scheme, "the fsspec driver of this scheme")
         raise AuditInputError(f"{scheme}: {type(error).__name__}; install {wanted}") from error
-    return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
+    return pafs.PyFileSystem(_of_fsspec(other)), path
+
+
+def _of_fsspec(other: Any) -> pafs.FSSpecHandler:
+    """A file system of fsspec's for pyarrow. hdfs-native moves a file in place of another only where it is told to, as
+    HDFS does it in one step, and names the time of writing otherwise."""
+    import pyarrow.fs as pafs
+
+    if "hdfs" not in other.protocol:
+        return pafs.FSSpecHandler(other)
+
+    class OfHadoop(pafs.FSSpecHandler):
+        def move(self, src: str, dest: str) -> None:
+            self.fs.mv(src, dest, overwrite=True)
+
+        @staticmethod
+        def _create_file_info(path: str, info: Mapping[str, Any]) -> pafs.FileInfo:
+            mtime = info.get("modification_time", 0) / 1000
+            return pafs.FSSpecHandler._create_file_info(path, {**info, "mtime": mtime})
+
+    return OfHadoop(other)
 
 
 def renewed(why: Exception) -> None:

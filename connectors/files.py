@@ -175,7 +175,8 @@ class LogDir:
     read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
     ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories;
     ``unknown_settings``: names of those whose value there cannot be known. ``copied``: it is a copy without payload;
-    ``read_at``: when (ms) its folders were read, by the clock of its broker, which ran then: so the copy says.
+    ``read_at``: from when to when (ms) its folders were read, by the clock of its broker, which ran then, and
+    ``machine`` whose clock that is: so the copy says.
     Log directories with one ``join_key`` belong to one cluster.
     """
 
@@ -196,7 +197,8 @@ class LogDir:
     texts: tuple[TextFile, ...] = ()
     small_files: tuple[DataFile, ...] = ()
     copied: bool = False
-    read_at: dict[str, int] = field(default_factory=dict)
+    read_at: dict[str, tuple[int, int]] = field(default_factory=dict)
+    machine: str = ""
 
     def files(self) -> list[DataFile]:
         """Every file of it that is decoded or was read, text dumps as kind dump or console."""

@@ -116,7 +116,8 @@ def inventory_of(
 
 
 def _read_at(log_dir: LogDir) -> str:
-    ends = min(log_dir.read_at.values()), max(log_dir.read_at.values())
+    begun = [begun for begun, _ in log_dir.read_at.values()]
+    ends = min(begun), max(begun)
     first, last = (
         datetime.fromtimestamp(min(at, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for at in ends
     )
@@ -211,7 +212,8 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
         texts=tuple(sorted(draft.texts)),
         small_files=identity.small_files(draft.small),
         copied=copied is not None,
-        read_at={r.folder: r.begun for r in copied.readings if r.live} if copied is not None else {},
+        read_at={r.folder: (r.begun, r.done) for r in copied.readings if r.live} if copied is not None else {},
+        machine=copied.machine if copied is not None else "",
     )
     errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)

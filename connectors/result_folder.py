@@ -27,13 +27,17 @@ Answer = TypeVar("Answer")
 # Here an object is as it was, or whole: it is seen once its last byte was taken, and is in no folder. Elsewhere a file
 # is written under another name, and moved.
 WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
+PARTIAL = ".partial-"  # how that name begins
+TRIAL_S = 5.0  # for which a first request is tried again: it is most often refused for the user's mistake
 
 
 class Folder(NamedTuple):
-    """``uri``: as the user gave it, empty for a folder of this machine; ``path``: in its file system."""
+    """``uri``: as the user gave it, empty for a folder of this machine; ``path``: in its file system; ``patience_s``:
+    for how long a store is asked again, None for as long as any reader asks it."""
 
     uri: str
     path: str
+    patience_s: float | None = None
 
     @property
     def files(self) -> pafs.FileSystem:
@@ -50,7 +54,8 @@ class Folder(NamedTuple):
     def __truediv__(self, name: str) -> Folder:
         """The folder of that name in it. The URI's options stay at its end."""
         head, mark, options = self.uri.partition("?")
-        return Folder(f"{head.rstrip('/')}/{name}{mark}{options}" if self.uri else "", f"{self.path}/{name}")
+        uri = f"{head.rstrip('/')}/{name}{mark}{options}" if self.uri else ""
+        return self._replace(uri=uri, path=f"{self.path}/{name}")
 
     def address(self, name: str) -> str:
         """What other programs open the file of that name by: a path, or a URI without user, password and options."""
@@ -71,10 +76,17 @@ class Folder(NamedTuple):
             if own.is_symlink():  # whatever it leads to is not ours to write to
                 own.unlink()
 
+        folder, _, file = path.rpartition("/")
+        whole = self.files.type_name in WHOLE_OBJECTS
+        now = path if whole or not self.uri else f"{folder}/{PARTIAL}{file}"
+
         def written() -> None:
-            self.files.create_dir(path.rpartition("/")[0], recursive=True)
-            with self.files.open_output_stream(path) as stream:
+            if not whole:
+                self.files.create_dir(folder, recursive=True)
+            with self.files.open_output_stream(now, compression=None) as stream:
                 stream.write(content)
+            if now != path:
+                self.files.move(now, path)
 
         self._ask(written)
 
@@ -108,12 +120,12 @@ class Folder(NamedTuple):
         found = zip(names, (info.type.name for info in infos), strict=True)
         return {name: kind for name, kind in found if kind in ("File", "Directory")}
 
-    def get(self, name: str) -> bytes | None:
-        """The content of a small file; None where there is none."""
+    def get(self, name: str, most: int | None = None) -> bytes | None:
+        """The content of a small file, or its first ``most`` bytes; None where there is none."""
 
         def read() -> bytes:
-            with self.files.open_input_stream(f"{self.path}/{name}") as stream:
-                return bytes(stream.read())
+            with self.files.open_input_stream(f"{self.path}/{name}", compression=None) as stream:
+                return bytes(stream.read(most))
 
         try:
             return self._ask(read)
@@ -167,15 +179,24 @@ class Folder(NamedTuple):
     def _ask(self, work: Callable[[], Answer]) -> Answer:
         if not self.uri:
             return work()
-        return asking.ask(work, lambda: drivers.refusal(self.uri, self.path), drivers.renewed)
+        refusal = partial(drivers.refusal, self.uri, self.path)
+        return asking.ask(work, refusal, drivers.renewed, most_s=self.patience_s)
 
 
 def folder(out: Path | str) -> Folder:
     """The folder that an option's value names. Errors: :class:`AuditInputError` for a URI that nothing opens."""
     if isinstance(out, Path):
         return Folder("", os.path.abspath(out))
+    if uris.parsed(out).scheme == "s3":  # one PUT for a small object, and not the three requests of an upload by parts
+        out += ("&" if "?" in out else "?") + "allow_delayed_open=true"
     _, path = drivers.filesystem(out)
     return Folder(out, path.rstrip("/") or path)
+
+
+def is_of_its_own(where: Folder) -> bool:
+    """Whether a URI is a store's, and no other way to files of this machine."""
+    words = "".join(c if c.isalnum() else " " for c in where.files.type_name).split()  # py::fsspec+('file', 'local')
+    return "::" not in where.uri and not {"local", "file"} & set(words)
 
 
 def why(error: Exception) -> str:
@@ -192,6 +213,7 @@ def tried(where: Folder, option: str, trial: str) -> None:
 
     Errors: :class:`AuditInputError` where it does not.
     """
+    where = where._replace(patience_s=TRIAL_S)
     try:
         where.put(trial, b"auditor")
         where.delete([trial])

@@ -221,13 +221,16 @@ def _sort_in(item: Entry | Unused | DecodeError, found: Listing, limits: Limits)
 
 
 def _local(root: str, deep: bool) -> Iterator[Entry | Unused | DecodeError]:
-    """What a local folder holds, in no order; folders wait on a stack, so depth costs no recursion."""
+    """What a local folder holds, in no order; folders wait on a stack, so depth costs no recursion.
+
+    All names of a folder come before any size: the size of a segment is then its last one where the list has the next.
+    """
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         try:
             with os.scandir(os.path.join(root, folder)) as items:
-                for item in items:
+                for item in list(items):
                     name = f"{folder}/{item.name}" if folder else item.name
                     if item.is_dir(follow_symlinks=False):
                         if deep:

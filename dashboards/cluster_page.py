@@ -29,6 +29,7 @@ class Row:
     complete: bool
     every_ms: int | None
     silent_ms: int
+    called: str = ""  # by people, where they said
 
     @property
     def page(self) -> str:

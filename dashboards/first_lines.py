@@ -32,7 +32,11 @@ class Answer:
 def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:
     """The headline and the clock."""
     headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
-    return [*wrap(headline, width), *wrap(visible(verdict.clock(summary, now)), width)]
+    lines = [*wrap(headline, width), *wrap(visible(verdict.clock(summary, now)), width)]
+    for each in summary["clusters"]:
+        owner = f", of {each['owner']}" if each["owner"] else ""
+        lines += wrap(visible(f"Cluster {each['name']}{owner}{': ' if each['link'] else ''}{each['link']}"), width)
+    return lines
 
 
 def answer(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ WORST = 50  # partitions with series of their own
 ACCEPTED = "accepted"  # in place of a standing, where a baseline accepts that a partition is blocked
 OTHERS = "(others)"  # in place of a topic: no name that Kafka allows
 _STATES = ("decoded", "skipped", "unreadable")
+_NO_LABEL = re.compile(r"\W", re.ASCII)  # what a label's name may not have in it
 _PARTITION = ("cluster", "broker", "topic", "partition", "standing")
 
 Values = dict[tuple[str, ...], float]
@@ -71,6 +73,16 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     count("batches", "Record batches audited", (), {(): summary["batches"] or 0})
     count("validation_failures", "What leaders would have counted as refused of what is stored, by their own counters "
           "(KIP-467); without --records, those that headers show", ("counter",), _refusals(summary))  # fmt: skip
+    named = summary["clusters"]
+    labels = sorted({key for row in named for key in row["labels"] or {}})
+    if named:
+        values = {
+            (_label(row["cluster_id"]), _label(row["name"]), _label(row["owner"]),
+             *(_label((row["labels"] or {}).get(key, "")) for key in labels)): 1.0
+            for row in named
+        }  # fmt: skip
+        columns = ("cluster", "name", "owner", *(f"label_{_NO_LABEL.sub('_', key)}" for key in labels))
+        gauge("cluster_info", "What people call the cluster, always 1: to be joined by cluster", columns, values)
     ran = summary["ran"] or {}
     for name, says, value in (
         ("as_of_timestamp_seconds", "The time that the audit judges by, in seconds since the epoch",

@@ -13,6 +13,7 @@ from typing import Any
 from auditor.base.glossary import GLOSSARY
 from auditor.dashboards import (
     answers,
+    besides,
     causes,
     finding_groups,
     happened,
@@ -87,6 +88,7 @@ def render_report(
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=happened.stories(summary["cluster_events"], findings),
         max_stories=happened.MAX_STORIES,
+        asides=besides.cards(summary["asides"]),
         classes=answers.KINDS,
         max_open=MAX_OPEN,
         max_alike=MAX_ALIKE,

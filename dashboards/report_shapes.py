@@ -26,6 +26,7 @@ BAR = (
 LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
 _LISTS = {
     "policy": ("log_dir", "policy", "why"),
+    "clusters": ("cluster_id", "name", "owner", "link", "labels"),
     "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
@@ -70,6 +71,21 @@ _LISTS = {
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
     "cluster_events": ("topic", "partition", "events", "left_out"),
+    "asides": (
+        "about",
+        "topic",
+        "partition",
+        "broker_id",
+        "bytes",
+        "says",
+        "group_id",
+        "committed_records",
+        "committed_most",
+        "waiting_records",
+        "open_records",
+        "offsets",
+        "undecided",
+    ),
 }
 _OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 

@@ -20,6 +20,7 @@ from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import HOUR_MS, Cluster, LogView
+from auditor.rules.when_read import open_in_time, read_of
 
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
@@ -66,7 +67,7 @@ def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
     it began after the start that is written there, and before the decision.
     """
     earliest, latest = written_times.around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
-    if t.entry is not None and t.klass in ("active", "late") and log.name in t.entry.partitions:
+    if t.entry is not None and _is_its_own(t) and log.name in t.entry.partitions:
         earliest = max(earliest, t.entry.start)
         if t.entry.state in DECIDING:
             latest = min(latest, t.entry.time) if latest >= 0 else t.entry.time
@@ -97,12 +98,15 @@ def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
 
 def age(log: LogView, t: OpenTransaction) -> int:
     """For how long it has been open, in ms, by :func:`since`, or by its coordinator where that says more."""
-    begun = [time for time in (since(log, t), t.entry.start if _ongoing_here(log, t) and t.entry else -1) if time >= 0]
-    return max(0, log.cluster.as_of - min(begun)) if begun else 0
+    ongoing = t.entry is not None and t.entry.state == "Ongoing" and _is_its_own(t)
+    begun = [time for time in (since(log, t), t.entry.start if ongoing and t.entry else -1) if time >= 0]
+    read = read_of(log) if t.ended else None
+    return max(0, (log.cluster.as_of if read is None else read.done) - min(begun)) if begun else 0
 
 
-def _ongoing_here(log: LogView, t: OpenTransaction) -> bool:
-    return t.entry is not None and t.entry.state == "Ongoing" and t.klass in ("active", "late")
+def _is_its_own(t: OpenTransaction) -> bool:
+    """Whether the last record of its id is about it."""
+    return t.klass in ("active", "late") and not t.ended
 
 
 def alone(cluster: Cluster) -> bool:
@@ -125,7 +129,7 @@ def _beyond(log: LogView, t: OpenTransaction) -> bool:
 def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
     """Whether this log and its coordinator's may have been copied before a transaction that both have open ended, and
     before it was open for longer than ``allowed_ms``."""
-    if t.entry is None or t.entry.state not in ("Ongoing", *DECIDING) or t.klass not in ("active", "late"):
+    if t.entry is None or t.entry.state not in ("Ongoing", *DECIDING) or not _is_its_own(t):
         return False
     return outdated.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
 
@@ -160,6 +164,8 @@ def _judge(log: LogView, t: OpenTransaction) -> Verdict:
 def _standing(log: LogView, t: OpenTransaction) -> Standing:
     if t.in_flight:
         return Standing.UNKNOWN
+    if t.ended:
+        return Standing.WAITING
     waits = t.klass == "ghost" and open_at_coordinator(log, t)  # who has it open or decided will still end it
     if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not (waits or t.end_unknown or t.missing)):
         return Standing.STUCK
@@ -168,8 +174,12 @@ def _standing(log: LogView, t: OpenTransaction) -> Standing:
     if not _too_long(log, t):
         return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
     allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else t.timeout_ms + LATE_MS
-    unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
-    return Standing.UNKNOWN if unsure or may_have_ended(log, t, allowed) else Standing.OVERDUE
+    if t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster):
+        return Standing.UNKNOWN
+    if not may_have_ended(log, t, allowed):
+        return Standing.OVERDUE
+    in_time = t.entry is not None and open_in_time(log, t.entry, log.cluster.as_of - age(log, t), allowed)
+    return Standing.WAITING if in_time else Standing.UNKNOWN
 
 
 def _severity(log: LogView, t: OpenTransaction, stands: Standing, grave: str) -> str | None:
@@ -178,7 +188,8 @@ def _severity(log: LogView, t: OpenTransaction, stands: Standing, grave: str) ->
     if stands is Standing.UNKNOWN:
         old = "control_type" in log.leader.cannot_show and age(log, t) > log.cluster.margin(t.timeout_ms)
         return "warning" if old and not (t.end_unknown or alone(log.cluster)) else "info"
-    return "warning" if age(log, t) > HOUR_MS and not may_have_ended(log, t, HOUR_MS) else None
+    old = age(log, t) > HOUR_MS and not t.ended
+    return "warning" if old and not may_have_ended(log, t, HOUR_MS) else None
 
 
 def _counted_as(t: OpenTransaction, stands: Standing) -> str:

@@ -24,9 +24,9 @@ from auditor.rules.windows import naming, windows_of_markers
 
 CLIENT, TIMEOUT, FENCED, OPERATOR, COORDINATOR = "client", "timeout", "fenced", "operator", "coordinator"
 OPERATORS_TIMEOUT_MS = 1  # what Admin.fenceProducers asks an id's next producer for
-# What the partitions' logs add to a transaction, by its producer id and its beginning (ms).
+# What the partitions' logs add to a transaction, by its producer id and the offset of its first record that is left.
 BRANCH = np.dtype(
-    [("producer_id", "i8"), ("begun", "i8"), ("logs", "i8"), ("batches", "i8"), ("records", "i8"), ("bytes", "i8")]
+    [("producer_id", "i8"), ("offset", "i8"), ("logs", "i8"), ("batches", "i8"), ("records", "i8"), ("bytes", "i8")]
 )
 
 
@@ -114,7 +114,7 @@ class Share(NamedTuple):
     """What one log has to say of the transactions of one partition of the coordinators' log.
 
     ``at``: cluster, broker and log directory of the leader replica, of that log itself alone; ``groups``: the consumer
-    groups whose offsets a transaction carries, by its producer id and beginning.
+    groups whose offsets a transaction carries, by its producer id and the offset of its first record.
     """
 
     at: tuple[str | None, int | None, str] | None
@@ -142,7 +142,7 @@ def windows_of_rows(log: LogView) -> np.ndarray:
 def keys(log: LogView) -> list[str | None]:
     """What joins each transaction of the leader replica with the table of whole transactions."""
     rows = naming(log).rows
-    return [None if n < 0 else key(int(rows["producer_id"][n]), int(rows["begun"][n]))
+    return [None if n < 0 else key(int(rows["producer_id"][n]), int(rows["offset"][n]))
             for n in windows_of_rows(log).tolist()]  # fmt: skip
 
 
@@ -153,9 +153,9 @@ def begun_at(log: LogView) -> np.ndarray:
     return found
 
 
-def key(producer_id: int, began: int) -> str:
-    """A transaction's name: a producer id has one transaction at a time."""
-    return f"{producer_id}:{began}"
+def key(producer_id: int, offset: int) -> str:
+    """A transaction's name. Its beginning would not do: a fast broker has two of one producer in a millisecond."""
+    return f"{producer_id}:{offset}"
 
 
 def shares(log: LogView) -> Iterator[tuple[int, Share]]:
@@ -181,7 +181,7 @@ def shares(log: LogView) -> Iterator[tuple[int, Share]]:
 
 def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
     out = np.zeros(len(rows), BRANCH)
-    out["producer_id"], out["begun"], out["logs"] = windows["producer_id"], windows["begun"], 1
+    out["producer_id"], out["offset"], out["logs"] = windows["producer_id"], windows["offset"], 1
     for name in ("batches", "records", "bytes"):
         out[name] = rows[name]
     return summed(out, logs=False)
@@ -189,10 +189,10 @@ def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def summed(branches: np.ndarray, *, logs: bool = True) -> np.ndarray:
     """One row a transaction; ``logs``: whether its rows are of different logs."""
-    order = np.lexsort((branches["begun"], branches["producer_id"]))
+    order = np.lexsort((branches["offset"], branches["producer_id"]))
     rows = branches[order]
     new = np.ones(len(rows), bool)
-    new[1:] = (rows["producer_id"][1:] != rows["producer_id"][:-1]) | (rows["begun"][1:] != rows["begun"][:-1])
+    new[1:] = (rows["producer_id"][1:] != rows["producer_id"][:-1]) | (rows["offset"][1:] != rows["offset"][:-1])
     at = np.flatnonzero(new)
     out = rows[at]
     for name in ("logs", "batches", "records", "bytes") if len(at) else ():
@@ -242,5 +242,5 @@ def _by_key(windows: np.ndarray, which: np.ndarray, groups: list[list[str]]) -> 
     found: dict[tuple[int, int], list[str]] = {}
     for window, number in zip(windows, which.tolist(), strict=True) if groups else ():
         if groups[number]:
-            found.setdefault((int(window["producer_id"]), int(window["begun"])), []).extend(groups[number])
+            found.setdefault((int(window["producer_id"]), int(window["offset"])), []).extend(groups[number])
     return found

@@ -230,6 +230,18 @@ class CoordinatorHistory:
         partition = partition_for(transactional_id, self.partition_count)
         return self.whole_log.get(partition, False) and partition not in self.broken
 
+    def known_since(self, entry: Entry, time: int) -> bool:
+        """Whether all records since a time (ms) of the id whose last one this is are there: none was cleaned away."""
+        if entry.time <= time or self.complete(entry.transactional_id):
+            return True
+        log, number = self.place(entry.transactional_id)
+        whole = self.complete_from.get(entry.partition, 1 << 62)
+        for columns, span in log.rows_of(number) if log is not None else ():
+            mine = (columns["partition"][span] == entry.partition) & (columns["offset"][span] >= whole)
+            if (mine & (columns["record_time"][span] <= time)).any():
+                return True
+        return False
+
     def complete_for_all(self) -> bool:
         """Whether every partition's whole history is in the input, from before the first marker in it on."""
         return self.starts_late is None and self._everywhere(lambda p: self.whole_log.get(p, False))

@@ -33,14 +33,15 @@ NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
 # A row a transaction: its chunk, and the rows of it in which its first and last Ongoing record are, its decision, its
 # completion, and the first record that names the partition (-1 for not there, yet or any more); when it began, was
 # prepared and complete (ms, -1 for not); the epoch of ``prepare``, which its marker carries; epoch, time and the
-# coordinator's partition of what says COMMIT or ABORT; when and with which epoch the partition was added.
+# coordinator's partition of what says COMMIT or ABORT; when and with which epoch the partition was added; the offset of
+# its first record that is left.
 WINDOW = np.dtype(
     [
         ("producer_id", "i8"), ("chunk", "i4"), ("first_row", "i4"), ("ongoing_row", "i4"), ("prepare_row", "i4"),
         ("complete_row", "i4"), ("begun", "i8"), ("prepared", "i8"),
         ("ended", "i8"), ("epoch", "i4"), ("decided_epoch", "i4"), ("decided_time", "i8"), ("partition", "i4"),
         ("decision", "i1"), ("has_prepare", "?"), ("has_complete", "?"), ("added_row", "i4"), ("added_time", "i8"),
-        ("added_epoch", "i4"),
+        ("added_epoch", "i4"), ("offset", "i8"),
     ]
 )  # fmt: skip
 STAMP = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8")])  # of an Ongoing record, ms
@@ -225,7 +226,7 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
         return out
     state, times = columns["state"], clocks(columns)
     ongoing = state == ONGOING
-    out["producer_id"] = columns["producer_id"][starts]
+    out["producer_id"], out["offset"] = columns["producer_id"][starts], columns["offset"][starts]
     first, last = out["first_row"], out["ongoing_row"]
     first[:], last[:] = first_rows(starts, ongoing), last_rows(starts, ongoing)
     prepare, complete, added = out["prepare_row"], out["complete_row"], out["added_row"]

@@ -11,6 +11,7 @@ from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView
+from auditor.rules.when_read import ended_since
 from auditor.rules.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
 from auditor.rules.written_times import at_the_latest, recorded
 
@@ -24,7 +25,8 @@ class OpenTransaction:
 
     ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
     coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
-    ``end_unknown``: its marker may lie where the log could not be read.
+    ``end_unknown``: its marker may lie where the log could not be read. ``ended``: it was open when its log was read,
+    and has ended since.
     """
 
     row: np.void
@@ -38,6 +40,7 @@ class OpenTransaction:
     in_flight: bool
     missing: str | None
     end_unknown: bool
+    ended: bool = False
 
     @property
     def proved_hanging(self) -> bool:
@@ -97,6 +100,9 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
     settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
     in_flight = in_flight and not settled
+    ended = in_flight and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
+    if ended:
+        klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
     return OpenTransaction(
         row=row,
         klass=klass,
@@ -109,7 +115,12 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         in_flight=in_flight,
         missing=missing,
         end_unknown=_ends_early(log) or unreadable_behind(log, row),
+        ended=ended,
     )
+
+
+def _ended_since(log: LogView, row: np.void, entry: Entry | None, timeout: int) -> bool:
+    return entry is not None and ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
 
 
 def time_allowed(entry: Entry | None) -> int:
@@ -229,11 +240,15 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
     coordinator's log before the record of a later transaction.
     """
-    lags = (bounds := log.cluster.bounds.get((log.topic, log.partition))) is not None and bounds.out_of_sync
+    bounds, history = log.cluster.bounds.get((log.topic, log.partition)), log.cluster.coordinator
+    lags = bounds is not None and bounds.out_of_sync
     if row["prev_marker_offset"] >= 0 and row["last_epoch"] < row["prev_marker_epoch"] and not lags:
         return False  # by the order within one log: behind a marker of a higher epoch it is of nobody
     if naming(log).left_out or matching(log, int(row["producer_id"])).unsure:  # what is not held here may have ended it
         return True
+    read = None if bounds is None else bounds.read
+    if read is not None and history is not None and not history.known_since(entry, read.begun):
+        return True  # what the cleaner has taken away may have ended it
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends = lost_ends(log, row)
     if any(log.doubt(w.end_time, other_clock=other_clock, committed=True) for w in ends if w.end_time is not None):

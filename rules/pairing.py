@@ -21,19 +21,23 @@ Asked = Callable[[], bool]
 
 
 def paired(
-    windows: np.ndarray, given: list[np.ndarray], slack: int, *, whole: Asked, there: Asked, other_clocks: bool
-) -> np.ndarray:
+    windows: np.ndarray, given: list[np.ndarray], slack: int, *, whole: Asked, there: Asked, other_clocks: bool,
+    until: int,
+) -> np.ndarray:  # fmt: skip
     """The number of the window that each marker is of, -1 for none; a marker that was sent again is of the same one.
 
     ``windows``: rows of :data:`auditor.rules.named.WINDOW` of one producer, in the order of the coordinator's log;
     ``given``: times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in the
     order of the partition's. ``slack``: how far (ms) their clocks may be apart where nothing shows more. ``whole``:
     whether all of both were ever kept; ``there``: whether neither can lack anything because it was copied too early;
-    ``other_clocks``: whether brokers of both may be different ones.
+    ``other_clocks``: whether brokers of both may be different ones. ``until``: the time (ms) of the last marker in the
+    partition, of any producer.
     Cost: some passes over both; more only where clocks leave some of both over.
     """
     numbers, exact = _by_time(windows, given, slack)
-    if _left_on_both_sides(windows, given, numbers):
+    if _left_on_both_sides(windows, given, numbers) and not (
+        _all_behind(windows, numbers, until - slack) and not whole()
+    ):
         return _by_order(windows, given, slack, numbers, exact, whole, there, other_clocks=other_clocks)
     return numbers
 
@@ -80,6 +84,15 @@ def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice,
     )
     for span, mine in zip(*map(pairwise, cuts), strict=True):
         yield slice(*span), slice(*mine)
+
+
+def _all_behind(windows: np.ndarray, numbers: np.ndarray, end: int) -> bool:
+    """Whether no marker fits any window, and each window may have its marker behind the end (ms) of the log.
+
+    Where the cleaner has taken away older transactions, the markers are theirs. No pair shows that clocks are apart.
+    """
+    open_ended = ~windows["has_complete"] | (windows["ended"] < 0)
+    return bool((numbers < 0).all() and (open_ended | (windows["ended"] >= end)).all())
 
 
 def _left_on_both_sides(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray) -> bool:

@@ -27,7 +27,7 @@ from auditor.rules.coordinator_history import (
 from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline, standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.incarnations import Incarnations
-from auditor.rules.log_bounds import Bounds, OpenHere
+from auditor.rules.log_bounds import Bounds, OpenHere, Read
 from auditor.rules.named import SKEW_MS, arrived
 from auditor.rules.open_checksums import rests_on_open_checksums
 
@@ -63,15 +63,16 @@ class Cluster:
     were not started again, of which ``eligible`` are not in the in-sync set; ``alone_in_sync``: by broker the
     partitions with other replicas, none of which is in sync or eligible; ``short_without``: the first partition, and
     how many, that have too few in sync for acks=all once a broker is stopped; ``voters``: of the quorum, by its log;
-    ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not
-    the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
-    leads by the metadata, or whose leader is fenced or shutting down while others are up; ``offline``: those of them
-    without a leader. ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is
-    in tiered storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.
-    ``moments``: of each log directory the time (ms) until which each of its files has all that was written, as far as
-    its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
-    checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
-    all log directories.
+    ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not the newest time in
+    the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
+    fenced or shutting down while others are up; ``offline``: those of them without a leader.
+    ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is in tiered storage,
+    as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.
+    ``moments``: of each log directory the time (ms) until which each of its files has all that was written, by its
+    newest time and the time that copying takes; ``read_at``: when logs were read, by log directory, topic and
+    partition, as copies say; ``misread``: what contradicts that, by log directory. ``passes``: the logs that have all
+    that was committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest;
+    ``checkpointed`` has that of all log directories.
     ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
     ``until``: log directories of brokers that were stopped cleanly, of which nothing shows that they did not go on,
     with their newest times (ms). ``went_back``: by how much (ms) a clock was set back at most, so that the newest time
@@ -133,6 +134,8 @@ class Cluster:
     went_back: int = 0
     went_on: frozenset[int] = frozenset()
     until: dict[str, int] = field(default_factory=dict)
+    read_at: dict[tuple[str, str, int], Read] = field(default_factory=dict)
+    misread: dict[str, str] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
@@ -208,6 +211,11 @@ class Cluster:
         moment = max(bounds.moment, bounds.copy_time, self.passed(topic, partition) if committed else -1)
         return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
 
+    def moment(self, log_dir: str, topic: str, partition: int) -> int:
+        """Until when (ms) a replica has all that was written there: when it was read, where that is known."""
+        read = self.read_at.get((log_dir, topic, partition))
+        return self.moments.get(log_dir, -1) if read is None else read.begun
+
     def passed(self, topic: str, partition: int) -> int:
         """The time (ms) until which a log has all that was committed, as its broker's checkpoint shows; -1 for none."""
         return self.passes.get((topic, partition), ("", -1))[1]
@@ -229,10 +237,8 @@ class Cluster:
         return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS
 
     def waiting_margin(self, timeout_ms: int = 0) -> int:
-        """That slack where somebody waits: never more than an hour, whatever time-out the client asked for.
-
-        A prepared transaction has no time-out at all (2147483647 ms). Source: KIP-939.
-        """
+        """That slack where somebody waits: never more than an hour, whatever time-out the client asked for; a prepared
+        transaction has none at all (2147483647 ms). Source: KIP-939."""
         return min(self.margin(timeout_ms), HOUR_MS)
 
 
@@ -368,7 +374,8 @@ class LogView:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
-        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))
+        at = (c.log_dir, self.topic, self.partition)
+        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*at))
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
 
     def finding(

@@ -192,7 +192,8 @@ def _match(log: LogView, producer_id: int) -> Matching:
         slack = base_skew(log, int(known["partition"][0]) if len(known) else None)
         several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
         whole, there = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
-        numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=several)
+        until = int(markers["marker_timestamp"].max())
+        numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=several, until=until)
     taken = np.zeros(len(windows), np.bool_)
     taken[numbers[numbers >= 0]] = True
     unmarked = np.flatnonzero(windows["has_prepare"] & ~taken)

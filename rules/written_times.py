@@ -7,6 +7,7 @@ import numpy as np
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import TRANSACTION_STATE, LogView
+from auditor.rules.when_read import read_behind
 from auditor.rules.windows import SAME_CLOCK_MS, owner_complete, skew
 
 UNBOUNDED = 1 << 62  # ms; later than any file was copied
@@ -73,9 +74,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
 
     Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
     Where a marker lies behind the data, its time bounds that of the record, however old the stamps are. Data that was
-    committed when the broker wrote its checkpoint shows the same without any clock.
+    committed when the broker wrote its checkpoint shows the same without any clock, and so does data that was read
+    before.
     """
     at, entry = (log.topic, log.partition), log.leader.high_watermark
+    if read_behind(log.cluster, at, (TRANSACTION_STATE, partition)):
+        return True
     if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     stamp = log.time(t["first_time"]) + CLIENT_MS

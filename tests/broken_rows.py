@@ -42,6 +42,8 @@ GOOD: dict[str, Row] = {
     "coordinated_transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
                                  "duration_ms": 5},
     "lag": {"offsets": 5, "committed_records": 4, "committed_most": 4, "uncommitted_records": 5, "uncommitted_most": 5},
+    "space": {"base_offset": 0, "kept_by": "not_old_enough"},
+    "cleaner": {"dirty_ratio": 0.5, "stands": "due"},
     "blocked": {"standing": "waiting", "accepted": False},
     "verdicts": {"base_offset": 1, "last_offset": 2, "error": "DUPLICATE"},
 }  # fmt: skip
@@ -133,6 +135,12 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "negative": [{"offsets": -1}],
         "upside_down": [{"committed_most": 3}],
     },
+    "space": {
+        "goes_and_stays": [{"goes": "retention_ms"}],
+        "duplicate_segments": [{}, {}],
+        "future": [{"kept_by": "timestamp_in_the_future"}],
+    },
+    "cleaner": {"ratio_impossible": [{"dirty_ratio": 1.5}], "faulty": [{"stands": "faulty"}]},
     "blocked": {
         "blocked": [{"standing": "overdue"}],
         "unknown": [{"standing": "unknown"}],

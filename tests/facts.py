@@ -44,6 +44,11 @@ def opened(path: Path, **options: object) -> Audit:
     return Audit(AuditOptions((str(path),), Path(), **options), here())  # type: ignore[arg-type]
 
 
+def opened_all(paths: Sequence[str]) -> Audit:
+    """The same of several."""
+    return Audit(AuditOptions(tuple(paths), Path()), here())
+
+
 def logs_of(audit: Audit) -> list[LogView]:
     """Every log of an audit as the rules see it."""
     assert isinstance(audit.replicas, KeptReplicas)

@@ -12,6 +12,7 @@ from auditor.rules.finding import Finding
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Findings(Sequence[Finding]):
@@ -62,6 +63,12 @@ class Findings(Sequence[Finding]):
         """The same for pandas. Errors: ``AuditInputError`` where pandas is not installed."""
         require("pandas")
         return self._table.to_pandas()
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """The same as a DataFrame of a session, classic or Connect."""
+        from auditor.spark.spark_tables import local
+
+        return local(spark, self._table)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Each finding as the object that ``findings.jsonl`` has on its line."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -13,6 +14,7 @@ from auditor.dashboards.wording import visible
 from auditor.rules.finding import SEVERITIES, Finding
 
 MAX_ROWS = 200
+MAX_HELD = 20  # partitions that are shown beside the headline
 COLORS = {"critical": "#b3261e", "error": "#c2410c", "warning": "#8a6100", "info": "#4b5563"}
 CELL = "text-align:left;vertical-align:top;padding:2px 10px"
 
@@ -65,6 +67,32 @@ def findings_html(found: Sequence[Finding]) -> str:
     below = Markup("<p>{}</p>").format(f"{plural(more, 'more finding')} not shown") if more > 0 else ""
     table = Markup("<p><b>{}</b></p><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
     return str(table.format(as_text(found).strip("<>"), head, rows, below))
+
+
+def unread_html(what: str) -> str:
+    """An audit of which nothing was read yet, or that is closed."""
+    return str(Markup("<p>{}</p><p>{}</p>").format(what, "audit.findings reads the input, once, and judges it"))
+
+
+def audit_html(headline: str, blocked: Sequence[Mapping[str, Any]], found: Sequence[Finding]) -> str:
+    """Who is blocked and what to do, rows of the table ``blocked`` in their order; below it how much was found."""
+    names = ("partition", "how", "since", "held by", "what to do")
+    head = Markup("").join(Markup('<th style="{}">{}</th>').format(CELL, name) for name in names)
+    rows = Markup("").join(map(_held, blocked[:MAX_HELD]))
+    more = len(blocked) - MAX_HELD
+    below = Markup("<p>{}</p>").format(f"{plural(more, 'more row')} in audit.table('blocked')") if more > 0 else ""
+    table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}").format(head, rows, below)
+    said = Markup("<p><b>{}</b></p>{}<p>{}</p>")
+    return str(said.format(visible(headline), table if blocked else "", as_text(found).strip("<>")))
+
+
+def _held(row: Mapping[str, Any]) -> Markup:
+    holder = row["transactional_id"] or f"producer {row['producer_id']}"
+    since = "" if row["since"] is None else f"{row['since']:%Y-%m-%d %H:%M:%S}Z"
+    cells = (f"{row['topic']}-{row['partition']}", row["standing"], since, holder, row["remedy"] or "")
+    return Markup("<tr>{}</tr>").format(
+        Markup("").join(Markup('<td style="{}">{}</td>').format(CELL, visible(text)) for text in cells)
+    )
 
 
 def _row(finding: Finding) -> Markup:

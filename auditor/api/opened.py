@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from auditor import running
+from auditor.api import notebook
 from auditor.api.finding_list import Findings
 from auditor.api.notebook import Page, Text
 from auditor.base import uris
@@ -258,6 +259,13 @@ class OpenedAudit:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _repr_html_(self) -> str:
+        """Who is blocked and what to do, once something was asked that needed reading: nothing is read for a look."""
+        if self._closed or "findings" not in self._opened.__dict__:
+            return notebook.unread_html(repr(self))
+        headline, rows = self.summary["verdict"]["headline"], results.blocked_table(self._opened).to_pylist()
+        return notebook.audit_html(headline, rows, self.findings)
 
     def __repr__(self) -> str:
         options = self._opened.options

@@ -14,7 +14,7 @@ EXTRAS = {
     "pandas": ("a pandas DataFrame", "pandas", ""),
     "grpc": ("Spark Connect", "grpcio", "connect"),
     "google": ("Spark Connect", "googleapis-common-protos", "connect"),
-    "great_expectations": ("--expectations", "great-expectations", "expectations"),
+    "great_expectations": ("an expectation suite", "great-expectations", "expectations"),
     "kafka": ("reading a running cluster", "kafka-python", "live"),
     "cryptography": ("opening a PKCS12 or JKS store", "cryptography", "live"),
     "duckdb": ("SQL without Spark", "duckdb", "sql"),

@@ -201,6 +201,11 @@ def _what_is_written(g: argparse._ArgumentGroup) -> argparse.Action:
         help="keep this run's results under DIR, a folder or URI ('auditor history')",
     )
     g.add_argument(
+        "--cluster-name", metavar="NAME",
+        help="what people call the cluster (of several: [clusters] in auditor.toml, by their ids)",
+    )  # fmt: skip
+    g.set_defaults(clusters=())
+    g.add_argument(
         "--run-id", metavar="ID", help="what the kept run is called (default: the time); a run of that id is replaced"
     )
     return out
@@ -243,5 +248,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         bootstrap=getattr(args, "bootstrap_server", None), baseline=args.baseline,
         remote=tuple(getattr(args, "remote", ())), work=getattr(args, "work", None),
         resume=getattr(args, "resume", False), at_once=args.at_once, fail_on_unsure=args.fail_on_unsure,
-        whole=args.whole, **scope_options(args),
+        whole=args.whole, cluster_name=args.cluster_name, clusters=args.clusters, **scope_options(args),
     )  # fmt: skip

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from auditor.base.cluster_names import of_table
 from auditor.base.errors import AuditInputError
 
+CLUSTERS = "clusters"  # the table of what people call them
 FILE, PROJECT, OPTION = "auditor.toml", "pyproject.toml", "--config"
 _NOT_FOR_FILES = frozenset({"help", "version", "config"})
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
@@ -64,9 +66,12 @@ def parse(
     add_option(finder)
     found = settings(sources(finder.parse_known_args(words[1:])[0].config, folder), words[0], commands, parser_of)
     known = options(mine)
+    named = found.pop(CLUSTERS, None)
     for key in found:
         known[key].default, known[key].required = argparse.SUPPRESS, False
     args = top.parse_args(words)
+    if named is not None and hasattr(args, CLUSTERS):
+        setattr(args, CLUSTERS, named.value)
     counting = [each for key, each in found.items() if not hasattr(args, known[key].dest)]
     for each in counting:
         setattr(args, known[each.key].dest, each.value)
@@ -113,6 +118,9 @@ def settings(files: Sequence[Source], command: str, commands: Sequence[str], par
             elif not any(key in options(parser_of(name)) for name in commands):
                 raise AuditInputError(f"{file}: no command has an option named {key!r}; 'auditor COMMAND --help'")
         for name, table in tables.items():
+            if name == CLUSTERS:
+                found[name] = Setting(file, name, of_table(table, f"{file}: [{name}]"))
+                continue
             if name not in commands:
                 raise AuditInputError(f"{file}: [{name}] is no command; one of {', '.join(commands)}")
             own = options(parser_of(name))

@@ -7,8 +7,9 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.errors import AuditFailure
@@ -18,6 +19,9 @@ from auditor.commands import copy_around
 from auditor.commands.parser import examples
 from auditor.copying import manners
 from auditor.pipeline.options import AuditOptions, folder_of, out_of
+
+if TYPE_CHECKING:
+    from auditor.copying.one_folder import Done
 
 
 def add_parser(commands: Any) -> None:
@@ -82,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             done = copied(
                 args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
             )
-            again = _looked_again(args.paths, out, begun, args.checksums) if done.live else []
+            again = _looked_again(args, out, begun, done) if done.live and done.unended else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
     except OSError as error:
@@ -129,15 +133,23 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
         yield nobody
 
 
-def _looked_again(paths: list[str], out: Path | str, begun: int, checksums: str) -> list[Any]:
+def _looked_again(args: argparse.Namespace, out: Path | str, begun: int, done: Done) -> list[Done]:
     """What looked held is read once more, where a broker ran."""
+    from auditor.copying.run import copied
     from auditor.copying.second_look import looked_again
 
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return looked_again(paths, out, begun, lambda _: Audit(options, runner), checksums=checksums)
+        def audit(some: list[str]) -> Audit:
+            return Audit(replace(options, paths=tuple(some)), runner)
+
+        def again(only: frozenset[str]) -> Done:
+            checksums, records, keep = args.checksums, args.records, args.keep
+            return copied(args.paths, out, only=only, checksums=checksums, records=records, keep_ms=keep)
+
+        return looked_again(out, begun, done, audit, again)
 
 
 def _verified(paths: list[str], out: Path | str) -> int:

@@ -146,7 +146,8 @@ def clusters(history: History, every_ms: int | None = None) -> str | None:
     rows = []
     for each in kept.standings(history, known, datetime.datetime.now(datetime.UTC), every_ms):
         last: dict[str, Any] = {
-            "run_id": each.last.run_id, "facts": each.last.facts, "published": each.last.published_at
+            "called": runs.shown(each.last), "run_id": each.last.run_id, "facts": each.last.facts,
+            "published": each.last.published_at,
         }  # fmt: skip
         names = ("name", "runs", "worst", "new", "gone", "since", "overdue", "complete", "every_ms", "silent_ms")
         rows.append(view.Row(**last, **{name: getattr(each, name) for name in names}))
@@ -175,7 +176,7 @@ def overview(history: History, run_id: str | None = None) -> str | None:
     past = known[max(0, at + 1 - view.MAX_RUNS) : at + 1]
     tallies = [_tallies(history, each) for each in past]
     changes = _changes(history, known[at - 1], known[at]) if at else view.Changes()
-    name = mine if of_all > 1 else None
+    name = runs.shown(known[at]) if of_all > 1 else None
     partitions, producers = zip(*tallies, strict=True)
     return view.render_overview(steps, steps[at], changes, partitions, producers, name)
 

@@ -32,7 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--diff", nargs=2, metavar=("OLD", "NEW"), help="compare the findings of two runs: ids, 'previous', 'latest'"
     )
     p.add_argument("--files", metavar="TABLE", help="print the committed files of a table of all runs, for SQL engines")
-    p.add_argument("--cluster", metavar="ID", help="only the runs of one cluster, where those of several are kept")
+    p.add_argument("--cluster", metavar="ID|NAME", help="only the runs of one cluster, where those of several are kept")
     add_expected(p)
     p.add_argument(
         "--format", default="table", choices=OF_LISTS, metavar="FORMAT", help=f"{', '.join(OF_LISTS)} (json: lines)"
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     held = runs.kept(args.dir)
     known = held.runs
     if args.cluster is not None:
-        known = [each for each in known if runs.cluster(each) == args.cluster]
+        known = [each for each in known if args.cluster in (runs.cluster(each), runs.shown(each))]
         if not known:
             raise AuditInputError(f"no run of cluster {args.cluster!r}; 'auditor history DIR' lists the clusters")
     several = len({runs.cluster(each) for each in known}) > 1
@@ -84,13 +84,14 @@ def _write_clusters(args: argparse.Namespace, known: list[Run], left: list[str],
     from auditor.base.words import duration
     from auditor.dashboards.wording import instant, visible
     from auditor.outputs import cluster_standings as clusters
+    from auditor.outputs import runs
 
     for each in clusters.standings(args.dir, known, datetime.datetime.now(datetime.UTC), args.expect_every):
         change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"
         since = "" if each.since is None else f"; critical or error since {instant(each.since)}"
         late = f"; OVERDUE: no run for {duration(each.silent_ms)}" if each.overdue else ""
         partly = "" if each.complete else "; part of the input could not be read"
-        name = visible(each.name) or "no cluster id"
+        name = visible(runs.shown(each.last)) or "no cluster id"
         out.write(f"{name}  {_counts(each.last)}{change}{since}; last run {each.last.run_id}{late}{partly}\n")
     out.writelines(f"{name}  never committed\n" for name in left)
     out.write(f"{len(known)} runs; --cluster ID lists those of one\n")

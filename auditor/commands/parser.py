@@ -45,7 +45,7 @@ class TopParser(OneLineParser):
         for title, commands in self.groups.items():
             lines.append(f"\n{title}:")
             for name, says in commands.items():
-                lines += textwrap.wrap(says, width, initial_indent=f"  {name:<11}", subsequent_indent=" " * 13)
+                lines += textwrap.wrap(says, width, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
         lines += ["\noptions:", "  -h, --help  this list; 'auditor COMMAND --help' lists a command's options"]
         lines += ["  --version   print the version and end", f"\n{self.epilog}"]
         return "\n".join(lines) + "\n"

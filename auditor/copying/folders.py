@@ -59,6 +59,15 @@ class Folder:
             built = folder_replica(at, replica.log_dir, replica.folder, files)
             self.task = replace(self.task, replica=built.replica)
 
+    def moved_on(self) -> bool:
+        """Whether segments behind which there is another one are no longer as they were listed: the cleaner replaced
+        some, made one of several, or they were deleted, before or behind their reading."""
+        if self.task is None or self.place.uri or self.place.view is not None:
+            return False
+        now = {entry.name: entry.size for entry in storage.listing(self.place, deep=False).files}
+        closed = sorted(name for name in self.files if name.endswith(".log"))[:-1]
+        return any(now.get(name) != self.files[name] for name in closed)
+
     @property
     def step(self) -> int:
         """When it is its turn: the files at the top come first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from auditor.base.errors import is_unread
 from auditor.base.limits import Limits
@@ -14,6 +14,7 @@ from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
 from auditor.connectors.copied.index_rows import ENTRY
 from auditor.connectors.copied.segment_columns import GROUP_ROWS
+from auditor.connectors.internal_rows import TRANSACTION_STATE
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.storage import Place
 from auditor.copying.deleted_segments import deleted
@@ -35,7 +36,9 @@ _WHOLE = frozenset(
 class Done:
     """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
     broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
-    segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end."""
+    segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
+    ``unended``: folders of logs in which a transaction is open, or nobody knows; ``beside``: those of coordinators'
+    logs and of the metadata."""
 
     folders: int = 0
     batches: int = 0
@@ -47,7 +50,15 @@ class Done:
     held: int = 0
     live: bool = False
     open: set[str] = field(default_factory=set)
+    unended: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
     unverified: int = 0
+
+    def add(self, more: Done) -> None:
+        """Adds what more came to."""
+        for each in fields(self):
+            before, found = getattr(self, each.name), getattr(more, each.name)
+            setattr(self, each.name, before | found if isinstance(before, set | bool) else before + found)
 
 
 class OneFolder:
@@ -84,8 +95,9 @@ class OneFolder:
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
         items = [self._index(item, found) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
-        readings = self.before.readings if self.before is not None else ()  # until the new ones are known
-        now = FolderList(tuple(items), tuple(folder.errors), readings)
+        now = FolderList(tuple(items), tuple(folder.errors))
+        if self.before is not None:  # until the new ones are known
+            now = now._replace(readings=self.before.readings, machine=self.before.machine)
         self.target.put_list(folder.name, now, self.before)
         done.folders += 1
         done.bytes_seen += sum(folder.files.values())
@@ -94,6 +106,10 @@ class OneFolder:
         done.segments += len(found.keys() - held.keys())
         done.held += len(held)
         done.kept += segments.kept
+        if folder.topic in (TRANSACTION_STATE, METADATA_TOPIC):
+            done.beside.add(folder.name)
+        elif found and not folder.aside and segments.unended != set():
+            done.unended.add(folder.name)
         is_open = any(not taken.checked for name, taken in found.items() if name not in held)
         done.open |= {folder.name} if is_open else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)

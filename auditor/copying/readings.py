@@ -15,7 +15,7 @@ from pathlib import Path
 from auditor.connectors.copied.folder_list import Reading
 from auditor.connectors.storage import Place
 
-LOCKS = Path("/proc/locks")
+LOCKS, MACHINE = Path("/proc/locks"), Path("/proc/sys/kernel/random/boot_id")
 LOCK_FILE = ".lock"
 _HELD = re.compile(r"^\d+: (?:POSIX|OFDLCK) +ADVISORY +WRITE +-?\d+ +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
@@ -23,6 +23,14 @@ _HELD = re.compile(r"^\d+: (?:POSIX|OFDLCK) +ADVISORY +WRITE +-?\d+ +([0-9a-f]+)
 def now_ms() -> int:
     """The time by this machine's clock."""
     return time.time_ns() // 1_000_000
+
+
+def machine() -> str:
+    """What this machine has since it was started, and no other; empty where nothing tells."""
+    try:
+        return MACHINE.read_text().strip()
+    except OSError:
+        return ""
 
 
 def held_by_a_broker(log_dir: Place) -> bool:

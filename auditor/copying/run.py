@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
@@ -17,10 +18,12 @@ from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
 from auditor.copying.folders import Folder, Folders
 from auditor.copying.one_folder import Done, OneFolder
 from auditor.copying.owner import check_owner
-from auditor.copying.readings import held_by_a_broker, now_ms, readings
+from auditor.copying.readings import held_by_a_broker, machine, now_ms, readings
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import FolderTarget, Target
 from auditor.pipeline.options import out_of
+
+TIMES = 3  # that a folder is read, where its segments are replaced meanwhile
 
 
 def nobody(_folder: str) -> None:
@@ -59,9 +62,7 @@ def copied(
 
     def take(folder: Folder) -> None:
         say(folder.name)
-        begun = now_ms()
-        folder.refresh()
-        OneFolder(target, folder, limits, to_verify.now, records=records, keep_ms=keep_ms).take(done)
+        begun = _taken(folder, partial(OneFolder, target, records=records, keep_ms=keep_ms), limits, to_verify, done)
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
@@ -77,6 +78,19 @@ def copied(
     done.unverified = verify(target, opened, limits, to_verify)
     target.each(target.take_away, sorted(target.folders() - found.found.keys()) if only is None else ())
     return done
+
+
+def _taken(folder: Folder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: Done) -> int:
+    """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
+    before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
+    for _ in range(TIMES):
+        took, begun = Done(), now_ms()
+        folder.refresh()
+        of_one(folder, limits, to_verify.now).take(took)
+        if not (took.bytes_read or took.refused) or not folder.moved_on():
+            break
+    done.add(took)
+    return begun
 
 
 def verified(
@@ -102,8 +116,9 @@ def _put_readings(target: Target, name: str, found: tuple[Reading, ...], *, keep
     before = target.list_of(name)
     if before is not None:
         folders = {reading.folder for reading in found}
+        keep &= before.machine == (here := machine())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
-        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others)))), before)
+        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others))), machine=here), before)
 
 
 def check_apart(paths: Sequence[str], out: Path | str) -> None:

@@ -1,20 +1,22 @@
 """Logs of a running broker that look held in a fresh copy are read once more, and their coordinators' behind them.
 
 Data is read before its coordinator's log: a transaction that ended in between is open in the one and over in the
-other.
+other. The times of both mostly tell (:mod:`auditor.rules.when_read`); what they do not is read again. Only logs at
+whose end a transaction is open are looked at, which the copy knows of its own, and what judges them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import names, result_folder, storage
 from auditor.connectors.internal_rows import TRANSACTION_STATE
-from auditor.copying.checksums import ALL
 from auditor.copying.one_folder import Done
-from auditor.copying.run import copied
+from auditor.model.hashing import partition_for
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.blocking import Standing
 
@@ -23,25 +25,62 @@ SLACK_MS = 60_000  # a producer's clock tells when its transaction began
 
 
 def looked_again(
-    paths: Sequence[str], out: Path | str, begun: int, open_audit: Callable[[Path | str], Audit],
-    limits: Limits = DEFAULT_LIMITS, checksums: str = ALL,
+    out: Path | str, begun: int, first: Done, open_audit: Callable[[list[str]], Audit],
+    copy_again: Callable[[frozenset[str]], Done],
 ) -> list[Done]:  # fmt: skip
-    """Reads again what looks held in the copy of PATHs that was ``begun`` (ms) and is in ``out``, three times at most:
-    first whatever is undecided, then what is younger than the copy. What each round came to; a copy of no running
-    broker is left alone.
+    """Reads again what looks held in the copy that was ``begun`` (ms) and is in ``out``, three times at most:
+    first whatever is not normal, then what is undecided and younger than the copy. What each round came to.
 
-    ``open_audit`` gives an audit of a folder; ``checksums``: which are verified. Errors: as of
-    :func:`auditor.copying.run.copied`.
+    ``first``: what the copy came to; one of no running broker is left alone. ``open_audit`` gives an audit of some
+    PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copied`.
     """
     rounds: list[Done] = []
-    while len(rounds) < ROUNDS:
-        audit = open_audit(out)
-        live = any(log_dir.read_at for log_dir in audit.inventory.log_dirs)
-        held = _held(audit, begun - SLACK_MS if rounds else -1) if live else set()
-        if not held:
-            break
-        rounds.append(copied(paths, out, limits, only=frozenset(held | _coordinators(audit)), checksums=checksums))
+    held = first.unended if first.live else set()
+    while held and len(rounds) < ROUNDS:
+        audit = open_audit([_path(out, name) for name in sorted(held | first.beside)])
+        rows = {name: row for row in audit.blocked if (name := _folder(audit, out, row)) in held}
+        rows = {name: row for name, row in rows.items() if _is_open(row, begun - SLACK_MS if rounds else None)}
+        held = set(rows)
+        if held:
+            rounds.append(copy_again(frozenset(held | _coordinators(first.beside, rows.values()))))
     return rounds
+
+
+def _path(out: Path | str, name: str) -> str:
+    """A folder of the copy as a PATH."""
+    if isinstance(out, Path):
+        return str(out / name)
+    return (result_folder.folder(out) / name).uri
+
+
+def _folder(audit: Audit, out: Path | str, row: Mapping[str, Any]) -> str | None:
+    """The folder of the copy that a row of ``blocked`` is about; None for a partition that is not in it."""
+    top = os.path.realpath(out) if isinstance(out, Path) else storage.remote_place(out).path
+    for log_dir in audit.inventory.log_dirs:
+        if log_dir.name == row["log_dir"]:
+            name = f"{log_dir.place.path}/{row['topic']}-{row['partition']}"
+            return name[len(top.rstrip("/")) + 1 :]
+    return None
+
+
+def _is_open(row: Mapping[str, Any], since: int | None) -> bool:
+    """Whether another look may change what a row says; ``since`` (ms): only where it is undecided, and no older."""
+    if since is None:
+        return bool(row["standing"] != Standing.WAITING.value)
+    young = row["since"] is None or _ms(row["since"]) >= since
+    return bool(row["standing"] == Standing.UNKNOWN.value and young)
+
+
+def _coordinators(beside: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The folders of the coordinators' logs of what looks held; all of them where an id is not known."""
+    says = {name: names.partition_folder(name.rpartition("/")[2]) for name in beside}
+    numbers = {name: at.partition for name, at in says.items() if at is not None and at.topic == TRANSACTION_STATE}
+    ids = {row["transactional_id"] for row in rows}
+    if None in ids:
+        return set(numbers)
+    count = max(numbers.values(), default=0) + 1
+    wanted = {partition_for(name, count) for name in ids}
+    return {name for name, number in numbers.items() if number in wanted}
 
 
 def rests_on(audit: Audit) -> dict[str, set[str]]:
@@ -52,26 +91,6 @@ def rests_on(audit: Audit) -> dict[str, set[str]]:
             folder, _, name = f"{finding.evidence['log_dir']}/{finding.file}".rpartition("/")
             found.setdefault(folder, set()).add(name)
     return found
-
-
-def _held(audit: Audit, since: int) -> set[str]:
-    """Folders of partitions that may be held by what has ended meanwhile, and began no earlier than ``since`` (ms)."""
-    return {
-        f"{row['log_dir']}/{row['topic']}-{row['partition']}"
-        for row in audit.blocked
-        if row["standing"] == Standing.UNKNOWN.value and row["log_dir"] is not None
-        and (row["since"] is None or _ms(row["since"]) >= since)
-    }  # fmt: skip
-
-
-def _coordinators(audit: Audit) -> set[str]:
-    """The folders of the coordinators' logs."""
-    return {
-        f"{log_dir.name}/{replica.folder}"
-        for log_dir in audit.inventory.log_dirs
-        for replica in log_dir.replicas
-        if replica.topic == TRANSACTION_STATE
-    }
 
 
 def _ms(text: str) -> int:

@@ -11,26 +11,27 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.base.limits import MIB
-from auditor.connectors import ahead, asking, storage
+from auditor.connectors import ahead, asking, result_folder, storage
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED
 from auditor.connectors.copied.segment_columns import SegmentRows
-from auditor.connectors.drivers import filesystem, refusal, renewed
+from auditor.connectors.result_folder import TRIAL_S
 from auditor.connectors.storage import REFUSED
-from auditor.copying.target import COPYING, NO_COPY, PARTIAL, README, SAYS, Given, Target
+from auditor.copying.target import COPYING, NO_COPY, README, SAYS, Given, Target
 from auditor.copying.turns import Turns
 
 Answer = TypeVar("Answer")
 
-# Here an object is as it was, or whole: it is seen once its last byte was taken. Elsewhere a file is written under
-# another name, and moved.
-_WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
 _STREAMS = 3  # that write at once: pyarrow's S3 client sets 10 MiB aside for each
 _LARGE = 4 * MIB
-_TRIAL_S = 5.0  # for which the first request is tried again: it is most often refused for the user's mistake
+
+
+def _at(name: str, file: str) -> str:
+    """The file of a folder, which is the copy's own where it has no name."""
+    return f"{name}/{file}" if name else file
 
 
 class StoreTarget(Target):
@@ -43,17 +44,12 @@ class StoreTarget(Target):
         """Looks at the store, or puts a ``first`` file there and does not look. Errors: :class:`AuditInputError` where
         it cannot be written, or what is there is no copy."""
         self.place = storage.remote_place(uri)
-        kind = filesystem(self.place.uri)[0].type_name
-        if "::" in uri or {"local", "file"} & set("".join(c if c.isalnum() else " " for c in kind).split()):
+        self.folder = result_folder.folder(uri)._replace(patience_s=TRIAL_S)
+        if not result_folder.is_of_its_own(self.folder):
             raise AuditInputError(f"{self.place.shown} is no store of its own; give a path or a plain URI")
-        self.direct = kind in _WHOLE_OBJECTS
-        self.uri = self.place.uri
-        if kind == "s3":  # one PUT for a small object, and not the three requests of an upload by parts
-            self.uri += ("&" if "?" in self.uri else "?") + "allow_delayed_open=true"
         self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
         weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
         self.there: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
-        self.patience_s: float | None = _TRIAL_S
         self.turns, self.streams = Turns(), threading.Semaphore(_STREAMS)
         try:
             if first is None:
@@ -65,7 +61,7 @@ class StoreTarget(Target):
             raise AuditInputError(
                 f"cannot write to {self.place.shown}: {error.strerror}; choose another --out"
             ) from error
-        self.patience_s = None
+        self.folder = self.folder._replace(patience_s=None)
 
     def _look(self) -> None:
         """What is there by now."""
@@ -85,15 +81,11 @@ class StoreTarget(Target):
         """While so many bytes are under way it is another folder's turn, but for many: of these one is in memory."""
         return self.turns.aside() if size <= _LARGE else contextlib.nullcontext()
 
-    def _ask(self, work: Callable[[Any], Answer], size: int = 0) -> Answer:
-        """What ``work`` gives of the store's file system. Errors: ``OSError`` with the store's own code."""
-        uri = self.uri
+    def _ask(self, work: Callable[[], Answer], size: int = 0) -> Answer:
+        """What ``work`` with the folder gives. Errors: ``OSError`` with the store's own code."""
         try:
             with self._aside(size):
-                return asking.ask(
-                    lambda: work(filesystem(uri)[0]), lambda: refusal(uri, self.place.path), renewed,
-                    most_s=self.patience_s,
-                )  # fmt: skip
+                return work()
         except FileNotFoundError as error:
             raise OSError(0, "no such bucket or folder") from error
         except StoreTrouble as error:
@@ -101,36 +93,24 @@ class StoreTarget(Target):
         except REFUSED as error:
             raise OSError(0, storage.problem("", error).detail) from error
 
-    def _at(self, name: str, file: str) -> str:
-        return self.place.child("/".join(filter(None, (name, file)))).path
+    def _path(self, name: str, file: str) -> str:
+        return self.place.child(_at(name, file)).path
 
     def read(self, name: str, file: str) -> bytes | None:
         """See :meth:`Target.read`."""
         if not self.has(name, file):
             return None
-        came = ahead.taken(self.uri, self._at(name, file))
+        came = ahead.taken(self.folder.uri, self._path(name, file))
         if came is not None and came.first is not None and len(came.first) == came.end:
             return came.first.tobytes()
-
-        def read(files: Any) -> bytes:
-            with files.open_input_stream(self._at(name, file), compression=None) as stream:
-                found: bytes = stream.read(MOST_STORED + 1)
-                return found
-
-        return self._ask(read)
+        return self._ask(lambda: self.folder.get(_at(name, file), MOST_STORED + 1))
 
     def put(self, name: str, file: str, content: bytes) -> None:
         """See :meth:`Target.put`."""
-        path = self._at(name, file)
 
-        def write(files: Any) -> None:
-            now = path if self.direct else self._at(name, PARTIAL + file)
-            if not self.direct:
-                files.create_dir(path.rpartition("/")[0], recursive=True)
-            with self.streams, files.open_output_stream(now, compression=None) as stream:
-                stream.write(content)
-            if now != path:
-                files.move(now, path)
+        def write() -> None:
+            with self.streams:
+                self.folder.put(_at(name, file), content)
 
         self._ask(write, len(content))
         self.there[name][file] = len(content)
@@ -146,12 +126,7 @@ class StoreTarget(Target):
 
     def remove(self, name: str, file: str) -> None:
         """See :meth:`Target.remove`."""
-        path = self._at(name, file)
-        try:
-            self._ask(lambda files: files.delete_file(path))
-        except OSError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):  # as when a request was carried out and not answered
-                raise
+        self._ask(lambda: self.folder.delete_file(_at(name, file)))
         self.there[name].pop(file, None)
 
     def files(self, name: str) -> Set[str]:
@@ -174,7 +149,10 @@ class StoreTarget(Target):
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """See :meth:`Target.lists_ahead`: side by side, as far as memory is set aside."""
         there = (name for name in names if self.has(name, LIST))
-        wanted = (ahead.Coming(self.uri, self._at(name, LIST), self.there[name][LIST]) for name in there)
+        wanted = (
+            ahead.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.there[name][LIST])
+            for name in there
+        )
         return ahead.coming([wanted], ahead.MANY)
 
     def folders(self) -> set[str]:

@@ -35,6 +35,7 @@ from auditor.copying.target import Target
 from auditor.replay.bounds import known_of
 from auditor.replay.replica_task import ReplicaTask
 
+MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its list
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked at, as in the recovery scan
 
 
@@ -53,6 +54,7 @@ class SegmentsTaken:
         self.pending: list[tuple[str, Taken]] = []  # of the file that is open
         self.done: dict[str, Taken] = {}
         self.bytes = 0  # of stored batches in it
+        self.unended: set[int] | None = set()  # producer ids whose transactions are open by now; None for too many
         self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
 
     def take(
@@ -76,6 +78,7 @@ class SegmentsTaken:
     def keep(self, name: str, taken: Taken) -> None:
         """Leaves a segment as an earlier copy has it."""
         self.done[name] = taken
+        self.unended = None if taken.unended is None else set(taken.unended)
         self.kept += 1
 
     def carry(self, name: str, old: Taken) -> bool:
@@ -87,6 +90,7 @@ class SegmentsTaken:
         first = self.writer.rows
         self._add_earlier(reader, old)
         self.pending.append((name, old._replace(first=first)))
+        self.unended = None if old.unended is None else set(old.unended)
         self._file_is_full()
         return True
 
@@ -131,6 +135,7 @@ class SegmentsTaken:
             if not _is_there(place, name, last):
                 return False
             self._began(name.rpartition("/")[2], taken.records)
+            self.unended = None if taken.unended is None else set(taken.unended)
             first, end, following = self.writer.rows, *taken.chunks[-1][1:]
             self._add_earlier(reader, taken)
             chunks = self._chunks(f, place, name, size, task, whole, (end, following))
@@ -203,15 +208,29 @@ class SegmentsTaken:
             self._add(chunk.rows, stored, _records_of(chunk))
             checked &= not np.any(chunk.rows[:, walking.FLAWS] & UNVERIFIED)
             self.batches += len(chunk.rows)
+            self._follow(chunk.rows)
             chunks.append((len(chunk.rows), chunk.end, chunk.next_offset))
             errors += chunk.errors
             bodies += chunk.body_errors
             of_records += chunk.of_records
         foreign = tuple(_foreign(place, name, errors, self.limits))
+        unended = None if self.unended is None else tuple(sorted(self.unended))
         return Taken(
             "", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign, checked,
-            self.writer.records, tuple(of_records),
+            self.writer.records, tuple(of_records), unended,
         )  # fmt: skip
+
+    def _follow(self, rows: np.ndarray) -> None:
+        """Which transactions are open behind these batches: those of producers with data behind their last marker."""
+        attributes = rows[:, walking.ATTRIBUTES]
+        mine = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
+        if not len(mine) or self.unended is None:
+            return
+        producers, last = np.unique(rows[mine, walking.PRODUCER_ID], return_index=True)
+        ended = attributes[mine[last]] & walking.CONTROL != 0
+        self.unended = (self.unended - set(producers[ended].tolist())) | set(producers[~ended].tolist())
+        if len(self.unended) > MOST_OPEN:
+            self.unended = None
 
 
 def _records_of(chunk: Chunk) -> Records | None:

@@ -16,6 +16,7 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors.copied.copy_view import rows_of
 from auditor.connectors.copied.folder_list import LIST, FolderList, decoded, encoded
 from auditor.connectors.copied.segment_columns import SUFFIX, SegmentRows, digest_of, file_name
+from auditor.connectors.result_folder import PARTIAL
 from auditor.connectors.storage import Place
 
 Given = TypeVar("Given")
@@ -29,7 +30,6 @@ It was made by `auditor copy` of a Kafka broker's log directories, and holds wha
 batches, markers, the records of internal topics without what is secret in them, and small files. Keys and values of
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
-PARTIAL = ".partial-"
 COPYING = ".copying-"  # in a store, which has no lock: see auditor.copying.lease
 NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 

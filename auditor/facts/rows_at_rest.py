@@ -5,6 +5,7 @@ Rows of like partitions are alike: a row that takes 3 KB as Python's objects tak
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ class RowsAtRest(Sequence[Row]):
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._blocks: list[bytes] = []
+        self._ends: list[int] = []  # how many rows there are up to the end of each block
         self._loose: list[Row] = []
         for row in rows:
             self.append(row)
@@ -34,19 +36,33 @@ class RowsAtRest(Sequence[Row]):
         """One more, which may be pickled now or later."""
         self._loose.append(row)
         if len(self._loose) == TOGETHER:
+            self.settled()
+
+    def settled(self) -> RowsAtRest[Row]:
+        """Itself, with all rows packed."""
+        if self._loose:
             self._blocks.append(dumps(self._loose))
+            self._ends.append(self._packed + len(self._loose))
             self._loose = []
+        return self
 
     def extend(self, rows: Iterable[Row]) -> None:
-        """More of them. Those of whole blocks at rest stay as they are packed."""
-        if isinstance(rows, RowsAtRest) and not self._loose:
+        """More of them. Those of blocks at rest stay as they are packed."""
+        if isinstance(rows, RowsAtRest):
+            self.settled()
+            before = self._packed
             self._blocks += rows._blocks
+            self._ends += [before + end for end in rows._ends]
             rows = rows._loose
         for row in rows:
             self.append(row)
 
+    @property
+    def _packed(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
     def __len__(self) -> int:
-        return len(self._blocks) * TOGETHER + len(self._loose)
+        return self._packed + len(self._loose)
 
     def __iter__(self) -> Iterator[Row]:
         for block in self._blocks:
@@ -61,9 +77,10 @@ class RowsAtRest(Sequence[Row]):
         """A row, or those of a slice."""
         if isinstance(at, slice):
             return [self[number] for number in range(*at.indices(len(self)))]
-        block, place = divmod(range(len(self))[at], TOGETHER)
+        number = range(len(self))[at]
+        block = bisect.bisect_right(self._ends, number)
         rows: list[Row] = loads(self._blocks[block]) if block < len(self._blocks) else self._loose
-        return rows[place]
+        return rows[number - (self._ends[block - 1] if block else 0)]
 
 
 class RowsSeen(Sequence[Any]):
@@ -104,6 +121,13 @@ class Gathered(Generic[Row]):
             self._sort()
             self._runs.append(RowsAtRest(self._new))
             self._new = []
+
+    def take(self, rows: RowsAtRest[Row]) -> None:
+        """More that are in order and at rest already; to be mixed with no others."""
+        if len(rows):
+            self._apart &= not self._runs or self._last <= self._place(rows[0])
+            self._runs.append(rows)
+            self._last = self._place(rows[-1])
 
     def _sort(self) -> None:
         self._new.sort(key=self._place)

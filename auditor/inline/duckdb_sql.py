@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.pipeline import derived_tables
-from auditor.rules.expectations.measures import MEASURES
+from auditor.rules.expectations import measures
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What Spark's SQL has and DuckDB calls otherwise, so that one text does for both.
-MACROS = (
-    "CREATE MACRO size(x) AS len(x)",
-    "CREATE MACRO array_except(a, b) AS list_filter(a, lambda x: NOT list_contains(b, x))",
-    "CREATE MACRO unix_millis(t) AS epoch_ms(t)",
-)
 BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the clause OFFSET 10
 
 
@@ -36,8 +30,8 @@ def duckdb() -> ModuleType:
 def _connected() -> Any:
     connection = duckdb().connect(":memory:")
     connection.execute("SET TimeZone = 'UTC'; SET default_null_order = 'nulls_first'")
-    for macro in MACROS:
-        connection.execute(macro)
+    for name, is_ in measures.MACROS.items():
+        connection.execute(f"CREATE MACRO {name} AS {is_}")
     return connection
 
 
@@ -81,31 +75,10 @@ def _one_line(error: Exception, text: str) -> str:
     return "; ".join(said)
 
 
-def _quoted(sql: str) -> str:
-    """SQL in which the column that DuckDB takes for a keyword stands as a name."""
-    return re.sub(r"\boffset\b", '"offset"', sql)
-
-
 def count(folder: Path, table: str) -> list[dict[str, Any]]:
     """What a measure counts in a written table, a row a key."""
-    wanted = MEASURES[table]
-    before = "".join(
-        f", lag({_quoted(name)}) OVER (PARTITION BY {_quoted(', '.join(wanted.within))} "
-        f"ORDER BY {_quoted(', '.join(wanted.order))}) "
-        f"AS before_{name}"
-        for name in wanted.before
-    )
-    counts = ["count(*) AS rows"]
-    for check in wanted.checks:
-        unique = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in check.unique)
-        broken = f"count(*) - count(DISTINCT struct_pack({unique}))" if unique else f"count_if({_quoted(check.broken)})"
-        counts.append(f"{broken} AS {check.name}")
-    key = ", ".join(wanted.key)
     with _connected() as connection:
         _view(connection, "judged", folder)
-        text = (
-            f"WITH found AS (SELECT *{before} FROM judged) SELECT {key}, {', '.join(counts)} FROM found "
-            f"GROUP BY {key} ORDER BY {key}"
-        )
+        text = measures.counting(table, "judged", measures.DUCKDB)
         rows: list[dict[str, Any]] = connection.sql(text).to_arrow_table().to_pylist()
         return rows

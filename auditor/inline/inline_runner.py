@@ -70,7 +70,7 @@ class InlineRunner(Runner):
         """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""
         assert isinstance(replicas, KeptReplicas)
         shared = lists(replicas, self.processes)
-        done: dict[int, RowsAtRest[tuple[str, str]]] = {}
+        done: dict[int, RowsAtRest[tuple[str, bytes]]] = {}
         following = 0
         for number, rows in self.pool.map(shared, partial(judge_list, clusters, judge), reads=False):
             done[number] = rows
@@ -160,6 +160,6 @@ class ReadSoFar:
             self.heard(min(1.0, self.so_far / self.total))
 
 
-def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, str]]:
+def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, bytes]]:
     """What is said of some logs."""
-    return RowsAtRest(row for join_key, facts in logs for row in judged_texts(facts, clusters[join_key], judge))
+    return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))

@@ -15,12 +15,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError
 from auditor.dashboards.wording import short_fingerprint, told, visible
 from auditor.outputs import runs
@@ -54,6 +55,7 @@ class News:
     gone: Sequence[Row]
     still: Sequence[Row]
     as_of: str | None
+    names: Mapping[str, Named] = field(default_factory=dict)  # of the clusters, by id
 
 
 class WrongAddress(ValueError):
@@ -129,7 +131,7 @@ def _news_of(new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audi
     wanted = SEVERITIES[: SEVERITIES.index(least) + 1]
     shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
     clocks = [cluster.as_of for cluster in audit.clusters.values()]
-    return News(shown[0], shown[1], shown[2], iso(max(clocks, default=-1)))
+    return News(shown[0], shown[1], shown[2], iso(max(clocks, default=-1)), results.cluster_names(audit))
 
 
 def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
@@ -199,7 +201,8 @@ def where(row: Row) -> str:
 
 def slack(news: News) -> dict[str, Any]:
     """A message of Slack's blocks: how many, the first findings, and where the report is."""
-    head = f"Kafka audit: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there"
+    of = f" of {', '.join(named.name for named in news.names.values())}" if news.names else ""
+    head = f"Kafka audit{of}: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there"
     blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
     for row in news.new[:SHOWN]:
         link = f" · <{at}|report>" if (at := _in_report(row)) else ""
@@ -242,7 +245,7 @@ def _escaped(text: str) -> str:
 def pagerduty(news: News, key: str) -> list[dict[str, Any]]:
     """Events v2: one alert a finding, the same again while it is there, resolved once it is gone."""
     open_now = [*news.new, *news.still]
-    events = [_trigger(row, key, news.as_of) for row in open_now[:MAX_EVENTS]]
+    events = [_trigger(row, key, news) for row in open_now[:MAX_EVENTS]]
     if len(open_now) > MAX_EVENTS:
         payload = {"summary": f"Kafka audit: {len(open_now) - MAX_EVENTS} more findings", "severity": "warning"}
         more = {"payload": payload | {"source": "kafka-log-auditor"}, "dedup_key": "kafka-log-auditor-more"}
@@ -252,11 +255,13 @@ def pagerduty(news: News, key: str) -> list[dict[str, Any]]:
     ]
 
 
-def _trigger(row: Row, key: str, as_of: str | None) -> dict[str, Any]:
+def _trigger(row: Row, key: str, news: News) -> dict[str, Any]:
+    as_of, named = news.as_of, news.names.get(row["cluster_id"] or "", Named(row["cluster_id"] or ""))
     details = {name: row[name] for name in DETAILS if row[name] is not None}
+    details |= {f"cluster_{name}": said for name, said in named.row().items() if said and name != "name"}
     payload = {
         "summary": f"{row['rule']}: {row['message']}"[:1024],
-        "source": f"{row['cluster_id'] or 'cluster without id'}/{where(row)}",
+        "source": f"{named.name or 'cluster without id'}/{where(row)}",
         "severity": row["severity"],  # PagerDuty's four are ours
         "component": where(row),
         "class": row["rule"],

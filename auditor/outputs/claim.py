@@ -16,7 +16,7 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.files import Inventory
-from auditor.connectors.result_folder import Folder, folder, tried
+from auditor.connectors.result_folder import Folder, folder, is_of_its_own, tried
 from auditor.connectors.storage import Place
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
@@ -45,7 +45,7 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
     that it does not know.
     """
     where = folder(out)
-    if where.uri and ({"local", "file"} & set(_words(where.files.type_name)) or "::" in where.uri):
+    if where.uri and not is_of_its_own(where):
         raise AuditInputError(f"{where.shown} is no store of its own; choose a path or a plain URI as {option}")
     for what, place in evidence(inventory):
         if bool(place.uri) == bool(where.uri) and _plain(where).is_relative_to(_plain(place)):
@@ -53,11 +53,6 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
     if where.uri:
         tried(where, option, f".auditor-{uuid.uuid4().hex}")
     return where
-
-
-def _words(type_name: str) -> list[str]:
-    """The parts of a file system's type, such as ``py::fsspec+('file', 'local')``."""
-    return "".join(c if c.isalnum() else " " for c in type_name).split()
 
 
 def _plain(where: Folder | Place) -> Path:

@@ -23,7 +23,7 @@ from auditor.dashboards.report import render_report
 from auditor.facts.rows_at_rest import RowsSeen
 from auditor.outputs import json_text, runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import absent, results
+from auditor.pipeline import absent, asides, results
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -58,9 +58,9 @@ def publish(audit: Audit, folder: Path) -> None:
     written = write_tables(audit, folder) if options.tables else None
     summary, judged = summarise(audit), None
     if options.expectations:
-        from auditor.outputs import expectations
+        from auditor.outputs import judged_suites
 
-        judged, summary["expectations"] = expectations.judge(audit, summary, folder, written)
+        judged, summary["expectations"] = judged_suites.judge(audit, summary, folder, written)
     write_findings(audit, folder)
     described = described_findings(audit)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
@@ -132,6 +132,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
         "clusters": results.cluster_ids(audit),
+        "names": {row["cluster_id"]: row["name"] for row in summary["clusters"]},
     }
     runs.publish(options.history, run_id, tables, facts)
 
@@ -152,6 +153,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "policy": [c._asdict() for c in audit.choices],
         "counts": counts(audit.open_findings),
         "baseline": _baseline(audit),
+        "clusters": [{"cluster_id": id, **named.row()} for id, named in results.cluster_names(audit).items()],
         "inputs": _inputs(audit),
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,
@@ -164,6 +166,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "logs": RowsSeen(logs, _of_summary),
         "blocked": audit.blocked,
         "cluster_events": audit.cluster_events,
+        "asides": _asides(audit),
         "prevention": _prevention(audit),
         "open_transactions": dict(sorted(totals.open.items())),
         "recovery": _recovery(audit, totals),
@@ -172,6 +175,12 @@ def summarise(audit: Audit) -> dict[str, Any]:
         **audit.of_summary(),
     }
     return summary | {"verdict": verdict_row(audit, summary)}
+
+
+def _asides(audit: Audit) -> list[dict[str, Any]]:
+    """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
+    held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
+    return [*audit.judged["aside"], *asides.left_behind(audit, held)]
 
 
 def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,6 +377,7 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
     notes += [NO_RECORDS.format(log_dir, plural(n, "batch")) for log_dir, n in totals.unlooked.items() if n]
     for cluster in audit.clusters.values():
+        notes += [f"the times of {log_dir} are wrong: {why}; not gone by" for log_dir, why in cluster.misread.items()]
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")
         elif not cluster.coordinator.covered():

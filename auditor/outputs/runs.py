@@ -25,6 +25,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditor.base import cluster_names
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.result_folder import Folder, folder, why
@@ -182,6 +183,11 @@ def committed(history: History) -> list[Run]:
 def cluster(run: Run) -> str:
     """The cluster that a run looked at: its id, several with commas between; empty where none is known."""
     return ",".join(run.facts.get("clusters") or ())
+
+
+def shown(run: Run) -> str:
+    """The cluster as people call it: the names that the run was given, ids where it was given none."""
+    return cluster_names.shown(cluster(run), run.facts.get("names") or {})
 
 
 def before(history: History, run_id: str | None, clusters: Sequence[str] = ()) -> Run | None:

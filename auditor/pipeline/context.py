@@ -22,13 +22,13 @@ from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, StartsLate, join
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
-from auditor.rules.log_bounds import Bounds, OpenHere
+from auditor.rules.log_bounds import Bounds, OpenHere, Read
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import MIN_IN_SYNC, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
-ReadAt = dict[tuple[str, str, int], int]  # ms by log directory, topic and partition
+ReadAt = dict[tuple[str, str, int], Read]  # by log directory, topic and partition
 MOST_OPEN, MOST_OPEN_IN_ALL = (
     50_000,
     500_000,
@@ -258,10 +258,12 @@ def _cluster(
     cluster.moments = moments.settled(read, cluster, copying)
     cluster.checkpointed = moments.checkpointed(read)
     cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
+    cluster.misread = moments.contradicted(read, read_at)
+    cluster.read_at = {at: known for at, known in read_at.items() if at[0] not in cluster.misread}
     for at, b in leading.items():
         if not (b.bounds.out_of_sync or b.lacks_end):
-            moment = max(cluster.moments.get(b.log_dir, -1), read_at.get((b.log_dir, *at), -1))
-            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment)
+            known, moment = cluster.read_at.get((b.log_dir, *at)), cluster.moment(b.log_dir, *at)
+            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment, read=known)
     return cluster
 
 

@@ -18,13 +18,14 @@ from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.pipeline.context import BEHIND_OFFSETS
 from auditor.rules import coordinated
 from auditor.rules.coordinated import BRANCH, Transactions
 from auditor.rules.view import TRANSACTION_STATE, Cluster, LogView
 
 COORDINATED = declared("coordinated_transactions", LOG_KEY, """
     transactional_id:string `transactional.id` of the producer
-    transaction_key:string joins it with its branches in `transactions`: producer id, and when it began in ms
+    transaction_key:string joins it with its branches in `transactions`: producer id and `offset`
     producer_id:long
     producer_epoch:int epoch of the first record that is left of it
     state:string its last state in the coordinator's log
@@ -45,8 +46,8 @@ COORDINATED = declared("coordinated_transactions", LOG_KEY, """
     records:long its records in them
     bytes:long bytes of these batches
     groups:strings consumer groups whose offsets it carries, as far as `__consumer_offsets` in the input shows
-    offset:long offset of its first record in the coordinator's log
-    last_offset:long offset of its last record there
+    offset:long offset of its first record that is left in the coordinator's log; null in console text
+    last_offset:long offset of its last record there; null in console text
 """)  # fmt: skip
 _OUTCOMES = texts(["ABORT", "COMMIT"])
 Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
@@ -96,7 +97,7 @@ def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> dict[str,
     members = np.where(prepare >= 0, prepare, mine.ongoing)
     return {
         "transactional_id": texts([log.ids[n] for n in ids.tolist()]).take(array_of(names.astype(np.int64))),
-        "transaction_key": _keys(columns["producer_id"][mine.starts], began),
+        "transaction_key": _keys(columns["producer_id"][mine.starts], columns["offset"][mine.starts]),
         "producer_id": columns["producer_id"][mine.starts],
         "producer_epoch": columns["producer_epoch"][mine.starts],
         "state": texts([STATES[n] for n in columns["state"][last].tolist()]),
@@ -111,12 +112,16 @@ def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> dict[str,
             sorted(log.partitions(code)) if known else None
             for code, known in zip(columns["set"][members].tolist(), (told | (prepare >= 0)).tolist(), strict=True)
         ]),
-        "offset": columns["offset"][mine.starts], "last_offset": columns["offset"][last],
+        "offset": _offsets(columns["offset"][mine.starts]), "last_offset": _offsets(columns["offset"][last]),
     }  # fmt: skip
 
 
-def _keys(producers: np.ndarray, began: np.ndarray) -> pa.Array:
-    return texts([coordinated.key(*each) for each in zip(producers.tolist(), began.tolist(), strict=True)])
+def _offsets(offsets: np.ndarray) -> pa.Array:
+    return array_of(offsets, offsets >= BEHIND_OFFSETS)
+
+
+def _keys(producers: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    return texts([coordinated.key(*each) for each in zip(producers.tolist(), offsets.tolist(), strict=True)])
 
 
 def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
@@ -128,9 +133,9 @@ def _of_partitions(
     columns: Columns, mine: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
 ) -> dict[str, Any]:
     """What the logs of their partitions hold."""
-    producers, began = columns["producer_id"][mine.starts], coordinated.begun(columns, mine)
-    rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, began)]
-    of = [sorted(groups[each]) if each in groups else [] for each in zip(producers.tolist(), began.tolist(),
+    producers, offsets = columns["producer_id"][mine.starts], columns["offset"][mine.starts]
+    rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]
+    of = [sorted(groups[each]) if each in groups else [] for each in zip(producers.tolist(), offsets.tolist(),
                                                                           strict=True)]  # fmt: skip
     return {
         "partitions_seen": rows["logs"].astype(np.int32), "batches": rows["batches"].copy(),
@@ -138,16 +143,16 @@ def _of_partitions(
     }  # fmt: skip
 
 
-def _places(branches: np.ndarray, producers: np.ndarray, began: np.ndarray) -> np.ndarray:
+def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """The row of each transaction in ``branches``, which ascend; their number for none. Cost: that of the piece."""
     ids, which = np.unique(producers, return_inverse=True)
     known = np.ascontiguousarray(branches["producer_id"])
     first, end = np.searchsorted(known, ids), np.searchsorted(known, ids, side="right")
     counts = end - first
     rows = np.repeat(first - np.append(0, np.cumsum(counts)[:-1]), counts) + np.arange(counts.sum())
-    # A piece has fewer producer ids than 2 to the 15th, and no time of a record is beyond year 9999.
-    names = np.repeat(np.arange(len(ids)), counts) << 48 | (branches["begun"][rows] + 1)
-    wanted = which << 48 | (began + 1)
+    _, numbers = np.unique(np.append(branches["offset"][rows], offsets), return_inverse=True)
+    names = np.repeat(np.arange(len(ids)), counts) << 32 | numbers[: len(rows)]
+    wanted = which << 32 | numbers[len(rows) :]
     at = np.searchsorted(names, wanted)
     there = np.append(names, -1)[at] == wanted
     out: np.ndarray = np.where(there, np.append(rows, 0)[at], len(branches))

@@ -22,9 +22,9 @@ def clusters_for(audit: Audited, tables: Collection[str]) -> dict[str, Cluster]:
     return read_clusters(audit) if "lag" in tables else audit.clusters
 
 
-def read_clusters(audit: Audited) -> dict[str, Cluster]:
-    """The clusters of an audit with who reads them. Cost: a pass over the facts of all replicas; the positions are held
-    by the driver and sent to all who ask, some hundred bytes each."""
+def read_clusters(audit: Audited, only: Collection[Log] | None = None) -> dict[str, Cluster]:
+    """The clusters of an audit with who reads them, or some of their logs. Cost: a pass over the facts of all replicas;
+    the positions are held by the driver and sent to all who ask, some hundred bytes each."""
     found: dict[str, ReadCluster] = {}
     for key, cluster in audit.clusters.items():
         found[key] = ReadCluster(**{f.name: getattr(cluster, f.name) for f in dataclasses.fields(cluster)})
@@ -34,6 +34,8 @@ def read_clusters(audit: Audited) -> dict[str, Cluster]:
         at = Position(**row | {"settled": tuple((first, last) for first, last in row["settled"])})
         at = at._replace(topic=at.topic or names[key].get(at.topic_id or "", at.topic_id))
         log = (at.topic or "", at.partition)
+        if only is not None and log not in only:
+            continue
         cluster = found[key]
         if log in cluster.bounds:
             cluster.positions.setdefault(log, []).append(at)

@@ -15,6 +15,7 @@ from auditor.base.limits import OF_A_RULE
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
+from auditor.pipeline import asides
 from auditor.rules import blocking, crash_recovery, placement, registry, safety
 from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
@@ -35,7 +36,7 @@ OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wai
 def judge_log(
     replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a kind."""
+    """Rows of kind finding, log, open, blocked, readers, aside, timeline about one log; ``max_findings``: of a kind."""
     log = LogView(replicas, cluster)
     for finding in judge_bounded(log, _asked(kinds, log.is_gone, there(log)), max_findings):
         yield "finding", finding.carried()
@@ -52,6 +53,8 @@ def judge_log(
         yield "blocked", row | {"advice": advice.row()}
     for row in readers(log):
         yield "readers", row
+    for row in asides.of_log(log):
+        yield "aside", row
     if opened:
         yield "timeline", _timeline(log, opened)
 

@@ -66,7 +66,7 @@ STANDS = {
     ahead_counts.GAP: "gap", ahead_counts.NOWHERE: "end",
 }  # fmt: skip
 _COLUMNS = [field.name for field in LAG][len(LOG_KEY) :]
-_LEFT = (
+LEFT = (
     "committed_records", "committed_most", "uncommitted_records", "uncommitted_most", "waiting_records",
     "open_records", "aborted_records", "marker_offsets", "missing_offsets", "settled_records", "committed_bytes",
     "uncommitted_bytes",
@@ -80,11 +80,17 @@ def rows(log: LogView, cluster: ReadCluster) -> Iterator[pa.RecordBatch]:
     if log.is_gone:
         return
     leader, at = log.leader, (log.topic, log.partition)
-    if asked := cluster.positions.get(at):
-        yield _batch(_key(leader, *at), _Reading(log, cluster, asked).rows())
+    if found := rows_of(log, cluster):
+        yield _batch(_key(leader, *at), found)
     for p in cluster.elsewhere.get(at, ()):
         row = _position(p) | {"undecided": "the partition is not in the input"}
         yield _batch(_key(leader, p.topic, p.partition), [row])
+
+
+def rows_of(log: LogView, cluster: ReadCluster) -> list[Row]:
+    """A row a position in one log, by name, times in ms."""
+    asked = cluster.positions.get((log.topic, log.partition))
+    return _Reading(log, cluster, asked).rows() if asked else []
 
 
 def _key(of: ReplicaFacts, topic: str | None, partition: int) -> Key:
@@ -194,7 +200,7 @@ class _Reading:
             least[ABORTED], least[MARKER], max(0, offsets - int(ahead.most.sum())), done, ahead.fetched_stable,
             ahead.fetched,
         )  # fmt: skip
-        shown = dict(zip(_LEFT, map(int, numbers), strict=True)) | {"offsets": offsets}
+        shown = dict(zip(LEFT, map(int, numbers), strict=True)) | {"offsets": offsets}
         if s.position.kind != SHARE:
             shown["settled_records"] = None  # type: ignore[assignment]
         return shown

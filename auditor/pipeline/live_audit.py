@@ -139,7 +139,9 @@ class LiveAudit(Audit):
         """Decoded tables were written while their rows passed by, or are in the facts."""
         from auditor.pipeline.live_tables import from_facts
 
-        return super().held(table) if table == "findings" else from_facts(self.reading.facts, table)
+        if table in ("findings", "blocked"):
+            return super().held(table)
+        return from_facts(self.reading.facts, table)
 
     def written_tables(self) -> list[str]:
         """All but what was written already."""

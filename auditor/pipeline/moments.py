@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from auditor.connectors.files import Inventory
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.rules.coordinator_history import LEAST_MARGIN_MS
+from auditor.rules.finding import iso
+from auditor.rules.log_bounds import Read
 from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.view import TRANSACTION_STATE, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
@@ -37,17 +39,27 @@ def copying_ms(size: int) -> int:
     return min(LEAST_MARGIN_MS, SKEW_MS + size // BYTES_A_MS)
 
 
-def read_at(inventory: Inventory) -> dict[tuple[str, str, int], int]:
-    """When (ms) each log was listed and then read, by the clock of its broker, as copies of running brokers say.
-
-    That is a claim. It says that a log has what was written before, so it can take away a doubt, and no finding.
-    """
+def read_at(inventory: Inventory) -> dict[tuple[str, str, int], Read]:
+    """When each log was listed and then read, by the clock of its broker, as copies of running brokers say."""
     return {
-        (log_dir.name, replica.topic or "", replica.partition or 0): log_dir.read_at[replica.folder]
+        (log_dir.name, replica.topic or "", replica.partition or 0): Read(*log_dir.read_at[replica.folder], clock)
         for log_dir in inventory.log_dirs
+        if (clock := log_dir.machine or log_dir.name)
         for replica in log_dir.replicas
         if replica.folder in log_dir.read_at
     }
+
+
+def contradicted(logs: Iterable[ReadLog], readings: Mapping[tuple[str, str, int], Read]) -> dict[str, str]:
+    """Log directories whose readings nobody goes by, with what contradicts them: a log has what a broker wrote later
+    than it says that it was read, by more than two clocks differ."""
+    found: dict[str, str] = {}
+    for log in logs:
+        read = readings.get((log.log_dir, log.topic, log.partition))
+        if read is not None and log.newest > read.done + SKEW_MS:
+            what = f"{log.topic}-{log.partition} has what was written at {iso(log.newest)}"
+            found.setdefault(log.log_dir, f"{what}, and was read until {iso(read.done)} as the copy says")
+    return found
 
 
 def settled(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from auditor.base import uris
+from auditor.base.cluster_names import Names
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, OF_A_RULE, Limits
 from auditor.base.numbers import parse_int
@@ -34,6 +35,7 @@ class AuditOptions:
     ``fail_on_unsure``: fails also where a partition is held for longer than is normal, if it is held still.
     ``work``: a folder or URI where facts are kept, and found by the next run of the same input; ``resume``: there has
     been one.
+    ``cluster_name``: what people call the one cluster of the input; ``clusters``: what they call which, by id.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -67,6 +69,8 @@ class AuditOptions:
     may_lack: bool = False
     work: str | None = None
     resume: bool = False
+    cluster_name: str | None = None
+    clusters: Names = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:

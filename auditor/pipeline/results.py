@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.cluster_names import Named
+from auditor.base.errors import AuditInputError
 from auditor.connectors.arrow import array_of, lists, texts
 from auditor.connectors.declared import TIME, declared
 from auditor.connectors.schema import LOG_KEY
@@ -74,6 +77,7 @@ OFFSET_KINDS = (
     "data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "left_out", "not_reached", "total",
 )  # fmt: skip
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
+_AT_ONCE = 10_000  # rows that are Python's
 _AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
 # One row a copy of a partition; offsets_*: how many offsets of [log_start, log_end) are of each kind.
 LOGS = pa.schema(
@@ -181,15 +185,33 @@ def cluster_ids(audit: Audited) -> list[str]:
     return sorted({id for id in audit.inventory.cluster_ids.values() if id})
 
 
+def cluster_names(audit: Audited) -> dict[str, Named]:
+    """What people call the clusters that were looked at, by id, as far as somebody said.
+
+    Errors: :class:`AuditInputError` for one name of several clusters.
+    """
+    ids, options = cluster_ids(audit), audit.options
+    found = {id: named for id, named in options.clusters if id in ids}
+    if options.cluster_name is None:
+        return found
+    if len(ids) > 1:
+        raise AuditInputError(
+            f"--cluster-name names one cluster, the input has {len(ids)}: {', '.join(ids)}; name each by its id under "
+            "[clusters] in auditor.toml"
+        )
+    one = ids[0] if ids else ""
+    return {one: found.get(one, Named(""))._replace(name=options.cluster_name)}
+
+
 def findings(audit: Audited) -> pa.Table:
     """The findings in their order, each with its cluster, as runs keep them; ``evidence`` and ``advice`` are JSON."""
     return table_of(map(_flat, _rows(audit)), FINDINGS)
 
 
 def logs(audit: Audited) -> pa.Table:
-    """What each replica of a partition holds: offsets, batches, records, producers and bytes."""
+    """What each replica of a partition holds: offsets, batches, records, producers and bytes. Some 200 bytes a row."""
     of_dir = audit.inventory.cluster_ids
-    rows = [
+    rows = (
         {
             **{name: row.get(name) for name in LOGS.names},
             **{name: row["sums"][name] for name in _SUMS},
@@ -198,8 +220,11 @@ def logs(audit: Audited) -> pa.Table:
             "last_stable_offset": row["lso"],
         }
         for row in audit.judged["log"]
-    ]
-    return pa.Table.from_pylist(rows, schema=LOGS)
+    )
+    parts = [LOGS.empty_table()]
+    while some := list(islice(rows, _AT_ONCE)):
+        parts.append(pa.Table.from_pylist(some, schema=LOGS))
+    return pa.concat_tables(parts).combine_chunks()
 
 
 def run(summary: Mapping[str, Any]) -> pa.Table:

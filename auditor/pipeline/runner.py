@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.rows_at_rest import SORTED_TOGETHER, RowsAtRest
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
@@ -30,27 +32,62 @@ if TYPE_CHECKING:
     from auditor.pipeline.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
-Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
+Placed = tuple[tuple[Any, ...], str]  # where a row stands among those of its kind, and the row as JSON
+Judged = tuple[str, Any]  # kind, and a row of that kind; of kind log RowsAtRest[Placed]
 # What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
-JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[Judged]]
+JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, dict[str, Any]]]]
+LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
 _AT_ONCE = 1000  # rows of JSON
 _text = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def judged_texts(facts: Iterable[bytes], cluster: Cluster, judge: JudgeLog) -> Iterator[tuple[str, str]]:
-    """What is said of one log, whose replicas' facts come pickled: kind and row, which travels as JSON on any way."""
-    for kind, row in judge([pickle.loads(one) for one in facts], cluster):
-        yield kind, _text(row)
+def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLog) -> Iterator[tuple[str, bytes]]:
+    """What is said of some logs, whose replicas' facts come pickled: kind and row, which travels as JSON on any way.
+
+    Those of kind :data:`LOG` travel many together, as the driver keeps them: in order, and packed by who judges.
+
+    """
+    waiting: list[Placed] = []
+    for cluster, facts in logs:
+        for kind, row in judge([pickle.loads(one) for one in facts], cluster):
+            if kind != LOG:
+                yield kind, _text(row).encode()
+                continue
+            waiting.append((place_of(row), _text(row)))
+            if len(waiting) == SORTED_TOGETHER:
+                yield LOG, _packed(waiting)
+                waiting = []
+    if waiting:
+        yield LOG, _packed(waiting)
 
 
-def judged_rows(texts: Iterable[tuple[str, str]]) -> Iterator[Judged]:
-    """What :func:`judged_texts` made, as rows again. Many are parsed at once, for then they share their keys' strings,
-    which are most of what a row takes: a driver may hold a row of each of a hundred thousand partitions.
+def _packed(rows: list[Placed]) -> bytes:
+    return pickle.dumps(RowsAtRest(sorted(rows, key=itemgetter(0))).settled(), 5)
+
+
+def place_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """By what rows of one kind are in order."""
+    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)
+
+
+def row_of(placed: Placed) -> dict[str, Any]:
+    """The row of kind :data:`LOG` that is at rest."""
+    found: dict[str, Any] = json.loads(placed[1])
+    return found
+
+
+def judged_rows(texts: Iterable[tuple[str, bytes]]) -> Iterator[Judged]:
+    """What :func:`judged_texts` made, as rows again; in place of rows of kind :data:`LOG` those that are packed
+    together, each a :data:`Placed`. Many are parsed at once, for then they share their keys' strings.
     """
     left = iter(texts)
     while some := list(islice(left, _AT_ONCE)):
-        rows = json.loads(f"[{','.join(text for _, text in some)}]")
-        yield from zip((kind for kind, _ in some), rows, strict=True)
+        for kind, text in some:
+            if kind == LOG:
+                yield LOG, pickle.loads(text)
+        others = [(kind, text) for kind, text in some if kind != LOG]
+        rows = json.loads(b"[" + b",".join(text for _, text in others) + b"]")
+        yield from zip((kind for kind, _ in others), rows, strict=True)
 
 
 class Replicas(ABC):

@@ -50,7 +50,7 @@ def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
     """What the policies make of one log: verdicts and findings by its leader replica, sizes by every replica."""
     log = LogView(replicas, cluster)
     for facts in log.copies:
-        yield "log", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
+        yield "errors", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
     for facts in log.replicas:
         if facts.outcomes is not None:
             yield "replica", _replica_row(facts, facts.outcomes, facts is log.leader)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW
@@ -61,10 +62,9 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def judged(self) -> dict[str, Sequence[Any]]:
-        """Rows of kind finding, verdict, replica and log; the last as far as telling what could not be read needs
-        it."""
+        """Rows of kind finding, verdict, replica and errors."""
         replicas, clusters = self.believed, self.clusters
-        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "replica", "log")}
+        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "replica", "errors")}
         with self.step("judge"):
             for kind, row in self.runner.judge(replicas, clusters, verdicts.judge_log):
                 rows[kind].append(row)
@@ -73,6 +73,10 @@ class WhatIfAudit(Audit):
         )
         rows["replica"].sort(key=lambda c: (c["join_key"], c["topic"], c["partition"], c["log_dir"]))
         return {**rows}
+
+    @property
+    def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
+        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["errors"] for e in row["errors"]]
 
     @cached_property
     def _now(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ from auditor.pipeline.judge import judge_log
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
+from auditor.pipeline.runner import LOG, Placed, place_of, row_of
 from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
@@ -63,7 +65,8 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.runner import Replicas, Runner
 
-KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: transactions; readers: of a topic
+# Of what judging gives beside findings, and a row a replica. open: transactions; readers: of a topic.
+KINDS = ("open", "blocked", "readers", "aside", "timeline")
 Say = Callable[[str], None]
 
 
@@ -260,23 +263,28 @@ class Audit:
 
     @cached_property
     def judged(self) -> dict[str, Sequence[Any]]:
-        """What judging the logs gave: rows of each of :data:`KINDS`, in a fixed order, at rest where they are many.
+        """What judging the logs gave: findings, and rows of kind log and of each of :data:`KINDS`, in a fixed order, at
+        rest where they are many.
 
         Those of kind finding are gone once :attr:`findings` has made one of all that have one cause.
         """
         replicas, clusters, kinds = self.replicas, self.clusters, self.kinds
-        rows: dict[str, Gathered[Any]] = {kind: Gathered(_place) for kind in KINDS[1:]}
+        rows: dict[str, Gathered[Any]] = {kind: Gathered(place_of) for kind in KINDS}
+        logs = Gathered[Placed](itemgetter(0))
         limit = self.options.max_findings
         found = Kept(registry.kinds(), limit)
         with self.step("judge"):
             judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
-                if kind == "finding":
+                if kind == LOG:
+                    logs.take(row)
+                elif kind == "finding":
                     if self._asked_for(row):
                         found.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
-            return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
+            done = {kind: gathered.in_order() for kind, gathered in rows.items()}
+            return done | {"finding": found.findings(), LOG: RowsSeen(logs.in_order(), row_of)}
 
     def _asked_for(self, row: Mapping[str, Any]) -> bool:
         """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
@@ -420,9 +428,9 @@ class Audit:
         found += self._errors_of_logs if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
 
-    @cached_property
+    @property
     def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
-        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["log"] for e in row["errors"]]
+        return self.totals.errors
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
@@ -486,7 +494,3 @@ class Audit:
         """Gives back what holds the facts; who asks for them again has them read again. The runner stays as it is."""
         if "replicas" in self.__dict__:
             self.__dict__.pop("replicas").close()
-
-
-def _place(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)

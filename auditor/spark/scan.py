@@ -41,9 +41,9 @@ FACTS_ARROW = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_dir", pa.string()),
      ("brief", pa.binary()), ("facts", pa.binary()), ("resume_point", pa.binary())]
 )  # fmt: skip
-# What judging a log gives: kind is finding, log, open or timeline; row is JSON.
-JUDGED = "kind string, row string"
-JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.string())])
+# What judging logs gives: see auditor.pipeline.runner.judged_texts.
+JUDGED = "kind string, row binary"
+JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.binary())])
 
 
 def slots(spark: SparkSession) -> int:
@@ -127,8 +127,8 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
             # Of long logs headers are read again to compare replicas: not where workers died over it before.
             refused = {gate.ALL: f"{KILLS}ends the process"} if died_before() else {}
             with gate.guarded(refused), asking.resigned(rounds(min(tries, FROM_ATTEMPT))):
-                for (join_key, *_), replicas in logs(batches):
-                    yield from judged_texts((found for (found,) in replicas), known[join_key], of_log)
+                each = ((known[key[0]], (found for (found,) in replicas)) for key, replicas in logs(batches))
+                yield from judged_texts(each, of_log)
 
         yield from in_batches(rows(), JUDGED_ARROW)
 

@@ -24,7 +24,7 @@ from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import coordinated_table, derived_tables, group_positions
-from auditor.rules.expectations.measures import MEASURES
+from auditor.rules.expectations import measures
 from auditor.rules.view import TRANSACTION_STATE, Cluster
 from auditor.spark import fatal_files, scan
 from auditor.spark.query_errors import FAILED, mistake
@@ -189,18 +189,6 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
 
 def count(rows: DataFrame, table: str) -> list[dict[str, Any]]:
     """What a measure counts in a table, a row a key."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
-    wanted = MEASURES[table]
-    window = Window.partitionBy(*wanted.within).orderBy(*wanted.order) if wanted.before else None
-    for name in wanted.before:
-        assert window is not None
-        rows = rows.withColumn(f"before_{name}", F.lag(name).over(window))
-    counts = [F.count(F.lit(1)).alias("rows")]
-    for check in wanted.checks:
-        distinct = F.count_distinct(F.struct(*check.unique)) if check.unique else None
-        broken = F.count_if(F.expr(check.broken)) if distinct is None else F.count(F.lit(1)) - distinct
-        counts.append(broken.alias(check.name))
-    found: list[dict[str, Any]] = rows.groupBy(*wanted.key).agg(*counts).orderBy(*wanted.key).toArrow().to_pylist()
+    text = measures.counting(table, "{judged}", measures.SPARK)
+    found: list[dict[str, Any]] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
     return found

@@ -40,7 +40,8 @@ class Taken(NamedTuple):
     behind it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of whole batches of a magic that only the
     broker takes, which stand among the errors. ``checked``: whether all checksums were verified. ``records``: whether
     the file has what the records come to; then those of the ``body_errors`` at the positions ``of_records`` are met
-    only by who looks at records.
+    only by who looks at records. ``unended``: producer ids of the transactions that are open at its end; None where
+    they are too many, or nobody looked.
     """
 
     file: str
@@ -53,6 +54,7 @@ class Taken(NamedTuple):
     checked: bool = True
     records: bool = False
     of_records: tuple[int, ...] = ()
+    unended: tuple[int, ...] | None = None
 
     def met(self, *, records: bool) -> tuple[DecodeError, ...]:
         """The errors of bodies that a reading meets that looks at ``records`` or does not."""
@@ -110,11 +112,12 @@ class Reading(NamedTuple):
 
 class FolderList(NamedTuple):
     """All that a folder held, and what could not be listed of it. ``readings``: of a log directory, when each of its
-    folders was read."""
+    folders was read; ``machine``: what the machine has, and no other, whose clock that is by."""
 
     files: tuple[Listed, ...]
     errors: tuple[DecodeError, ...] = ()
     readings: tuple[Reading, ...] = ()
+    machine: str = ""
 
     def file(self, name: str) -> Listed | None:
         """The file of that name."""
@@ -128,7 +131,7 @@ def encoded(found: FolderList) -> bytes:
         "files": [_as_json(item) for item in found.files],
         "errors": [list(error) for error in found.errors],
         "readings": [list(reading) for reading in found.readings],
-    }
+    } | ({"machine": found.machine} if found.machine else {})
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(text, compresslevel=6, mtime=0)
 
@@ -183,7 +186,9 @@ def _list(data: Any) -> FolderList:
     files = tuple(_listed(item) for item in _sequence(data.get("files", [])))
     _need(len({item.name for item in files}) == len(files), "a name")
     readings = tuple(_reading(item) for item in _sequence(data.get("readings", [])))
-    return FolderList(files, _errors(data.get("errors", []), folder=True), readings)
+    machine = data.get("machine", "")
+    _need(isinstance(machine, str), "a machine")
+    return FolderList(files, _errors(data.get("errors", []), folder=True), readings, machine)
 
 
 def _reading(item: Any) -> Reading:
@@ -243,7 +248,9 @@ def _taken(data: Any, size: int) -> Taken:
     errors, bodies = _errors(data.get("errors", [])), _errors(data.get("body_errors", []))
     of_records = tuple(_number(each) for each in _sequence(data.get("of_records", [])))
     checked, records = data.get("checked", True) is True, data.get("records", False) is True
-    return Taken(file, first, rows, chunks, errors, bodies, foreign, checked, records, of_records)
+    known = data.get("unended")
+    unended = None if known is None else tuple(_number(each, -(2**63)) for each in _sequence(known))
+    return Taken(file, first, rows, chunks, errors, bodies, foreign, checked, records, of_records, unended)
 
 
 def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:

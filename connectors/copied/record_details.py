@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from auditor.base.compiled import kernel
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import LOG_APPEND_TIME
 from auditor.connectors.codec.batch_columns import (
@@ -27,7 +28,8 @@ from auditor.connectors.codec.records import LEAST_RECORD, Decoded
 from auditor.connectors.codec.segment import Opens
 
 _STEPS = {1: "i1", 2: "<i2", 4: "<i4", 8: "<i8"}
-_KEYS, _FLAWS = 1, 2  # bits
+WIDEST = 8  # bytes of a step
+KEYS, FLAWS = 1, 2  # bits
 RUN_RECORDS = 1 << 16  # of a run, where it has more than one batch
 WRONG = "the records of a batch of the copy are not those of its summary"
 
@@ -40,35 +42,73 @@ def details_of(opens: Opens, b: BatchColumns, s: RecordSummary) -> np.ndarray | 
     if not len(rows):
         return None
     out = np.zeros(len(s.present), object)
+    stamps = _stamps(b, s)
     for run in opens(rows):
-        ends = np.cumsum(run.summary.present)
-        for k, row in enumerate(rows[run.rows].tolist()):
-            start = int(ends[k - 1]) if k else 0
-            out[row] = _coded(_stamp(b, s, row), run.records, start, int(ends[k])) or 0
+        some, r = rows[run.rows], run.records
+        ends = np.cumsum(run.summary.present, dtype=np.int64)
+        text = np.empty(2 * len(some) + (WIDEST + 2 + 1) * len(r.timestamp), np.uint8)
+        cuts = np.zeros(len(some) + 1, np.int64)
+        _code(stamps[some], ends, r.timestamp, r.key_size, r.flaws, text, cuts)
+        said = text[: cuts[-1]].tobytes()
+        for k in np.flatnonzero(np.diff(cuts)).tolist():
+            out[some[k]] = said[cuts[k] : cuts[k + 1]]
     return out
 
 
-def _stamp(b: BatchColumns, s: RecordSummary, row: int) -> int:
-    """The stamp that the first record's is counted from."""
-    by_broker = b.magic[row] > 0 and b.attributes[row] & LOG_APPEND_TIME != 0
-    return int(b.max_timestamp[row] if by_broker else s.first_timestamp[row])
+def _stamps(b: BatchColumns, s: RecordSummary) -> np.ndarray:
+    """The stamp that the first record's of each batch is counted from."""
+    by_broker = (b.magic > 0) & (b.attributes & LOG_APPEND_TIME != 0)
+    return np.where(by_broker, b.max_timestamp, s.first_timestamp)
 
 
-def _coded(stamp: int, r: RecordColumns, start: int, end: int) -> bytes | None:
-    no_key, flaws = r.key_size[start:end] < 0, r.flaws[start:end]
-    steps = np.diff(r.timestamp[start:end], prepend=stamp)
-    width = next((n for n, t in _STEPS.items() if _holds(t, steps)), 8) if steps.any() else 0
-    bits = _KEYS * bool(no_key.any() and not no_key.all()) + _FLAWS * bool(flaws.any())
-    if not width and not bits:
-        return None
-    text = bytes((width, bits)) + (steps.astype(_STEPS[width]).tobytes() if width else b"")
-    text += np.packbits(no_key, bitorder="little").tobytes() if bits & _KEYS else b""
-    return text + (flaws.astype("<u2").tobytes() if bits & _FLAWS else b"")
+@kernel
+def _width(least: int, most: int) -> int:
+    """Bytes that a step between these takes, 0 where there is none."""
+    if least == 0 and most == 0:
+        return 0
+    for width in (1, 2, 4):
+        if -(1 << (8 * width - 1)) <= least and most < 1 << (8 * width - 1):
+            return width
+    return WIDEST
 
 
-def _holds(dtype: str, steps: np.ndarray) -> bool:
-    bounds = np.iinfo(dtype)
-    return bool(steps.min() >= bounds.min and steps.max() <= bounds.max)
+@kernel
+def _code(
+    stamps: np.ndarray, ends: np.ndarray, timestamp: np.ndarray, key_size: np.ndarray, flaws: np.ndarray,
+    text: np.ndarray, cuts: np.ndarray,
+) -> None:  # fmt: skip
+    """Writes the details of batches into ``text``, those of batch ``i`` from ``cuts[i]`` to ``cuts[i + 1]``. The
+    records of a batch end before ``ends``; its first stamp is counted from ``stamps``."""
+    at, start = 0, 0
+    for i in range(len(ends)):
+        end, previous = ends[i], stamps[i]
+        least, most, nulls, flawed = np.int64(0), np.int64(0), 0, False
+        for n in range(start, end):
+            step, previous = timestamp[n] - previous, timestamp[n]
+            least, most = min(least, step), max(most, step)
+            nulls += key_size[n] < 0
+            flawed |= flaws[n] != 0
+        width, keys = _width(least, most), 0 < nulls < end - start
+        if width > 0 or keys or flawed:
+            text[at], text[at + 1] = width, KEYS * keys + FLAWS * flawed
+            at, previous = at + 2, stamps[i]
+            for n in range(start, end):
+                step, previous = timestamp[n] - previous, timestamp[n]
+                for k in range(width):
+                    text[at] = (step >> (8 * k)) & 0xFF
+                    at += 1
+            if keys:
+                for n in range(0, end - start, 8):
+                    bits = 0
+                    for k in range(min(8, end - start - n)):
+                        bits |= (key_size[start + n + k] < 0) << k
+                    text[at] = bits
+                    at += 1
+            if flawed:
+                for n in range(start, end):
+                    text[at], text[at + 1] = flaws[n] & 0xFF, (flaws[n] >> 8) & 0xFF
+                    at += 2
+        cuts[i + 1], start = at, end
 
 
 def opened_by(
@@ -104,14 +144,14 @@ def _run(
     too_many = summary.present > limits.max_records
     summary.present[too_many] = 0
     summary.flaws[too_many] |= RECORD_UNDECOMPRESSABLE
-    records = empty_records(int(summary.present.sum()))
+    records, stamps = empty_records(int(summary.present.sum())), _stamps(b.take(some), summary)
     end = 0
     for k, row in enumerate(some.tolist()):
         start, end = end, end + int(summary.present[k])
         here = slice(start, end)
         records.batch[here] = run.start + k
         records.index[here] = np.arange(end - start)
-        records.timestamp[here] = _stamp(b, s, row)
+        records.timestamp[here] = stamps[k]
         records.key_size[here] = -1 if s.null_keys[row] >= s.present[row] else 0
         records.flaws[here] = 0
         if (text := details[k + run.start]) is not None and end > start:
@@ -124,8 +164,8 @@ def _run(
 def _decode(text: bytes, records: RecordColumns, here: slice) -> None:
     count = here.stop - here.start
     width, bits = (text[0], text[1]) if len(text) >= 2 else (-1, 0)
-    keys, flaws = bool(bits & _KEYS) * -(-count // 8), bool(bits & _FLAWS) * 2 * count
-    if width not in (0, *_STEPS) or bits > _KEYS | _FLAWS or len(text) != 2 + width * count + keys + flaws:
+    keys, flaws = bool(bits & KEYS) * -(-count // 8), bool(bits & FLAWS) * 2 * count
+    if width not in (0, *_STEPS) or bits > KEYS | FLAWS or len(text) != 2 + width * count + keys + flaws:
         raise OSError(0, WRONG)
     if width:
         records.timestamp[here] += np.cumsum(np.frombuffer(text, _STEPS[width], count, 2).astype(np.int64))

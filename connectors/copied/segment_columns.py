@@ -24,7 +24,9 @@ from auditor.connectors.copied.parquet_pages import footer_fits, group_fits
 SUFFIX = ".log.parquet"
 GROUP_ROWS = 1 << 17  # of a row group, of which one is in memory at a time
 GROUP_BYTES = 16 * MIB  # of stored batches in it
+FEW_ROWS = 128  # of a file so small that every byte of a page counts
 FILE_ROWS, FILE_BYTES = 1 << 21, 64 * MIB  # of a file, after which another one begins; bytes of stored batches
+ROWS_AT_ONCE = 2_048
 MOST_FILE = 256 * MIB  # that is read of one
 STORED = "stored"
 DETAILS = "record_details"
@@ -79,12 +81,8 @@ class SegmentWriter:
     ``records``, into one Parquet file."""
 
     def __init__(self, target: Any, *, stored: bool, records: bool = False) -> None:
-        self.schema, self.records = columns_of(stored=stored, records=records), records
-        self.writer = pq.ParquetWriter(
-            target, self.schema, compression="zstd", compression_level=9, write_statistics=False, store_schema=False,
-            use_dictionary=[n for n in self.schema.names if n not in (*_BY_STEPS, "crc", "crc_ok", DETAILS, STORED)],
-            column_encoding=dict.fromkeys(_BY_STEPS, "DELTA_BINARY_PACKED") | {"crc": "PLAIN"},
-        )  # fmt: skip
+        self.target, self.schema, self.records = target, columns_of(stored=stored, records=records), records
+        self.writer: pq.ParquetWriter | None = None
         self.rows = 0
         self.waiting: list[pa.Table] = []
         self.waits = self.bytes = 0
@@ -109,15 +107,33 @@ class SegmentWriter:
         if self.waits >= GROUP_ROWS or self.bytes >= GROUP_BYTES:
             self._flush()
 
-    def _flush(self) -> None:
-        if self.waiting:
+    def _opened(self, *, few: bool) -> pq.ParquetWriter:
+        """The file, begun. Of ``few`` rows, numbers go by steps and as they are: a dictionary and the frame of a
+        compressed page take more than they save."""
+        plain = ("crc", "crc_ok", DETAILS, STORED)
+        numbers = [name for name in self.schema.names if name not in plain]
+        by_steps = numbers if few else [name for name in numbers if name in _BY_STEPS]
+        compressed = [name for name in self.schema.names if not few or name in (*_BY_STEPS[:6], DETAILS, STORED)]
+        return pq.ParquetWriter(
+            self.target, self.schema, write_statistics=False, store_schema=False,
+            compression=dict.fromkeys(self.schema.names, "none") | dict.fromkeys(compressed, "zstd"),
+            compression_level=dict.fromkeys(compressed, 9),
+            use_dictionary=[name for name in numbers if name not in by_steps],
+            column_encoding=dict.fromkeys(by_steps, "DELTA_BINARY_PACKED") | {"crc": "PLAIN"},
+        )  # fmt: skip
+
+    def _flush(self, *, last: bool = False) -> None:
+        if self.writer is None and (self.waiting or last):
+            self.writer = self._opened(few=last and self.rows <= FEW_ROWS)
+        if self.waiting and self.writer is not None:
             self.writer.write_table(pa.concat_tables(self.waiting), row_group_size=2 * GROUP_ROWS)
         self.waiting, self.waits, self.bytes = [], 0, 0
 
     def close(self) -> None:
         """The file, when all rows are there."""
-        self._flush()
-        self.writer.close()
+        self._flush(last=True)
+        if self.writer is not None:
+            self.writer.close()
 
 
 class SegmentRows:
@@ -142,7 +158,7 @@ class SegmentRows:
         meta = self.file.metadata
         sizes = [meta.row_group(k).num_rows for k in range(meta.num_row_groups)]
         self.ends = np.cumsum([0, *sizes])
-        self.group: tuple[int, np.ndarray] = (-1, walking.walk_rows(0))
+        self.group: tuple[int, list[np.ndarray]] = (-1, [])
         self.more: dict[tuple[str, ...], tuple[int, pa.Table]] = {}  # of other columns
 
     def rows(self, first: int, behind: int, *, stored: bool = False) -> tuple[np.ndarray, list[bytes] | None]:
@@ -152,11 +168,11 @@ class SegmentRows:
         """
         found, raw = [], list[bytes]()
         for number, here in self._parts(first, behind):
-            found.append(self._group(number)[here])
+            found.append(_as_rows([column[here] for column in self._group(number)]))
             if stored and self.stored:
                 raw += self._columns(number, (STORED,)).column(0)[here].to_pylist()
-        rows = np.concatenate(found) if len(found) != 1 else found[0].copy()
-        return (rows if found else walking.walk_rows(0)), (raw if stored and self.stored else None)
+        rows = found[0] if len(found) == 1 else np.concatenate([walking.walk_rows(0), *found])
+        return rows, (raw if stored and self.stored else None)
 
     def summaries(self, first: int, behind: int) -> RecordSummary:
         """What the records of these batches come to. Errors: as of :meth:`rows`."""
@@ -185,17 +201,15 @@ class SegmentRows:
             yield number, slice(at - begin, min(behind, end) - begin)
             at = end
 
-    def _group(self, number: int) -> np.ndarray:
-        """The rows of a row group; the last one is kept."""
+    def _group(self, number: int) -> list[np.ndarray]:
+        """The columns of a row group; the last one is kept."""
         held, values = self.group
         if held != number:
             read = self._read(number, (*BatchColumns._fields, "crc_ok"))
-            values = np.empty((read.num_rows, len(BatchColumns._fields)), np.int64)
-            for k, name in enumerate(BatchColumns._fields):
-                values[:, k] = read.column(name).to_numpy()
-            values[:, walking.FLAWS] &= ~UNVERIFIED
+            values = [read.column(name).to_numpy() for name in BatchColumns._fields]
+            values[walking.FLAWS] = values[walking.FLAWS] & ~UNVERIFIED
             if (unknown := read.column("crc_ok")).null_count:
-                values[:, walking.FLAWS] |= np.where(unknown.is_null().to_numpy(), UNVERIFIED, 0)
+                values[walking.FLAWS] |= np.where(unknown.is_null().to_numpy(), UNVERIFIED, 0)
             self.group = number, values
         return values
 
@@ -217,6 +231,16 @@ class SegmentRows:
         if any(found.column(name).null_count for name in names if name not in MAY_BE_NULL):
             raise OSError(0, "a batch of the copy lacks a value")
         return found
+
+
+def _as_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Columns as rows of a walk. Of few at a time, so that the cache has them: each column touches every line."""
+    rows = np.empty((len(columns[0]), len(columns)), np.int64)
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        some = slice(first, first + ROWS_AT_ONCE)
+        for k, column in enumerate(columns):
+            rows[some, k] = column[some]
+    return rows
 
 
 def _same(found: pa.Schema, known: pa.Schema) -> bool:

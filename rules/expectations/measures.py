@@ -8,6 +8,7 @@ check looks at the row before.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +224,20 @@ MEASURES = {
                   "committed_most < committed_records OR uncommitted_most < uncommitted_records"),
         )
     ),
+    "space": Measure(
+        (
+            Check("goes_and_stays", "a segment goes or something keeps it", "(goes IS NULL) = (kept_by IS NULL)"),
+            Check("duplicate_segments", "a replica has a segment once", unique=("base_offset",)),
+            Check("future", "no segment is kept by a timestamp in the future", "kept_by = 'timestamp_in_the_future'",
+                  severity="warning"),
+        )
+    ),
+    "cleaner": Measure(
+        (
+            Check("ratio_impossible", "a dirty ratio lies between 0 and 1", "dirty_ratio < 0 OR dirty_ratio > 1"),
+            Check("faulty", "no cleaner has to read a damaged batch", "stands = 'faulty'"),
+        )
+    ),
     "blocked": Measure(
         (
             Check("blocked", "no partition is blocked for longer than is normal",
@@ -239,6 +254,40 @@ MEASURES = {
         )
     ),
 }  # fmt: skip
+
+
+DUCKDB, SPARK = "duckdb", "spark"
+DIALECTS = (DUCKDB, SPARK)
+# What Spark's SQL has and DuckDB calls otherwise, so that one text does for both.
+MACROS = {
+    "size(x)": "len(x)",
+    "array_except(a, b)": "list_filter(a, lambda x: NOT list_contains(b, x))",
+    "unix_millis(t)": "epoch_ms(t)",
+    "get_json_object(text, path)": "json_extract_string(text, path)",
+}
+
+
+def counting(table: str, source: str, dialect: str) -> str:
+    """SQL: how many rows of a table that stands as ``source`` break each check, a row a key."""
+    wanted = MEASURES[table]
+    quote = '"' if dialect == DUCKDB else "`"
+
+    def named(sql: str) -> str:  # the one column that is a keyword
+        return re.sub(r"\boffset\b", f"{quote}offset{quote}", sql)
+
+    window = f"PARTITION BY {', '.join(wanted.within)} ORDER BY {', '.join(f'{c} NULLS FIRST' for c in wanted.order)}"
+    before = "".join(f",\n    lag({name}) OVER ({window}) AS before_{name}" for name in wanted.before)
+    counts = ["count(*) AS rows"]
+    for check in wanted.checks:
+        fields = "struct_pack({})" if dialect == DUCKDB else "struct({})"
+        unique = fields.format(", ".join(f"{n} := {n}" if dialect == DUCKDB else n for n in check.unique))
+        broken = f"count(*) - count(DISTINCT {unique})" if check.unique else f"count_if({check.broken})"
+        counts.append(f"{broken} AS {check.name}")
+    key = ", ".join(wanted.key)
+    return (
+        f"WITH found AS (\n  SELECT *{named(before)}\n  FROM {source}\n)\n"
+        f"SELECT {key},\n  {named(f',{chr(10)}  '.join(counts))}\nFROM found GROUP BY {key} ORDER BY {key}"
+    )
 
 
 _NAMES = {"int64": "bigint", "int32": "int", "int16": "smallint", "bool": "boolean"}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from auditor.outputs import publish
 from tests.broker.cluster import Cluster, Driver
 from tests.broker.jars import missing_tools
 from tests.broker.lag_cases import KINDS, Case, make_logs, stop_groups
@@ -44,6 +45,17 @@ def test_a_real_consumer_gets_what_was_said(version: str, tmp_path: Path) -> Non
     _compare(cases, _said(tmp_path / "taken", records=True), exact=True)
     _compare(cases, _said(tmp_path / "taken"), exact=False)
     _compare(cases, _said(tmp_path / "copy"), exact=False)
+    _on_the_page(cases, tmp_path / "taken")
+
+
+def _on_the_page(cases: list[Case], path: Path) -> None:
+    """The groups of held partitions, with what they get at present."""
+    rows = [row for row in publish.summarise(opened(path, records=True))["asides"] if row["about"] == "group"]
+    held = {case.group: case for case in cases if "held" in case.topic}
+    assert {row["group_id"] for row in rows} <= {*held}
+    assert rows
+    for row in rows:
+        assert row["committed_records"] == held[row["group_id"]].read_committed, row
 
 
 def _said(path: Path, **options: Any) -> dict[str, dict[str, Any]]:

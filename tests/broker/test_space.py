@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from auditor.outputs import publish
 from tests.broker.cluster import Cluster, Driver, segment_bytes
 from tests.broker.jars import missing_tools, numbers
 from tests.copies import copy_of
@@ -95,6 +96,9 @@ def test_what_was_to_go_is_gone_and_what_was_to_stay_is_there(version: str, tmp_
             there = _there(c, name)
             assert not goes[name] & there, (name, there, rows[name])
             assert stays[name] <= there, (name, there, rows[name])
+    asides = publish.summarise(opened(tmp_path / "taken", as_of=now))["asides"]
+    ahead = {name for name in logs if any(row["kept_by"] == "timestamp_in_the_future" for row in rows[name])}
+    assert {row["topic"] for row in asides if row["about"] == "space"} == ahead
     copy_of(tmp_path / "taken", tmp_path / "copy")
     assert _said(tmp_path / "copy", now) == rows
     said = [row for name in logs for row in rows[name]]

@@ -1,10 +1,12 @@
-"""``hdfs://`` as input and as ``--out``, and ``spark-submit --master yarn``: what local mode finds, byte for byte.
+"""``hdfs://`` as input, as ``--out``, for kept runs and for copies, and ``spark-submit --master yarn``: what local mode
+finds, byte for byte.
 
 HDFS is opened by the packages fsspec and hdfs-native, which lie in an environment of their own.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import corpora
+from tests import corpora, growing
 from tests.broker import jars
 from tests.cluster import hadoop
 from tests.cluster.hadoop import Hadoop
@@ -75,6 +77,38 @@ def test_hdfs_in_and_out(cluster: Hadoop, drivers: Path, local: bytes, tmp_path:
         assert hadoop.shell(cluster, "-cat", f"/audits/inline-{number}/findings.jsonl") == local
 
 
+def test_runs_and_copies_are_kept_there(cluster: Hadoop, drivers: Path, tmp_path: Path) -> None:
+    """A run is replaced by another of its id, a copy goes on where files grew, and the commands read both."""
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(drivers)]), "HADOOP_CONF_DIR": str(cluster.settings)
+    }  # fmt: skip
+
+    def says(*words: str) -> str:
+        command = [sys.executable, "-m", "auditor.cli", *words]
+        ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    history, out, copy = (f"{cluster.files}/{name}" for name in ("history", "audits/kept", "copied"))
+    audit = ["audit", str(corpora.unpack(NAME)), *arguments(out), "--tables", "--master", "inline[1]"]
+    for night in ("night-1", "night-2", "night-2"):
+        says(*audit, "--history", history, "--run-id", night)
+    assert says("history", history, "--diff", "night-1", "night-2").endswith("0 new, 0 gone, 7 still there\n")
+    first, *_ = hadoop.shell(cluster, "-cat", "/audits/kept/findings.jsonl").splitlines()
+    fingerprint = json.loads(first)["fingerprint"]
+    assert fingerprint in says("explain", fingerprint, "--out", out)
+    source = growing.broker(tmp_path / "in" / "broker-1")
+    counted = "SELECT topic, count(*) AS n, sum(size) AS s FROM batches GROUP BY topic ORDER BY topic"
+    for change in (lambda _: None, growing.appended, growing.rolled):
+        change(source)
+        says("copy", str(source.parent), "--out", copy)
+        found = [says("sql", counted, path, "--engine", "duckdb", "--format", "json") for path in (str(source), copy)]
+        assert found[0] == found[1] != ""
+    left = hadoop.shell(cluster, "-ls", "-R", "/").decode()
+    assert "part-00000.parquet" in left
+    assert ".partial-" not in left
+
+
 @pytest.mark.parametrize("mode", ["client", "cluster"])
 def test_spark_submit_on_yarn(
     cluster: Hadoop, drivers: Path, shipped: tuple[Path, Path], local: bytes, tmp_path: Path, mode: str
@@ -99,9 +133,12 @@ def test_spark_submit_on_yarn(
     for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
     out = f"{cluster.files}/audits/{mode}"
-    command += [str(ROOT / "auditor" / "job.py"), f"{cluster.files}/copies/broker-1", *arguments(out)]
+    command += [str(ROOT / "auditor" / "job.py"), f"{cluster.files}/copies/broker-1", *arguments(out), "--tables"]
     env = environment() | {"HADOOP_CONF_DIR": str(cluster.settings), "PYTHONPATH": str(drivers)}
     with (tmp_path / "submit.log").open("wb") as log:
         ended = subprocess.run(command, stdout=log, stderr=log, cwd=tmp_path, env=env, check=False)
     assert ended.returncode == 0, (tmp_path / "submit.log").read_text(errors="replace")[-5000:]
     assert hadoop.shell(cluster, "-cat", f"/audits/{mode}/findings.jsonl") == local
+    left = hadoop.shell(cluster, "-ls", "-R", f"/audits/{mode}").decode()
+    assert all(f"/tables/{table}/part-00000.parquet" in left for table in ("batches", "transactions", "findings"))
+    assert ".unfinished/" not in left

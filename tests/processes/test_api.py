@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,13 +117,32 @@ def test_a_notebook_shows_findings_and_timelines(audit: auditor.OpenedAudit) -> 
     assert "<svg" not in frame  # escaped, within the frame's attribute
 
 
+def test_a_notebook_shows_who_is_blocked_and_what_to_do(audit: auditor.OpenedAudit) -> None:
+    _ = audit.findings
+    shown = audit._repr_html_()
+    assert "4 partitions are blocked" in shown
+    assert {f"{e['topic']}-{e['partition']}" for e in HANGING} <= set(re.findall(r">(bank[.\w-]+)<", shown))
+    first = next(iter(audit.table("blocked").to_pylist()))
+    assert f"{first['topic']}-{first['partition']}" in shown
+    assert "kafka-transactions.sh --bootstrap-server B abort --topic bank.ledger" in shown
+
+
+def test_a_look_in_a_notebook_reads_nothing() -> None:
+    with auditor.open("/not/there", master="inline[1]") as opened:
+        assert "audit.findings reads the input" in opened._repr_html_()
+    assert "closed audit" in opened._repr_html_()
+
+
 def test_names_from_the_data_are_inert_in_a_notebook() -> None:
-    from auditor.api.notebook import findings_html
+    from auditor.api.notebook import audit_html, findings_html
 
     hostile = auditor.Finding("x", "critical", topic="<script>alert(1)</script>", message="<img src=x onerror=y>")
-    shown = findings_html([hostile])
-    assert "<script" not in shown
-    assert "<img" not in shown
+    held = {"topic": "<script>", "partition": 0, "standing": "stuck", "since": None, "producer_id": 1,
+            "remedy": "<img x>", "transactional_id": "<script>"}  # fmt: skip
+    for shown in (findings_html([hostile]), audit_html("<script>", [held] * 30, [hostile])):
+        assert "<script" not in shown
+        assert "<img" not in shown
+    assert "10 more rows" in shown
 
 
 @pytest.mark.parametrize(

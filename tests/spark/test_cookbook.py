@@ -30,6 +30,12 @@ def test_spark_answers_as_duckdb_does(recipe: Recipe, spark: SparkSession) -> No
     assert rows == plain(by_duckdb.query(recipe.sql).to_pylist())
 
 
+def test_findings_are_a_frame(spark: SparkSession) -> None:
+    found = on_spark("hanging-36", spark).findings
+    assert [row.fingerprint for row in found.to_spark(spark).collect()] == found.fingerprints
+    assert len(found) >= 4
+
+
 @pytest.mark.parametrize("name", ["coordinated_transactions", "blocked"])
 def test_a_table_of_all_logs_is_a_frame(name: str, spark: SparkSession) -> None:
     by_duckdb = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"])

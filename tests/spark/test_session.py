@@ -86,7 +86,7 @@ def note_task(replicas: list[Any], cluster: Any) -> Iterator[tuple[str, dict[str
     """In place of a judge: says which task each log came to."""
     context = TaskContext.get()
     assert context is not None
-    yield "log", {"task": context.partitionId()}
+    yield "task", {"task": context.partitionId()}
 
 
 def test_logs_with_few_facts_are_shared_out_among_tasks(spark: SparkSession) -> None:

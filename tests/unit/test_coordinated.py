@@ -72,8 +72,8 @@ def test_shares_of_several_logs_are_one_row() -> None:
     """Two partitions hold 3 and 4 records; the third log is the coordinators' own, which says where it is."""
     steps = [("Ongoing", 4, 0, 0), ("PrepareCommit", 4, 90, 0), ("CompleteCommit", 4, 95, 0)]
     cluster = Cluster(as_of=START, newest_time=START, coordinator=build_history(50, entries(steps)))
-    branches = [(7, START, 1, 1, 3, 300), (7, START, 1, 2, 4, 400), (8, START, 1, 9, 9, 900)]
-    shares = [Share(None, np.array([row], BRANCH), {(7, START): [f"g{n}"]}) for n, row in enumerate(branches[:2])]
+    branches = [(7, 0, 1, 1, 3, 300), (7, 0, 1, 2, 4, 400), (8, 0, 1, 9, 9, 900)]
+    shares = [Share(None, np.array([row], BRANCH), {(7, 0): [f"g{n}"]}) for n, row in enumerate(branches[:2])]
     shares += [Share(None, np.array(branches[2:], BRANCH), {}), Share(("c", 1, "d"), np.empty(0, BRANCH), {})]
     (rows,) = coordinated_table.rows(cluster, 3, [pickle.dumps(share) for share in shares])
     (row,) = rows.to_pylist()
@@ -81,7 +81,7 @@ def test_shares_of_several_logs_are_one_row() -> None:
     assert [row[name] for name in names] == ["c", "d", "__transaction_state", 3, 2, 3, 7, 700, ["g0", "g1"]]
     assert (row["duration_least_ms"], row["duration_ms"], row["duration_most_ms"]) == (95, 97, 97)
     assert row["partitions"] == ["a-0", "b-1"]
-    assert row["transaction_key"] == f"7:{START}"
+    assert row["transaction_key"] == "7:0"
 
 
 def test_without_the_log_of_coordinators_there_is_no_row() -> None:
@@ -89,7 +89,7 @@ def test_without_the_log_of_coordinators_there_is_no_row() -> None:
     assert list(coordinated_table.rows(cluster, 3, [])) == []
 
 
-def test_sums_are_by_producer_and_beginning() -> None:
+def test_sums_are_by_producer_and_first_record() -> None:
     rows = [(p, b, 1, 1, n, 10 * n) for n, (p, b) in enumerate(itertools.product((2, 1, 2), (5, 4)))]
     found = summed(np.array(rows, BRANCH))
     wanted: dict[tuple[int, int], list[int]] = {}

@@ -98,3 +98,25 @@ def test_json_text_is_what_pythons_own_encoder_gives() -> None:
         expected = json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         assert json_text.as_json(whole) == expected
         assert json_text.as_json(whole | {"rows": RowsAtRest(whole["rows"])}) == expected
+
+
+@pytest.mark.parametrize("order", ["as they are", "mixed"])
+def test_rows_that_are_packed_by_others_are_joined_whatever_their_blocks(order: str) -> None:
+    """Packed in runs that end in short blocks, as tasks leave them; mixed: as Spark's tasks share out logs."""
+    apart, mixed = [range(70), range(70, 75), range(75, 300)], [range(k, 300, 3) for k in range(3)]
+    gathered = Gathered[int](lambda row: row)
+    for run in apart if order == "as they are" else mixed:
+        gathered.take(RowsAtRest(run).settled())
+    found = gathered.in_order()
+    assert list(found) == list(range(300))
+    assert (len(found), found[0], found[69], found[70], found[74], found[75], found[-1]) == (
+        300,
+        0,
+        69,
+        70,
+        74,
+        75,
+        299,
+    )
+    with pytest.raises(IndexError):
+        found[300]

@@ -306,4 +306,4 @@ def test_a_plain_audit_never_hears_of_policies() -> None:
 
 def test_a_log_without_worlds_has_no_verdicts() -> None:
     log = log_of()
-    assert [kind for kind, _ in judge_log(log.replicas, log.cluster)] == ["log"]
+    assert [kind for kind, _ in judge_log(log.replicas, log.cluster)] == ["errors"]

@@ -159,9 +159,10 @@ def test_the_application_aborted_what_its_manifest_says() -> None:
     assert (row["decided"], row["aborted"], row["by_coordinator"]) == (40, 20, 0)
 
 
-@pytest.mark.parametrize("corpus", ["healthy-41", "hanging-36", "replicas-41"])
+@pytest.mark.parametrize("corpus", ["healthy-41", "hanging-36", "replicas-41", "epochs-43"])
 def test_the_key_joins_a_transaction_with_its_branches(corpus: str) -> None:
-    """Also those of followers; markers that ended nothing are told from transactions."""
+    """Also those of followers, and where two of a producer began within a millisecond (epochs-43); markers that ended
+    nothing are told from transactions."""
     text = """
         SELECT w.transaction_key, w.partitions, w.records, list(DISTINCT t.topic || '-' || t.partition) AS branches,
                sum(t.records) FILTER (t.leader_copy) AS found

@@ -7,23 +7,20 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from auditor import cli
-from auditor.base.errors import AuditInputError
 from auditor.copying.run import copied
 from auditor.copying.target import README
 from auditor.pipeline.options import AuditOptions
 from tests import corpora, every_corpus
 from tests.audited import published
-from tests.conftest import NIGHTLY
 from tests.copies import LIST, copy_of
 from tests.facts import opened
-from tests.fuzz import mutated_directories
 
 # Objects of Aiven's plugin are not taken: --remote gives them beside the copy.
 NOT_TAKEN = ("aiven-43", "tiered-moved-43")
-MUTANTS = 500 if NIGHTLY else 6
 
 
 def findings(path: Path, out: Path, as_of: int | None, *more: Path, records: bool = False) -> bytes:
@@ -58,27 +55,6 @@ def test_a_copy_holds_no_file_that_a_broker_would_start_on(tmp_path: Path) -> No
     assert not [n for n in names if not n.endswith((".parquet", ".gz")) and n != README]
 
 
-@pytest.mark.parametrize("number", range(MUTANTS))
-def test_damaged_directories_too(number: int, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    tree = mutated_directories.mutant(35, number)
-    mutated_directories.write({k: v for k, v in tree.items() if "rsm-manifest" not in k}, source)
-
-    def found(path: Path) -> list[str]:
-        try:
-            return [f.to_json() for f in opened(path, limits=mutated_directories.LIMITS).findings]
-        except AuditInputError:
-            return ["nothing to audit"]
-
-    was = found(source)
-    try:
-        copy_of(source, tmp_path / "copy")
-    except AuditInputError:
-        assert was == ["nothing to audit"]
-    else:
-        assert found(tmp_path / "copy") == was
-
-
 @pytest.mark.parametrize("corpus", ["unclean-43", "hanging-36"])
 def test_each_file_is_decoded_as_it_was(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, copy = corpora.copy(corpus, tmp_path / "source"), tmp_path / "copy"
@@ -100,6 +76,14 @@ def test_each_file_is_decoded_as_it_was(corpus: str, tmp_path: Path, capsys: pyt
     assert cli.main(["decode", *map(str, sorted(folder.glob("*.parquet")))]) == 0
     assert set(capsys.readouterr().out.splitlines()) <= set(of_folder.splitlines())
     assert cli.main(["decode", str(folder / "nothing")]) == 2
+
+
+@pytest.mark.parametrize("name", ["healthy-41", "live-copy-39", "unclean-43"])
+def test_a_partition_of_few_batches_takes_no_more_than_four_kilobytes(name: str, tmp_path: Path) -> None:
+    copied([str(corpora.unpack(name))], tmp_path)
+    for folder in {path.parent for path in tmp_path.rglob(LIST)}:
+        if sum(pq.ParquetFile(path).metadata.num_rows for path in folder.glob("*.parquet")) <= 30:
+            assert sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) <= 4096, folder
 
 
 def test_copies_and_directories_are_read_side_by_side(tmp_path: Path) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import fcntl
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auditor.copying import one_folder, run
+from auditor.copying.one_folder import Done
 from auditor.copying.second_look import looked_again
+from auditor.pipeline.whole_audit import Audit
 from tests import segments
+from tests.audited import above_info
 from tests.bare_broker import BEGAN, broker, data, end
 from tests.coordinator_records import Coordinator
 from tests.copies import LIST, copy_of
-from tests.facts import opened
+from tests.facts import opened, opened_all
 from tests.forge import Forged
 
 NEWEST = BEGAN + 100_000  # of a transaction of 60 s, which is overdue since ten seconds
@@ -133,17 +136,94 @@ def test_a_log_is_read_as_it_is_when_its_turn_comes(tmp_path: Path, monkeypatch:
     assert sizes == {f"{0:020}.log": (path / "__transaction_state-0" / f"{0:020}.log").stat().st_size}
 
 
-def test_what_looks_held_and_is_over_by_now_is_read_again(locked: Path, tmp_path: Path) -> None:
-    """Its coordinator completed it right behind the reading of the data."""
-    pay, coordinator = Forged(locked, "pay-0"), Coordinator(locked, 0)
-    for state, time in (("PrepareCommit", 500), ("CompleteCommit", 600)):
-        coordinator.state("app", state, (7, 0), LATER + time, *(["pay-0"] if state[0] == "P" else []), start=BEGAN)
+def decided(path: Path, ended: int) -> tuple[Forged, Coordinator]:
+    """Its coordinator completes the transaction at a time, and the data's log has no marker yet."""
+    pay, coordinator = Forged(path, "pay-0"), Coordinator(path, 0)
+    for state, time in (("PrepareCommit", ended - 100), ("CompleteCommit", ended)):
+        coordinator.state("app", state, (7, 0), time, *(["pay-0"] if state[0] == "P" else []), start=BEGAN)
     coordinator.save()
+    return pay, coordinator
+
+
+def test_what_ended_behind_the_reading_of_its_log_was_open_then(locked: Path, tmp_path: Path) -> None:
+    """Nothing is known to be amiss: no finding above an info, and no doubt that would be one."""
+    decided(locked, LATER + 20)
     copy_of(locked.parent, tmp_path / "copy")
-    assert [stands for _, stands, _ in standing(tmp_path / "copy")] != []
+    (row,) = opened(tmp_path / "copy").blocked
+    assert (row["standing"], row["severity"], row["if_true"]) == ("waiting", None, None)
+    assert row["why"] == "it was open when this log was read, and has ended since"
+    assert not above_info(opened(tmp_path / "copy").findings)
+    assert "hanging-transaction" not in {f.rule for f in opened(tmp_path / "copy").findings}
+
+
+@pytest.mark.parametrize("ended", [LATER - 1, LATER - 40_000])
+def test_what_ended_before_its_log_was_read_and_has_no_marker_hangs(locked: Path, tmp_path: Path, ended: int) -> None:
+    decided(locked, ended)
+    copy_of(locked.parent, tmp_path / "copy")
+    assert standing(tmp_path / "copy") == [("pay-0", "stuck", "hanging-transaction")]
+
+
+def test_what_the_cleaner_took_away_proves_no_hang(locked: Path, tmp_path: Path) -> None:
+    """Of a busy id the coordinator's log, read behind the data, has a later transaction alone."""
+    coordinator = Coordinator(locked, 0)
+    before = coordinator.log.all()
+    coordinator.state("app", "Ongoing", (7, 4), LATER + 900, "pay-0", start=LATER + 900)
+    coordinator.log.drop(*before)
+    coordinator.save()
+    for began, stands in ((BEGAN + 90_000, "waiting"), (BEGAN - 90_000, "unknown")):
+        pay = Forged(locked, "pay-0")
+        for batch in pay.data():
+            batch.set(base_time=began, max_time=began + 2)
+        pay.save()
+        copy_of(locked.parent, tmp_path / "copy")
+        assert [row for _, row, _ in standing(tmp_path / "copy")] == [stands]
+
+
+def test_times_that_a_log_contradicts_are_not_gone_by_and_that_is_said(
+    locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that is behind: what it says was read then has what was written later."""
+    decided(locked, LATER + 20)
+    monkeypatch.setattr(run, "now_ms", lambda: NEWEST - 31_000)
+    copy_of(locked.parent, tmp_path / "copy")
+    audit = opened(tmp_path / "copy")
+    assert [row["standing"] for row in audit.blocked] == [row["standing"] for row in opened(locked.parent).blocked]
+    ((log_dir, why),) = [item for cluster in audit.clusters.values() for item in cluster.misread.items()]
+    assert log_dir == "broker-1"
+    assert "has what was written at" in why
+
+
+def again_of(locked: Path, copy: Path) -> Callable[[frozenset[str]], Done]:
+    return lambda only: run.copied([str(locked.parent)], copy, only=only)
+
+
+def test_what_looks_held_and_is_over_by_now_is_read_again(locked: Path, tmp_path: Path) -> None:
+    """Its marker comes right behind the reading of the data, whatever its coordinator says."""
+    pay, _ = decided(locked, LATER - 1)
+    done = copy_of(locked.parent, tmp_path / "copy")
+    assert [stands for _, stands, _ in standing(tmp_path / "copy")] == ["stuck"]
     end(pay, pay.data()[0], True, LATER + 550)
     pay.save()
-    rounds = looked_again([str(locked.parent)], tmp_path / "copy", BEGAN, opened)
-    assert len(rounds) == 1
-    assert rounds[0].folders == 2
+    rounds = looked_again(tmp_path / "copy", BEGAN, done, opened_all, again_of(locked, tmp_path / "copy"))
+    assert [each.folders for each in rounds] == [2]
     assert standing(tmp_path / "copy") == []
+
+
+def test_only_what_an_open_transaction_ends_is_looked_at(locked: Path, tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def audit(paths: Sequence[str]) -> Audit:
+        asked.append([path.rpartition("/")[2] for path in paths])
+        return opened_all(paths)
+
+    done = copy_of(locked.parent, tmp_path / "copy")
+    looked_again(tmp_path / "copy", BEGAN, done, audit, again_of(locked, tmp_path / "copy"))
+    assert asked[0] == ["__transaction_state-0", "pay-0"]
+    pay = Forged(locked, "pay-0")
+    end(pay, pay.data()[0], True, LATER + 550)
+    pay.save()
+    for known in (tmp_path / "copy", tmp_path / "new"):  # grown in place, and read from the start
+        asked.clear()
+        done = copy_of(locked.parent, known)
+        assert looked_again(known, BEGAN, done, audit, again_of(locked, known)) == []
+        assert asked == []

@@ -63,7 +63,7 @@ def test_the_summary_comes_last(error: Exception, store: Any, monkeypatch: pytes
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     store.pipe({"/audits/tonight/summary.json": b"{}", "/audits/tonight/findings.jsonl": b""})
     with monkeypatch.context() as broken:
-        _refuse(broken, "/report.html", error)
+        _refuse(broken, "report.html", error)
         with pytest.raises(AuditFailure, match=r"cannot be copied to memory://audits/tonight: ") as failed:
             published(options(OUT))
     (kept,) = tmp_path.glob("auditor-out-*")
@@ -113,7 +113,7 @@ def test_folders_of_other_owners_are_spared(ours: bool, store: Any) -> None:
 def test_a_store_that_refuses_is_found_out_before_the_audit(
     error: Exception, store: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _refuse(monkeypatch, "/.auditor-", error)
+    _refuse(monkeypatch, ".auditor-", error)
     monkeypatch.setattr(publish, "publish", None)
     assert main(["audit", str(corpora.unpack(NAME)), "--out", OUT, "--master", "inline[1]", "--quiet"]) == 2
     said = capfd.readouterr().err

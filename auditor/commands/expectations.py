@@ -1,0 +1,44 @@
+"""``auditor expectations``: the great-expectations suites as files, for a team's own project."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from auditor.base.errors import AuditInputError
+from auditor.base.extras import require
+from auditor.base.words import plural
+from auditor.commands.parser import examples
+from auditor.outputs.claim import write_whole
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser(
+        "expectations",
+        help="the great-expectations suites as JSON and SQL, for a project of your own",
+        epilog=examples("auditor expectations --export /srv/quality/auditor"),
+    )
+    p.add_argument("--export", type=Path, required=True, metavar="DIR", help="the folder to write into (required)")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit status."""
+    require("great_expectations")
+    from auditor.pipeline.table_schemas import schemas
+    from auditor.rules.expectations import exported
+
+    target: Path = args.export
+    names = []
+    try:
+        for name, text in exported.files(schemas()):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target / name, text)
+            names.append(name)
+    except OSError as error:
+        raise AuditInputError(f"cannot write into {target}: {error.strerror}; give another --export DIR") from None
+    suites = sum(name.startswith("suites/") for name in names)
+    sys.stdout.write(f"{plural(suites, 'suite')} and the SQL of their views are in {target}\n")
+    return 0
