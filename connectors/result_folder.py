@@ -179,8 +179,15 @@ class Folder(NamedTuple):
     def _ask(self, work: Callable[[], Answer]) -> Answer:
         if not self.uri:
             return work()
+
+        def answered() -> Answer:
+            try:
+                return work()
+            except ValueError as error:  # of a file that came in part, or of a stream that broke off before
+                raise OSError(str(error)) from error
+
         refusal = partial(drivers.refusal, self.uri, self.path)
-        return asking.ask(work, refusal, drivers.renewed, most_s=self.patience_s)
+        return asking.ask(answered, refusal, drivers.renewed, most_s=self.patience_s)
 
 
 def folder(out: Path | str) -> Folder:
