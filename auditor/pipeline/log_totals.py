@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.connectors.names import METADATA_TOPIC
 
@@ -36,7 +35,6 @@ class LogTotals:
     notes: set[str] = field(default_factory=set)
     topics: set[tuple[str, str]] = field(default_factory=set)  # with their log directory
     recovery: dict[str, list[Any]] = field(default_factory=dict)
-    errors: list[tuple[str, DecodeError]] = field(default_factory=list)  # with their log directory
     unlooked: Counter[str] = field(default_factory=Counter)
     with_records: int = 0
 
@@ -65,7 +63,6 @@ class LogTotals:
         if row["dropped_events"]:
             n = plural(sum(row["dropped_events"].values()), "event")
             self.notes.add(f"{log} in {row['log_dir']}: {n} beyond those that are kept")
-        self.errors += [(row["log_dir"], DecodeError(**e)) for e in row["errors"]]
         self.notes.update(row["notes"])
         self.topics.add((row["log_dir"], row["topic"]))
         if (run := row.get("recovery")) is not None:

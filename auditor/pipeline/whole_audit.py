@@ -428,9 +428,9 @@ class Audit:
         found += self._errors_of_logs if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
 
-    @property
+    @cached_property
     def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
-        return self.totals.errors
+        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["log"] for e in row["errors"]]
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
