@@ -115,5 +115,6 @@ def test_a_refusal_without_a_reason_is_named_in_another_way() -> None:
 def test_refusals_of_other_kinds_before_make_no_denial() -> None:
     """A store that fails at random: what it says without a reason after other refusals says nothing of the file."""
     others = [OSError(SLOW), OSError(TOKEN), asking.Coded("InternalError")] * 2
-    assert tried(*others, OSError(NO_BODY), OSError(NO_BODY), 7, named=None) == (7, len(others) + 3)
+    # Eight waits of 0.1, 0.2 ... 8 s: 20.7 s at most.
+    assert tried(*others, OSError(NO_BODY), OSError(NO_BODY), 7, named=None, patience=30.0) == (7, len(others) + 3)
     assert tried(OSError(NO_BODY), OSError(NO_BODY), 7, named=None) == (7, 3)
