@@ -289,9 +289,20 @@ def contradicting_window(log: LogView, t: np.void) -> Window | None:
     denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & _epoch_fits(windows, t)
     in_time = _decided_at(windows, t, _slacks(log, windows))
     for number, sure in zip(numbers[denied].tolist(), in_time[denied].tolist(), strict=True):
-        if sure or found.window(number).client_version >= 2:
-            return found.window(number)
+        window = found.window(number)
+        if (sure or window.client_version >= 2) and not _may_be_of_one_before(log, window, t):
+            return window
     return None
+
+
+def _may_be_of_one_before(log: LogView, window: Window, t: np.void) -> bool:
+    """Whether a marker may be of an older decision that the cleaner took away, and the window's own come behind the
+    copy of this log."""
+    history, prepare = log.cluster.coordinator, window.prepare
+    if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
+        return False
+    end = prepare.time if window.end_time is None else window.end_time
+    return log.doubt(end, other_clock=skew(log, prepare.partition) > SAME_CLOCK_MS, committed=True)
 
 
 def own_window(log: LogView, t: np.void) -> Window | None:
@@ -317,7 +328,8 @@ def own_window(log: LogView, t: np.void) -> Window | None:
     slack = _slacks(log, windows)
     latest = np.minimum(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack)
     fits = behind & (windows["decision"] != NONE) & same_epoch & (begun >= 0) & (begun <= latest)
-    return _first(found, fits & (data_time <= windows["decided_time"] + slack))
+    window = _first(found, fits & (data_time <= windows["decided_time"] + slack))
+    return None if window is None or _may_be_of_one_before(log, window, t) else window
 
 
 def _first(found: Matching, fits: np.ndarray) -> Window | None:

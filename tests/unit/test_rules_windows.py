@@ -230,3 +230,22 @@ def test_data_whose_stamps_are_old_came_no_later_than_its_marker(copied: int, ex
     view = log([elsewhere], row)
     view.cluster.bounds[COORDINATOR] = Bounds(0, 9, 9, copied, False, None, 2)
     assert findings("partition-not-in-transaction", view) == expected
+
+
+@pytest.mark.parametrize(("moment", "cleaned", "expected"), [
+    (600_100, True, []), (600_100, False, ["critical"]), (700_000, True, ["critical"]),
+])  # fmt: skip
+def test_a_marker_whose_decision_was_cleaned_away_is_not_against_one_that_came_behind_the_copy(
+    moment: int, cleaned: bool, expected: list[str]
+) -> None:
+    """A broker that was copied while it ran: its partition until ``moment``, then the coordinator's log, from which the
+    cleaner has taken what was before offset 100. The COMMIT came half a second before the ABORT was decided."""
+    states = (("Ongoing", 600_500), ("PrepareAbort", 600_510), ("CompleteAbort", 600_520))
+    view = log(
+        [entry(100 + k, state, time, start=600_500) for k, (state, time) in enumerate(states)], closed(10, 600_000)
+    )
+    history = view.cluster.coordinator
+    assert history is not None
+    history.brokers[0], history.whole_log[0], history.complete_from[0] = 1, not cleaned, 100 if cleaned else 0
+    view.cluster.bounds[view.topic, view.partition] = Bounds(0, 12, 12, moment, False, None, 1)
+    assert findings("marker-contradicts-decision", view) == expected
