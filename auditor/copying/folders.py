@@ -60,13 +60,15 @@ class Folder:
             self.task = replace(self.task, replica=built.replica)
 
     def moved_on(self) -> bool:
-        """Whether segments behind which there is another one are no longer as they were listed: the cleaner replaced
-        some, made one of several, or they were deleted, before or behind their reading."""
+        """Whether segments behind which there is another one, or their indexes, have other sizes than were listed: the
+        cleaner replaced some, made one of several, or they were deleted, before or behind their reading."""
         if self.task is None or self.place.uri or self.place.view is not None:
             return False
         now = {entry.name: entry.size for entry in storage.listing(self.place, deep=False).files}
-        closed = sorted(name for name in self.files if name.endswith(".log"))[:-1]
-        return any(now.get(name) != self.files[name] for name in closed)
+        closed = {name.partition(".")[0] for name in sorted(name for name in self.files if name.endswith(".log"))[:-1]}
+        kinds = tuple(f".{kind}" for kind in names.SEGMENT_KINDS)
+        theirs = [name for name in self.files if name.endswith(kinds) and name.partition(".")[0] in closed]
+        return any(now.get(name) != self.files[name] for name in theirs)
 
     @property
     def step(self) -> int:

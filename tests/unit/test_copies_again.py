@@ -201,3 +201,28 @@ def test_a_folder_whose_name_begins_with_a_point(tmp_path: Path) -> None:
     for _ in range(2):
         copy_of(root, tmp_path / "copy")
         assert rows_of(tmp_path / "copy")["batches"] == rows_of(root)["batches"]
+
+
+@pytest.mark.parametrize("kind", ["log", "index", "timeindex", "txnindex"])
+def test_what_is_replaced_while_it_is_read_is_read_again(
+    source: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaner gives a closed segment other bytes, or an index, right when its folder was read."""
+    rolled(source)
+    path = (source / "t-0" / NAME).with_suffix(f".{kind}")
+    if kind != "log":
+        path.write_bytes(bytes(24))
+    take, times = one_folder.OneFolder.take, list[str]()
+
+    def read(self: one_folder.OneFolder, done: one_folder.Done) -> None:
+        take(self, done)
+        if self.folder.name.endswith("t-0") and "t-0" not in times:
+            path.write_bytes(batches(0, 3) if kind == "log" else b"")
+        times.append(self.folder.name.rpartition("/")[2])
+
+    monkeypatch.setattr(one_folder.OneFolder, "take", read)
+    done = copy_of(source.parent, tmp_path / "copy")
+    assert times.count("t-0") == 2
+    assert times.count("t-1") == 1
+    assert rows_of(tmp_path / "copy") == rows_of(source.parent)
+    assert done.folders == len(set(times))
