@@ -83,12 +83,13 @@ def copied(
 def _taken(folder: Folder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: Done) -> int:
     """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
     before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
-    for _ in range(TIMES):
+    for left in reversed(range(TIMES)):
         took, begun = Done(), now_ms()
         folder.refresh()
         of_one(folder, limits, to_verify.now).take(took)
-        if not (took.bytes_read or took.refused) or not folder.moved_on():
+        if not left or not (took.bytes_read or took.refused) or not folder.moved_on():
             break
+        done.bytes_read += took.bytes_read
     done.add(took)
     return begun
 

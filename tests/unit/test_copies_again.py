@@ -226,3 +226,4 @@ def test_what_is_replaced_while_it_is_read_is_read_again(
     assert times.count("t-1") == 1
     assert rows_of(tmp_path / "copy") == rows_of(source.parent)
     assert done.folders == len(set(times))
+    assert done.bytes_read > done.batches * len(batches(0, 1))  # what was read in vain, too
