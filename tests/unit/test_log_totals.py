@@ -13,7 +13,7 @@ def row(partition: int, **more: Any) -> dict[str, Any]:
     sums = {"batches": 2, "records": 10, "bytes_total": 100, "bytes_decoded": 90, "bytes_skipped": 0, "bytes_error": 10}
     given = {
         "log_dir": "broker-1", "topic": "t", "partition": partition, "leader_copy": True, "sums": sums, "notes": [],
-        "dropped_events": None, "open_transactions": {}, "recovery": None,
+        "dropped_events": None, "open_transactions": {}, "recovery": None, "unlooked": 0,
     }  # fmt: skip
     return given | more
 
@@ -24,7 +24,9 @@ def test_sums_of_three_logs() -> None:
         [
             row(0, open_transactions={"late": 2}, recovery=RUN),
             row(1, sums=sums, open_transactions={"late": 1, "active": 1}, recovery=RUN | {"truncates": ["a cut"]}),
-            row(2, sums=sums, leader_copy=False, notes=["a note", "a note"], dropped_events={"1": 4, "2": 1}),
+            row(
+                2, sums=sums, leader_copy=False, notes=["a note", "a note"], dropped_events={"1": 4, "2": 1}, unlooked=5
+            ),
         ]
     )
     assert (totals.batches, totals.records) == (6, 30)
@@ -32,6 +34,7 @@ def test_sums_of_three_logs() -> None:
     assert totals.refused["invalid_magic"] == 3  # of the leader's replica alone
     assert totals.open == {"late": 3, "active": 1}
     assert (totals.padded, totals.padded_example) == (2, "broker-1/t-1")
+    assert (totals.with_records, totals.unlooked) == (6, {"broker-1": 5})
     assert totals.notes == {"a note", "t-2 in broker-1: 5 events beyond those that are kept"}
     assert totals.recovery == {"broker-1": [RUN | {"truncates": ["a cut"]}]}
 
