@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 from auditor.base.advice import Advice, text
 
 SEVERITIES = ("critical", "error", "warning", "info")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_MS = 253402300800000  # the end of the year 9999
 
 
 @dataclass(slots=True)
 class Finding:
     """One cause, said once. Fields and their order are the contract's; null where one does not apply.
 
-    ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is ISO-8601 UTC with milliseconds; ``position`` a byte
-    in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``. ``if_true``: the severity that
-    it would have if what is in doubt were so, None where nothing is. ``kind``: which of the rule's questions, the
-    rule's id where it has one alone. ``fingerprint`` is given once all findings are known.
+    ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is in UTC with milliseconds, in rows and lines
+    ISO-8601; ``position`` a byte in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``.
+    ``if_true``: the severity that it would have if what is in doubt were so, None where nothing is. ``kind``: which of
+    the rule's questions, the rule's id where it has one alone. ``fingerprint`` is given once all findings are known.
     """
 
     rule: str
@@ -35,7 +37,7 @@ class Finding:
     producer_epoch: int | None = None
     transactional_id: str | None = None
     group_id: str | None = None
-    timestamp: str | None = None
+    timestamp: datetime | None = None
     file: str | None = None
     position: int | None = None
     message: str = ""
@@ -57,18 +59,21 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """The fields in the contract's order, ``advice`` as an object."""
         row = {name: getattr(self, name) for name in FIELDS}
-        return row | {"advice": None if self.advice is None else self.advice.row()}
+        advice = None if self.advice is None else self.advice.row()
+        return row | {"timestamp": iso_text(self.timestamp), "advice": advice}
 
     def carried(self) -> dict[str, Any]:
         """All that it is made of, for :meth:`of` in another process."""
         row = {name: getattr(self, name) for name in MADE_OF}
-        return row | {"advice": None if self.advice is None else self.advice.carried()}
+        advice = None if self.advice is None else self.advice.carried()
+        return row | {"timestamp": iso_text(self.timestamp), "advice": advice}
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Finding:
         """What :meth:`carried` or :meth:`to_dict` made."""
         given = {name: row[name] for name in MADE_OF}
-        return cls(**given | {"advice": None if row["advice"] is None else Advice.of(row["advice"])})
+        at = None if row["timestamp"] is None else datetime.fromisoformat(row["timestamp"])
+        return cls(**given | {"timestamp": at, "advice": None if row["advice"] is None else Advice.of(row["advice"])})
 
     def to_json(self) -> str:
         """One line: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 kept as it is."""
@@ -116,9 +121,16 @@ def highest(*severities: str) -> str:
     return min(severities, key=SEVERITIES.index)
 
 
+def moment(ms: int | None) -> datetime | None:
+    """Epoch milliseconds as a moment in UTC; None for none (negative) and for years beyond 9999."""
+    return None if ms is None or ms < 0 or ms >= LAST_MS else EPOCH + timedelta(milliseconds=int(ms))
+
+
+def iso_text(at: datetime | None) -> str | None:
+    """A moment as ``2026-11-21T04:00:00.123Z``."""
+    return None if at is None else at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
 def iso(ms: int | None) -> str | None:
-    """Epoch milliseconds as ``2026-11-21T04:00:00.123Z``; null for none (negative) and for years beyond 9999."""
-    if ms is None or ms < 0 or ms >= 253402300800000:
-        return None
-    seconds, millis = divmod(int(ms), 1000)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{millis:03d}Z"
+    """Epoch milliseconds as ``2026-11-21T04:00:00.123Z``; None as of :func:`moment`."""
+    return iso_text(moment(ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -280,9 +280,9 @@ def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
     """The cause's marker was written about when the missing one should have been."""
     if "marker" not in cause.evidence:
         return False
-    both = (cause.timestamp, other.timestamp)
-    times = [datetime.fromisoformat(t).timestamp() for t in both if t is not None]
-    return len(times) == 2 and abs(times[0] - times[1]) * 1000 <= SKEW_MS
+    if cause.timestamp is None or other.timestamp is None:
+        return False
+    return abs(cause.timestamp - other.timestamp) <= timedelta(milliseconds=SKEW_MS)
 
 
 @relation("topic", "partition", "producer_id")

@@ -12,7 +12,7 @@ from typing import Any
 
 from auditor.base.advice import Advice
 from auditor.base.words import few as some
-from auditor.rules.finding import MADE_OF, Finding
+from auditor.rules.finding import MADE_OF, Finding, iso_text
 from auditor.rules.floods import ENTRIES, SUMMED, is_summed
 from auditor.rules.kinds import Together
 
@@ -95,7 +95,7 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> dict[str, Any]:
     if ids := sorted({f.transactional_id for f in group if f.transactional_id is not None}):
         evidence |= {"transactional_ids": ids[:SHOWN], "transactional_ids_in_all": len(ids)}
     if times := sorted(f.timestamp for f in group if f.timestamp is not None):
-        evidence |= {"first_time": times[0], "last_time": times[-1]}
+        evidence |= {"first_time": iso_text(times[0]), "last_time": iso_text(times[-1])}
     if also := [other for f in group for other in f.evidence.get("also", ())]:
         evidence["also"] = also
     return evidence

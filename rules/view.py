@@ -25,7 +25,7 @@ from auditor.rules.coordinator_history import (
     Entry,
 )
 from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline, standing
-from auditor.rules.finding import Finding, iso
+from auditor.rules.finding import Finding, moment
 from auditor.rules.incarnations import Incarnations
 from auditor.rules.log_bounds import Bounds, OpenHere, Read
 from auditor.rules.named import SKEW_MS, arrived
@@ -421,7 +421,7 @@ class LogView:
         if others and replica is None:
             evidence["other_copies"] = others
         if (stamp := fields.pop("time_ms", None)) is not None:
-            fields["timestamp"] = iso(int(stamp))
+            fields["timestamp"] = moment(int(stamp))
         if segment >= 0:
             fields["file"] = c.file(int(segment))
             if c.is_remote(int(segment)):

@@ -238,7 +238,7 @@ def test_a_topic_made_anew_under_its_producers(tmp_path: Path) -> None:
     as_of = corpora.manifest("expiry-unknown-43")["copied_at"]
     found = [f for f in of_rule(audit_folder(root, as_of), "unknown-producer-first-sequence") if f.topic == "again"]
     assert {f.severity for f in found} == {"info"}
-    assert all(f.evidence["topic_removed"] <= f.evidence["topic_created"] <= f.timestamp for f in found)
+    assert all(f.evidence["topic_removed"] <= f.evidence["topic_created"] <= f.to_dict()["timestamp"] for f in found)
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT)
