@@ -19,12 +19,12 @@ from auditor.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from auditor.api.blocked import Blocked, BlockedPartition
+    from auditor.api.compared_policies import PolicyOutcome, WhatIf
     from auditor.api.finding_list import Findings
+    from auditor.api.open_options import OpenOptions
     from auditor.api.opened import OpenedAudit
     from auditor.api.opening import open
-    from auditor.api.options import OpenOptions
     from auditor.api.tabular import Table
-    from auditor.api.what_if import PolicyOutcome, WhatIf
     from auditor.base.errors import AuditFailure, AuditInputError
     from auditor.rules.finding import Finding
     from auditor.spark.adopted import register
@@ -34,9 +34,9 @@ __all__ = (
     "OpenedAudit", "PolicyOutcome", "Table", "WhatIf", "__version__", "open", "register",
 )  # fmt: skip
 _PLACES = {
-    "open": "auditor.api.opening", "OpenOptions": "auditor.api.options", "OpenedAudit": "auditor.api.opened",
+    "open": "auditor.api.opening", "OpenOptions": "auditor.api.open_options", "OpenedAudit": "auditor.api.opened",
     "Blocked": "auditor.api.blocked", "BlockedPartition": "auditor.api.blocked", "Table": "auditor.api.tabular",
-    "WhatIf": "auditor.api.what_if", "PolicyOutcome": "auditor.api.what_if",
+    "WhatIf": "auditor.api.compared_policies", "PolicyOutcome": "auditor.api.compared_policies",
     "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.finding", "register": "auditor.spark.adopted",
     "AuditInputError": "auditor.base.errors", "AuditFailure": "auditor.base.errors",
 }  # fmt: skip

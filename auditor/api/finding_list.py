@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from auditor.api import notebook
-from auditor.api.options import Several, numbers, several, text
+from auditor.api.open_options import Several, numbers, several, text
 from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.errors import AuditInputError
 from auditor.base.scope import fits

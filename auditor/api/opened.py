@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Self
 from auditor import running
 from auditor.api import notebook
 from auditor.api.blocked import Blocked
+from auditor.api.compared_policies import WhatIf
 from auditor.api.finding_list import Findings
 from auditor.api.notebook import Page, Text
-from auditor.api.options import AnyPath, Several, several
+from auditor.api.open_options import AnyPath, Several, several
 from auditor.api.tabular import Table
-from auditor.api.what_if import WhatIf
 from auditor.base import uris
 from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from auditor import running
-from auditor.api import notebook, options
+from auditor.api import notebook, open_options
 from auditor.api.opened import OpenedAudit
 from auditor.base.errors import AuditInputError
 from auditor.connectors import client_properties, storage
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def open(
-    *paths: options.AnyPath, spark: SparkSession | None = None, master: str | None = None,
+    *paths: open_options.AnyPath, spark: SparkSession | None = None, master: str | None = None,
     bootstrap_server: str | None = None, client_config: Mapping[str, Any] | None = None,
-    command_config: options.AnyPath | None = None, progress: bool | None = None,
-    **more: Unpack[options.OpenOptions],
+    command_config: open_options.AnyPath | None = None, progress: bool | None = None,
+    **more: Unpack[open_options.OpenOptions],
 ) -> OpenedAudit:  # fmt: skip
     """Opens an audit of log directories, or of a running cluster. Nothing of them is read yet.
 
@@ -55,7 +55,7 @@ def open(
     if spark is not None and master is not None:
         raise AuditInputError("auditor.open takes spark or master, not both")
     live = not paths
-    chosen = options.audit_options(
+    chosen = open_options.audit_options(
         paths, {**more, "as_of": "now"} if live and more.get("as_of") is None else more, bootstrap=bootstrap_server,
         master=master or "inline",
     )  # fmt: skip
@@ -72,4 +72,4 @@ def open(
     return OpenedAudit(chosen, runner, client_config if live else None, live=live, shown=notebook.progress(progress))
 
 
-open.__signature__ = options.signature(open)  # type: ignore[attr-defined]
+open.__signature__ = open_options.signature(open)  # type: ignore[attr-defined]

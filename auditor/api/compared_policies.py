@@ -14,7 +14,7 @@ from typing import Any
 from auditor import running
 from auditor.api import notebook
 from auditor.api.finding_list import Findings
-from auditor.api.options import AnyPath
+from auditor.api.open_options import AnyPath
 from auditor.api.tabular import Session, Table
 from auditor.outputs import publish
 from auditor.pipeline import results
