@@ -28,8 +28,8 @@ class HeaderHop:
     """Hops over a segment from one header to the next.
 
     ``f``, ``size``: as of :func:`read_segment`; ``start`` and ``offsets``: a batch's position, and the offsets that are
-    possible from there on; ``rows``: of a chunk. When :meth:`chunks` has ended, ``end`` and ``next_offset`` say how far it came, ``read`` how
-    many bytes were read.
+    possible from there on; ``rows``: of a chunk. When :meth:`chunks` has ended, ``end`` and ``next_offset`` say how far
+    it came, ``read`` how many bytes were read.
     """
 
     def __init__(
