@@ -26,8 +26,10 @@ from auditor.base.extras import require
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.base.scope import Since, since_of
 from auditor.connectors import client_properties
+from auditor.connectors.result_folder import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
+from auditor.outputs.claim import writable
 from auditor.pipeline import derived_tables, results
 from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time
 from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
@@ -76,7 +78,8 @@ def open(
         remote: A folder with the remote part of tiered topics, or several, where it is not below the paths.
         options: The other options of ``auditor audit`` by name: ``policy``, ``records``, ``fail_on``, ``max_findings``,
             ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``, ``at_once``,
-            ``fail_on_unsure``, ``whole``.
+            ``fail_on_unsure``, ``whole``; ``work``, a folder or URI where what was read of each partition is kept, so
+            that the next audit of the same input reads nothing twice, and ``resume``, where that must have begun.
 
     Returns:
         The audit, which is also a context manager.
@@ -99,6 +102,8 @@ def open(
 
         register(spark)
     live = not paths
+    if live and options.get("work") is not None:
+        raise AuditInputError("work keeps what was read of log directories; a running cluster is read anew each time")
     if live and command_config is not None:
         client_config = {**client_properties.connection(Path(command_config)), **(client_config or {})}
     chosen = AuditOptions(
@@ -131,7 +136,15 @@ class OpenedAudit:
         """The audit. Errors: :class:`AuditInputError` once it is closed."""
         if self._closed:
             raise AuditInputError("this audit is closed; open it again with auditor.open, or ask before it is closed")
+        if self._opened.options.work is not None:
+            _ = self._work
         return self._opened
+
+    @cached_property
+    def _work(self) -> Folder:
+        """Where facts are kept: outside of what is read. Errors: as of :func:`claim.writable`."""
+        with running.failures():
+            return writable(out_of(self._opened.options.work or ""), self._opened.inventory, "work")
 
     def _live(self, options: AuditOptions, client_config: Mapping[str, Any]) -> Audit:
         require("kafka")
@@ -360,10 +373,13 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         "at_once",
         "fail_on_unsure",
         "whole",
+        "work",
+        "resume",
     )
     if unknown := sorted(options.keys() - {*plain, *LIMITS}):
         raise AuditInputError(f"no option named {unknown[0]!r}; there are {', '.join((*plain, *LIMITS))}")
     limits = {name: options.pop(name) for name in LIMITS if name in options}
     if limits.get("max_batch_bytes", 1 << 10) < 1 << 10 or limits.get("max_batch_ratio", 1) < 1:
         raise AuditInputError("max_batch_bytes is at least 1024 and max_batch_ratio at least 1")
-    return options | {"limits": DEFAULT_LIMITS._replace(**limits)}
+    work = options.get("work")
+    return options | {"limits": DEFAULT_LIMITS._replace(**limits), "work": None if work is None else os.fspath(work)}
