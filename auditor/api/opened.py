@@ -27,8 +27,10 @@ from auditor.base import uris
 from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
+from auditor.connectors.result_folder import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
+from auditor.outputs.claim import writable
 from auditor.pipeline import derived_tables, results
 from auditor.pipeline.options import AuditOptions, check_window, out_of
 from auditor.pipeline.table_schemas import schemas
@@ -68,7 +70,15 @@ class OpenedAudit:
         """The audit. Errors: :class:`AuditInputError` once it is closed."""
         if self._closed:
             raise AuditInputError("this audit is closed; open it again with auditor.open, or ask before it is closed")
+        if self._opened.options.work is not None:
+            _ = self._work
         return self._opened
+
+    @cached_property
+    def _work(self) -> Folder:
+        """Where facts are kept: outside of what is read. Errors: as of :func:`claim.writable`."""
+        with running.failures():
+            return writable(out_of(self._opened.options.work or ""), self._opened.inventory, "work")
 
     def _live(self, options: AuditOptions, client_config: Mapping[str, Any]) -> Audit:
         require("kafka")

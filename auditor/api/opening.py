@@ -55,6 +55,8 @@ def open(
     if spark is not None and master is not None:
         raise AuditInputError("auditor.open takes spark or master, not both")
     live = not paths
+    if live and more.get("work") is not None:
+        raise AuditInputError("work keeps what was read of log directories; a running cluster is read anew each time")
     chosen = open_options.audit_options(
         paths, {**more, "as_of": "now"} if live and more.get("as_of") is None else more, bootstrap=bootstrap_server,
         master=master or "inline",

@@ -371,7 +371,7 @@ def _not_whole(history: CoordinatorHistory) -> str:
 
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     lacking = absent.counts(audit.inventory, audit.settings, audit.options)
-    notes = [*totals.notes]
+    notes = [*totals.notes, *audit.runner.work_notes]
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]

@@ -2,7 +2,8 @@
 
 Compiled code may die of a file; the driver must not. So a :class:`Pool` has workers, each of which notes which file it
 opens. When one dies, that file is refused to the next, so that it ends among the unreadable files while all else is
-read. What killed a worker is in the standard error of who started it.
+read; where a signal ended it that anybody may have sent, when that has happened twice. What killed a worker is in the
+standard error of who started it.
 
 Workers are forked by a process that has loaded what they need and does nothing else, the starter: a worker more, or
 one in place of a dead one, costs milliseconds, and nothing of the driver (its threads, its main program, which may be
@@ -42,6 +43,7 @@ Result = TypeVar("Result")
 TOGETHER, TOGETHER_BYTES = 32, 1 << 20  # small tasks that are handed out at once, and bytes of them
 SAY_EVERY_S = 0.1
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)  # anybody's, or a file's that is too large
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 KILLS = "reading it "  # how the reason of a refused file begins
 LOADED = ("auditor.base.machine_code", "auditor.replay.replica_reader", "auditor.pipeline.read_step",
@@ -257,15 +259,19 @@ class Pool:
     def _bury(self, worker: _Worker, job: _Job) -> None:
         worker.line.pipe.close()
         status, opened = self._ask(_WAIT + _NUMBER.pack(worker.pid))
-        job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
+        if -status in FROM_OUTSIDE and opened not in job.spared:
+            job.spared.add(opened)
+            job.todo.extendleft(reversed(worker.tasks))
+        else:
+            job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
 
 
 @dataclass
 class _Job:
     """What a pool does with some tasks, whose numbers are in ``todo``. ``refused``: to all of them, ``of_task``: to
-    one, over which workers died. ``sizes``: bytes of each, where some may be handed out together; ``rows`` as of
-    :meth:`Pool.map`; ``failed``: how often a store refused something to a task; ``dry``: it did so until the end of
-    the last one."""
+    one, over which workers died; ``spared``: what was open when a worker was killed once. ``sizes``: bytes of each,
+    where some may be handed out together; ``rows`` as of :meth:`Pool.map`; ``failed``: how often a store refused
+    something to a task; ``dry``: it did so until the end of the last one."""
 
     work: bytes
     patience_s: float
@@ -274,6 +280,7 @@ class _Job:
     sizes: Sequence[int] | None
     rows: bool = True
     of_task: dict[int, dict[str, str]] = field(default_factory=dict)
+    spared: set[Opened] = field(default_factory=set)
     failed: dict[int, int] = field(default_factory=dict)
     dry: bool = False
 

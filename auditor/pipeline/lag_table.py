@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
 from auditor.connectors.arrow import Key, from_rows
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.declared import declared
@@ -22,9 +21,9 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
 from auditor.pipeline.read_cluster import ReadCluster
 from auditor.pipeline.stable_end import stable_end
-from auditor.replay import ahead_counts
+from auditor.replay import ahead_counts, counted_ahead
 from auditor.replay.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Ahead, Counts, Outcomes
-from auditor.replay.headers_from import headers_from, offsets_in
+from auditor.replay.headers_from import offsets_in
 from auditor.rules import blocking, written_times
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.view import LogView
@@ -150,11 +149,9 @@ class _Reading:
             return
         if low >= self.end:
             return
-        for some in headers_from(task, low, self.end):
-            if isinstance(some, DecodeError):
-                self.failed = f"{some.file}: {some.detail}"
-                return
-            self.counts.take(some.rows, some.segment)
+        if (error := counted_ahead.count(self.counts, task, self.leader.scans)) is not None:
+            self.failed = f"{error.file}: {error.detail}"
+            return
         if self.counts.next_offset < min(self.end, self.leader.settled_end):
             self.failed = "the log changed while it was read"
         if task.records:

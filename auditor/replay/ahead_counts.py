@@ -1,7 +1,7 @@
 """What lies ahead of offsets in a log, out of its batches' headers: records by what readers make of them, and markers.
 
 One pass over the batches answers for any number of offsets: what lies ahead of one is all that there is, less what lies
-before it. Memory: some hundred bytes an offset.
+before it. A stretch that no offset points into may be passed over, by sums. Memory: some hundred bytes an offset.
 """
 
 from __future__ import annotations
@@ -34,11 +34,21 @@ class Outcomes:
         self.first = begun["first_offset"][odd]
         self.until = np.where(is_open, FAR, begun["marker_offset"])[odd]
         self.open = is_open[odd]
+        self.last, self.records = begun["last_offset"][odd], begun["records"][odd]
 
     @property
     def first_open(self) -> int:
         """Where the first open transaction begins; :data:`FAR` without any."""
         return int(self.first[self.open].min(initial=FAR))
+
+    def crosses(self, offset: int) -> bool:
+        """Whether a transaction that is not committed has data on both sides of an offset."""
+        return bool(((self.first < offset) & (self.last >= offset)).any())
+
+    def begun(self, at: int, behind: int) -> tuple[int, int]:
+        """The records of all open and of all aborted transactions that begin in ``[at, behind)``."""
+        here = (self.first >= at) & (self.first < behind)
+        return int(self.records[here & self.open].sum()), int(self.records[here & ~self.open].sum())
 
     def of(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
         """OPEN, ABORTED, or SEEN for all else, of transactional batches in the order of their offsets."""
@@ -85,12 +95,12 @@ class Ahead:
 class Counts:
     """Counts what lies ahead of ``offsets`` up to ``end``; ``stable``: the last stable offset.
 
-    :meth:`take` is given the batches from the lowest of the offsets on, in order. ``exact``: what lies before an offset
-    in a cleaned batch, where somebody looked into it, by offset.
+    :meth:`take` is given the batches from the lowest of the offsets on, or from before it, in order.
     """
 
     def __init__(self, offsets: list[int], outcomes: Outcomes, stable: int, end: int) -> None:
-        self.offsets = np.array(sorted(set(offsets)), np.int64)
+        edge = [stable] if min(offsets) < stable < end else []  # so that nothing is passed over that it lies in
+        self.offsets = np.array(sorted({*offsets, *edge}), np.int64)
         self.outcomes, self.stable, self.end = outcomes, stable, end
         rows = len(self.offsets)
         self.before = np.zeros((rows, CLASSES), np.int64)
@@ -125,6 +135,27 @@ class Counts:
         self.bytes += (sizes.sum(), sizes[base < self.stable].sum())
         self.reached = here.stop
         self.next_offset = behind + 1
+
+    def asked(self, base: int, behind: int) -> bool:
+        """Whether one of the offsets lies in ``[base, behind)``."""
+        return bool(((self.offsets >= base) & (self.offsets < min(behind, self.end))).any())
+
+    def may_pass(self, at: int, behind: int, until: int) -> bool:
+        """Whether ``[at, behind)`` may be passed over, if nothing is taken before ``until``: no offset points into it,
+        the first record for a read_committed reader is known, and no transaction that is not committed is cut."""
+        asked = self.reached < len(self.offsets) and self.offsets[self.reached] < behind
+        if asked or (self.without_first and at < self.stable):
+            return False
+        return not (self.outcomes.crosses(at) or self.outcomes.crosses(until))
+
+    def pass_over(self, at: int, behind: int, sums: np.ndarray) -> None:
+        """What lies in ``[at, behind)``, by its records, those of control batches, and its bytes."""
+        records, controls, size = sums.tolist()
+        still, aborted = self.outcomes.begun(at, behind)
+        self.total[[OPEN, ABORTED, MARKER]] += (still, aborted, controls)
+        self.total[SEEN if at < self.stable else WAITING] += records - controls - still - aborted
+        self.bytes += (size, size if at < self.stable else 0)
+        self.next_offset = behind
 
     def _begins(self, here: slice, rows: np.ndarray, segment: int, columns: tuple[np.ndarray, ...]) -> None:
         """Of the offsets that lie in these batches, or between them: what lies before each."""

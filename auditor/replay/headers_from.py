@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,9 @@ from auditor.connectors.storage import REFUSED, open_file, problem, read_file
 from auditor.replay.bounds import known_of
 from auditor.replay.replica_task import ReplicaTask
 
+FAR = 1 << 62
+ROWS = 512  # of a chunk of large batches: who needs a few of a segment need not look at all
+
 
 class Headers(NamedTuple):
     """Batches of a segment, as rows of a walk, in order."""
@@ -33,17 +37,19 @@ class Headers(NamedTuple):
 def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers | DecodeError]:
     """The batches of a replica that may hold offsets in ``[offset, end)``, segment by segment, or why one cannot be
     had. Cost: a walk, without checksums, from where its segment's index puts ``offset``, else from its beginning."""
-    segments = task.replica.segments
-    for number, segment in enumerate(segments):
-        behind = segments[number + 1 : number + 2]
-        if (behind and behind[0].base_offset <= offset) or segment.base_offset >= end:
-            continue
-        for found in _rows(task, number, offset):
+    for number, (base, behind) in enumerate(stretches(task)):
+        for found in headers_of(task, number, offset) if behind > offset and base < end else ():
             yield found if isinstance(found, DecodeError) else Headers(number, found)
 
 
-def _rows(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | DecodeError]:
-    """The batches of a segment from one at or before an offset on; of large ones on a disk headers alone are read."""
+def stretches(task: ReplicaTask) -> list[tuple[int, int]]:
+    """Where each segment of a replica begins, and the next one; behind the last one :data:`FAR`."""
+    return list(pairwise([*(segment.base_offset for segment in task.replica.segments), FAR]))
+
+
+def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | DecodeError]:
+    """The batches of a segment from one at or before an offset on, or why they end; large ones on a disk are not read
+    beyond their headers."""
     segment = task.replica.segments[number]
     start, lowest = _place(task, number, offset)
     if segment.place is None and not task.place.uri and task.place.view is None:
@@ -51,7 +57,7 @@ def _rows(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | 
         if not isinstance(f, DecodeError):
             least, below = _offsets(task, number)
             with contextlib.closing(f):
-                hop = HeaderHop(f, segment.size, task.limits, start, (max(least, lowest), below))
+                hop = HeaderHop(f, segment.size, task.limits, start, (max(least, lowest), below), ROWS)
                 yield from hop.chunks()
                 if hop.end == segment.size > start:
                     return

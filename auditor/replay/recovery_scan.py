@@ -97,7 +97,6 @@ class RecoveryScan:
         self.scan = SegmentScan(base_offset, size, indexed, base_offset)
         self.read = read
         self.foreign = 0
-        self.plain = True  # until something of a batch, or of the bytes between, had to be looked at
         self.rebuilt = np.zeros(1, REBUILT)
         self.rebuilt["max_time"] = self.rebuilt["max_time_offset"] = self.rebuilt["entry_time"] = -1
         self.rebuilt["entry_offset"] = self.rebuilt["time_entry_offset"] = base_offset
@@ -140,7 +139,7 @@ class RecoveryScan:
         self.scan, self.rebuilt = scan, rebuilt
 
     def _odd_batches(self, rows: np.ndarray) -> None:
-        self.plain = False
+        self.scan.plain = False
         b = BatchColumns(*rows.T)
         sound = b.flaws & col.FLAW_CRC == 0
         if self.scan.cut < 0:
@@ -187,7 +186,7 @@ class RecoveryScan:
 
     def _unread(self, error: DecodeError) -> None:
         """Bytes that the auditor does not take for a batch."""
-        self.plain = False
+        self.scan.plain = False
         if self.scan.cut >= 0:
             return
         if error.reason in NOT_WHOLE:

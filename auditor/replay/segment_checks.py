@@ -142,7 +142,7 @@ class SegmentChecks:
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
         self.all_read = self.all_read and not chunk.errors and not chunk.body_errors
         self.scan.take(chunk)
-        _dated(self.scan.scan, chunk.rows)
+        _noted(self.scan.scan, chunk.rows)
         if self.outcome.digests is not None:
             self.outcome.digests = batch_headers.added(self.outcome.digests, chunk.rows, self.number, self.task)
         if self.offsets is not None:
@@ -153,7 +153,7 @@ class SegmentChecks:
 
     def point(self, chunk: Chunk) -> SegmentPoint | None:
         """Where the checks stand behind the chunk that came last; None where there is something to say of what came."""
-        if self.offsets is None or not (self.all_read and self.scan.plain and len(chunk.rows)):
+        if self.offsets is None or not (self.all_read and self.scan.scan.plain and len(chunk.rows)):
             return None
         offsets = self.offsets.settled(chunk.end)
         times = None if self.times is None else self.times.settled()
@@ -177,7 +177,7 @@ class SegmentChecks:
 
     def unopened(self, why: DecodeError) -> SegmentOutcome:
         """What it comes to where its file could not be opened."""
-        self.scan.scan.undecided = "the file could not be opened"
+        self.scan.scan.undecided, self.scan.scan.plain = "the file could not be opened", False
         self.outcome.unopened = why._replace(file=self.segment.name, position=0, length=self.segment.size)
         return self._with_faults()
 
@@ -191,8 +191,8 @@ class SegmentChecks:
         return self.outcome
 
 
-def _dated(scan: SegmentScan, rows: np.ndarray) -> None:
-    """Notes the times that retention and cleaning go by, of more batches of a segment."""
+def _noted(scan: SegmentScan, rows: np.ndarray) -> None:
+    """Notes the times that retention and cleaning go by, and what is no data, of more batches of a segment."""
     if not len(rows):
         return
     times = rows[:, walking.MAX_TIMESTAMP]
@@ -202,7 +202,9 @@ def _dated(scan: SegmentScan, rows: np.ndarray) -> None:
     if times[at] > scan.largest_time:
         scan.largest_time, scan.largest_offset = int(times[at]), int(rows[at, walking.LAST_OFFSET])
         scan.largest_producer = int(rows[at, walking.PRODUCER_ID])
-    set_ones = (rows[:, walking.ATTRIBUTES] & walking.DELETE_HORIZON != 0) & (rows[:, walking.MAGIC] == 2)
+    attributes = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES], 0)
+    scan.controls += int(rows[attributes & walking.CONTROL != 0, walking.RECORD_COUNT].clip(0).sum())
+    set_ones = attributes & walking.DELETE_HORIZON != 0
     if set_ones.any():
         earliest = int(rows[set_ones, walking.BASE_TIMESTAMP].min())
         scan.first_horizon = earliest if not scan.horizons else min(scan.first_horizon, earliest)

@@ -103,7 +103,7 @@ class SparkRunner(Runner):
 
             def read() -> DataFrame:
                 with watched(self.spark, self.progress), tuned(self.spark):
-                    return kept_reading.read_replicas(self.spark, tasks, work)
+                    return kept_reading.read_replicas(self.spark, tasks, work, self.work_notes)
 
             return SparkReplicas(read, self.progress)
 

@@ -17,6 +17,7 @@ import pytest
 
 import auditor
 from auditor import cli
+from auditor.inline import kept_lists
 from auditor.pipeline.table_schemas import schemas
 from tests import corpora
 from tests.conftest import ROOT
@@ -89,6 +90,28 @@ def test_what_is_written_is_what_the_command_writes(audit: auditor.OpenedAudit, 
     assert {row["run_id"] for row in rows} == {"one"}
     assert [row["fingerprint"] for row in rows] == audit.findings.fingerprints
     assert audit.table("producer_states").num_rows  # what was given back is read again
+
+
+def test_what_was_read_is_kept_for_the_next(
+    audit: auditor.OpenedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is evidence written to; what the folder holds besides is said."""
+    path, work = corpora.unpack(NAME), tmp_path / "work"
+    with pytest.raises(auditor.AuditInputError, match="nothing to resume"):
+        auditor.open(path, as_of=AS_OF, work=work, resume=True).findings  # noqa: B018
+    with auditor.open(path, as_of=AS_OF, work=work) as first:
+        assert first.findings.to_dicts() == audit.findings.to_dicts()
+        assert not [note for note in first.summary["notes"] if "--work" in note]
+    (work / "mine.txt").write_text("mine")
+    monkeypatch.setattr(kept_lists, "_read_list", None)  # what reads
+    with auditor.open(path, as_of=AS_OF, work=str(work), resume=True) as again:
+        assert again.findings.to_dicts() == audit.findings.to_dicts()
+        (note,) = [note for note in again.summary["notes"] if "--work" in note]
+        assert note.startswith("--work has 1 file left alone, no audit's: mine.txt")
+    inside = corpora.copy(NAME, tmp_path / "in") / "broker-1"
+    with pytest.raises(auditor.AuditInputError, match="is in the log directory"):
+        auditor.open(inside, work=inside / "work").findings  # noqa: B018
+    assert not (inside / "work").exists()
 
 
 def test_what_if_gives_verdicts(audit: auditor.OpenedAudit, tmp_path: Path) -> None:
