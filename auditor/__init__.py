@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from auditor.api.open_options import OpenOptions
     from auditor.api.opened import OpenedAudit
     from auditor.api.opening import open
+    from auditor.api.replayed import ReplayedBatches, replay_batches
     from auditor.api.tabular import Table
     from auditor.base.errors import AuditFailure, AuditInputError
     from auditor.rules.finding import Finding
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AuditFailure", "AuditInputError", "Blocked", "BlockedPartition", "Finding", "Findings", "OpenOptions",
-    "OpenedAudit", "PolicyOutcome", "Table", "WhatIf", "__version__", "open", "register",
+    "OpenedAudit", "PolicyOutcome", "ReplayedBatches", "Table", "WhatIf", "__version__", "open", "register",
+    "replay_batches",
 )  # fmt: skip
 _PLACES = {
     "open": "auditor.api.opening", "OpenOptions": "auditor.api.open_options", "OpenedAudit": "auditor.api.opened",
     "Blocked": "auditor.api.blocked", "BlockedPartition": "auditor.api.blocked", "Table": "auditor.api.tabular",
     "WhatIf": "auditor.api.compared_policies", "PolicyOutcome": "auditor.api.compared_policies",
+    "ReplayedBatches": "auditor.api.replayed", "replay_batches": "auditor.api.replayed",
     "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.finding", "register": "auditor.spark.adopted",
     "AuditInputError": "auditor.base.errors", "AuditFailure": "auditor.base.errors",
 }  # fmt: skip

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditor.base.producer_numbers import SEQUENCES
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
 from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
-from auditor.connectors.codec.batch_columns import FLAW_CRC, UNVERIFIED, BatchColumns
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns
 from auditor.connectors.codec.records import Decoded
 
 CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bits of the attributes
@@ -53,6 +54,40 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
         if isinstance(column, np.ndarray) and name != "is_control":
             columns[name] = array_of(column, column == (0 if name == "crc" else -1))
     return from_columns(schema.BATCHES, key, len(batches.position), columns)
+
+
+def batches_of(rows: pa.RecordBatch) -> BatchColumns:
+    """What :func:`batch_rows` undoes, of rows of one file: batches as headers have them. A column that is null has
+    nothing: -1, of a checksum that nobody verified :data:`UNVERIFIED`. ``flaws`` are the table's, so far as it says."""
+    codec = pc.fill_null(pc.index_in(rows.column("compression"), CODECS.slice(0, len(schema.COMPRESSION_NAMES))), 7)
+    bits = np.asarray(codec).astype(np.int64)
+    bits |= np.where(_is(rows, "timestamp_type", "LogAppendTime"), LOG_APPEND_TIME, 0)
+    for name, bit in (("is_transactional", TRANSACTIONAL), ("is_control", CONTROL)):
+        bits |= np.where(np.asarray(pc.fill_null(rows.column(name), False)), bit, 0)
+    bits |= np.where(_numbers(rows, "delete_horizon") >= 0, DELETE_HORIZON, 0)
+    flaws = _numbers(rows, "flaws", 0) & ~(FLAW_CRC | UNVERIFIED)
+    crc_ok = rows.column("crc_ok")
+    flaws |= np.where(np.asarray(pc.fill_null(crc_ok, True)), 0, FLAW_CRC)
+    flaws |= np.where(np.asarray(crc_ok.is_null()), UNVERIFIED, 0)
+    known = {name: _numbers(rows, name, 0 if name == "crc" else -1) for name in _LISTED if name != "flaws"}
+    uncounted = np.asarray(rows.column("record_count").is_null())  # as text dumps leave it: taken from the offsets
+    known["record_count"] = np.where(uncounted, known["last_offset"] - known["base_offset"] + 1, known["record_count"])
+    kind = pc.fill_null(pc.index_in(rows.column("control_type"), CONTROL_TYPES.slice(0, _NO_TYPE)), -1)
+    known |= {"attributes": bits, "flaws": flaws, "control_type": np.asarray(kind)}
+    dtypes = zip(BatchColumns._fields, BATCH_DTYPES, strict=True)
+    return BatchColumns(**{name: known[name].astype(dtype) for name, dtype in dtypes})
+
+
+def _is(rows: pa.RecordBatch, name: str, value: str) -> np.ndarray:
+    return np.asarray(pc.fill_null(pc.equal(rows.column(name), value), False))
+
+
+def _numbers(rows: pa.RecordBatch, name: str, none: int = -1) -> np.ndarray:
+    """A column of whole numbers, or of times in ms."""
+    column = rows.column(name)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), none))
 
 
 def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:

@@ -86,6 +86,11 @@ def _metadata(inventory: Inventory) -> Iterator[MetadataPiece]:
         yield MetadataPiece(log_dir.place, key, replica)
 
 
+def in_segments(table: str, topic: str | None) -> bool:
+    """Whether the segments of a topic may have rows of a table."""
+    return _TOPICS[table] == topic if table in _TOPICS else "log" in _KINDS.get(table, ())
+
+
 def _has(tables: frozenset[str], topic: str | None, file: DataFile) -> bool:
     """Whether a file may have rows for one of the tables."""
     if "decode_errors" in tables:

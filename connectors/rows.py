@@ -45,7 +45,8 @@ class FilePiece:
     """A file of the log directory at ``place``, or of a segment the batches that begin in ``[start, stop)``.
 
     ``start`` and ``stop`` may be any bytes: what counts is where the walk from the segment's first batch comes to.
-    ``next_base`` is the base offset of the segment behind it, -1 where there is none or it is not known.
+    ``next_base`` is the base offset of the segment behind it, -1 where there is none or it is not known; ``begins`` the
+    lowest offset at ``start`` where somebody has seen that a batch begins there, -1 where nobody has.
     """
 
     place: Place
@@ -54,6 +55,7 @@ class FilePiece:
     start: int = 0
     stop: int | None = None
     next_base: int = -1
+    begins: int = -1
 
     def coming(self) -> list[Coming]:
         """The file, where it lies in a store."""
@@ -180,6 +182,8 @@ def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int
     Nothing that an index says is trusted for this, so that no damage to one can change what is decoded.
     """
     end, offsets = 0, offset_range(piece.file.offset, piece.next_base)
+    if piece.begins >= 0:
+        return piece.start, (piece.begins, offsets[1])
     if piece.start:
         walk = read_segment(opened, piece.file.size, file=piece.file.name, stop=piece.start, crc=False, offsets=offsets)
         for chunk in walk:

@@ -17,6 +17,11 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.rows import How
 
 FAR = 1 << 62
+# The tables of what segments hold, which readStream gives.
+STREAMED = (
+    "batches", "records", "transaction_log", "offset_commits", "group_metadata", "share_group_state",
+    "remote_log_metadata",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,18 @@ def shipped(inventory: Inventory) -> str:
 def _inventory(text: str) -> Inventory | None:
     found: Inventory | None = pickle.loads(zlib.decompress(base64.b85decode(text))) if text else None
     return found
+
+
+def streamed(table: str, given: Mapping[str, str]) -> None:
+    """Errors: :class:`AuditInputError` for options that are wrong, or a table that has no streaming form."""
+    asked(given)
+    if table not in STREAMED:
+        raise AuditInputError(f"{table} has no streaming form; {', '.join(STREAMED)} have: what logs append")
+
+
+def fails(given: Mapping[str, str]) -> bool:
+    """Whether a stream fails where something was deleted before it was read: the option ``failOnDataLoss``."""
+    return _flag({"failondataloss": "true", **{name.lower(): value for name, value in given.items()}}, "failOnDataLoss")
 
 
 def how_of(given: Mapping[str, str]) -> How:

@@ -13,6 +13,10 @@ Internal topics always come along. Columns: those of :mod:`auditor.connectors.sc
 rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by itself,
 but those of an audit, which are given what it reads (``inventory``).
 
+``readStream`` gives what is new in tables that segments have rows of (:data:`source_options.STREAMED`), each batch
+exactly once by its offset, restarts from a checkpoint included (:mod:`auditor.connectors.stream_offsets`);
+``failOnDataLoss`` (false: goes on where a segment was deleted before it was read).
+
 Conditions on broker, topic and partition keep files closed where the session pushes filters down
 (:data:`PUSHDOWN`, which auditors' own sessions do). An implemented ``pushFilters`` is fatal on a session that does
 not: what it gets is without. Who changes that of a session registers the sources again.
@@ -31,7 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,13 +72,14 @@ class TableReader(DataSourceReader):
         options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
         asked = options.asked(self.options)
         with ours("connectors.gate").guarded(asked.refused):
-            inventory = asked.inventory or self._discovered(asked)
+            inventory = asked.inventory or self.discovered(asked)
             wanted = ours("connectors.pruning").Wanted(self.conditions, *asked.offsets)
             found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
         slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
         return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
 
-    def _discovered(self, asked: Any) -> Any:
+    def discovered(self, asked: Any) -> Any:
+        """What is read below the paths."""
         inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits, asked.scope)
         if inventory.remote:
             remote = ours("connectors.remote_log")
@@ -102,6 +107,51 @@ class PruningReader(TableReader):
         return self.conditions
 
 
+class GrowingTable(DataSourceStreamReader):
+    """What is new in one decoded table below some paths, as often as Spark asks."""
+
+    def __init__(self, table: str, options: Mapping[str, str]) -> None:
+        self.table = table
+        self.options = dict(options)
+        self.known: dict[str, Any] = {}
+
+    def _listed(self) -> tuple[Any, Any, Any]:
+        """The options, what is there now, and which replicas count."""
+        asked, pieces = ours("connectors.source_options").asked(self.options), ours("connectors.pieces")
+        with ours("connectors.gate").guarded(asked.refused):
+            found = TableReader(self.table, self.options).discovered(asked)
+        return asked, found, lambda replica: pieces.in_segments(self.table, replica.topic)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Nothing was read: all that is there is new."""
+        return {}
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
+        """Up to where each log can be read. Before Spark 4.2 it is asked without arguments."""
+        offsets = ours("connectors.stream_offsets")
+        asked, inventory, wanted = self._listed()
+        self.known = offsets.ends(inventory, {**self.known, **(start or {})}, wanted, asked.how.limits)
+        return self.known
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Shares out what came between. Errors: ``AuditInputError`` where it was deleted before it was read."""
+        pieces, offsets = ours("connectors.pieces"), ours("connectors.stream_offsets")
+        _, inventory, wanted = self._listed()
+        self.known = {**self.known, **end}
+        found = list(offsets.lots(inventory, start, end, wanted, ours("connectors.source_options").fails(self.options)))
+        slots = max(TASKS, sum(pieces.size(lot.piece) for lot in found) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(found[number::slots])) for number in range(min(slots, len(found)))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, as Arrow record batches."""
+        offsets, for_spark = ours("connectors.stream_offsets"), ours("connectors.arrow").for_spark
+        asked = ours("connectors.source_options").asked(self.options)
+        with ours("connectors.gate").guarded(asked.refused):
+            for lot in pickle.loads(partition.value):
+                for batch in offsets.rows(lot, self.table, asked.how):
+                    yield for_spark(batch.select(asked.columns) if asked.columns else batch)
+
+
 class TableSource(DataSource):
     """A decoded table as a data source; each subclass names its table."""
 
@@ -127,6 +177,11 @@ class TableSource(DataSource):
         """A reader of the paths in the options. Errors: ``AuditInputError`` for an option that is wrong."""
         ours("connectors.source_options").asked(self.options)
         return (PruningReader if self.pushes else TableReader)(self.table, self.options)
+
+    def streamReader(self, schema: StructType) -> GrowingTable:
+        """A reader of what is new below the paths. Errors: ``AuditInputError`` for a table that no log appends to."""
+        ours("connectors.source_options").streamed(self.table, self.options)
+        return GrowingTable(self.table, self.options)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -59,6 +59,9 @@ TEXTS = {
     "transactions": ("a transaction of a producer in a replica; `outcome` is null while it is open, `class` then says "
                      "what it is: active, late, hanging, orphan, ghost or undecidable",
                      "SELECT topic, partition, producer_id, first_offset FROM transactions WHERE class = 'hanging'"),
+    "events": ("something odd that the model of a correct broker met while it replayed a replica, which rules then "
+               "judge; at most 10,000 of a kind in a replica",
+               "SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC"),
     "coordinated_transactions": ("a transaction as the coordinators' logs show it, with all its partitions; of those "
                                  "that they no longer have, `transactions` has the branches",
                                  "SELECT transactional_id, count(decided_at) AS decided, "

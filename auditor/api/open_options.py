@@ -101,7 +101,8 @@ def audit_options(paths: Sequence[AnyPath], given: Mapping[str, Any], **settled:
     return AuditOptions(
         tuple(os.fspath(path) for path in paths), Path(),
         topics=several(of("topic", ())), only_partitions=several(text(of("only_partition", ()))),
-        only_brokers=numbers(of("only_broker", ()), "only_broker"), since=_since(of("since")), as_of=_time(of("as_of")),
+        only_brokers=numbers(of("only_broker", ()), "only_broker"), since=_since(of("since")),
+        as_of=moment_of(of("as_of")),
         rules=several(of("rule", ())), skip_rules=several(of("skip_rule", ())), remote=several(of("remote", ())),
         baseline=None if baseline is None else Path(baseline), work=None if work is None else os.fspath(work),
         clusters=_clusters(of("clusters", {})), limits=limits_of(**limits),
@@ -140,7 +141,8 @@ def numbers(given: int | Sequence[int], name: str) -> tuple[int, ...]:
     return found
 
 
-def _time(given: Time | None) -> int | None:
+def moment_of(given: Time | None) -> int | None:
+    """A moment in ms. Errors: :class:`AuditInputError` for what is none."""
     if given is None:
         return None
     return parse_time(given.isoformat() if isinstance(given, datetime.datetime) else str(given))

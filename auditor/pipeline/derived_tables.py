@@ -20,7 +20,7 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cleaner_table, cluster_settings, coordinated_table, lag_table, space_table
+from auditor.pipeline import cleaner_table, cluster_settings, coordinated_table, events_table, lag_table, space_table
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.read_cluster import ReadCluster
 from auditor.rules import coordinated, written_times
@@ -77,7 +77,7 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
     began_not_after:time the same, at the latest
 """)  # fmt: skip
 OF_FACTS = {
-    "producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS,
+    "producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS, "events": events_table.EVENTS,
     COORDINATED_TRANSACTIONS: coordinated_table.COORDINATED, "lag": lag_table.LAG, "space": space_table.SPACE,
     "cleaner": cleaner_table.CLEANER,
 }  # fmt: skip
@@ -107,7 +107,7 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     if table in ("cleaner", "space"):
         yield from {"cleaner": cleaner_table.rows, "space": space_table.rows}[table](log)
         return
-    rows_of = {"producer_states": _states, "transactions": _transactions}[table]
+    rows_of = {"producer_states": _states, "transactions": _transactions, "events": _events}[table]
     for replica in log.copies:
         yield rows_of(log, replica)
 
@@ -157,6 +157,10 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "expires_at": _expiry(log, replica),
     }
     return from_columns(PRODUCER_STATES, _key(replica), len(rows), columns)
+
+
+def _events(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
+    return events_table.rows(replica, _key(replica))
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:

@@ -28,8 +28,11 @@ def main(master: str, path: str) -> None:
         found = audit.table("findings").to_spark()
         print("frame", found.where("severity = 'critical' AND timestamp > '2026-01-01'").count())
         print("tables", [row["name"] for row in audit.sql("SHOW TABLES;").to_dicts()] == [*audit.tables])
-        print("blocked", audit.blocked[0].transactional_id is None, audit.blocked.to_spark().count())
+        print("blocked", audit.blocked.to_spark().count() == len(audit.blocked) > 0)
         print("same", audit.table("transactions").schema == audit.table("transactions").to_arrow().schema)
+        with auditor.replay_batches(spark.read.format("kafka_log_batches").load(path)) as replayed:
+            own = audit.table("transactions").to_spark().where("class IS NOT NULL").count()
+            print("replayed", replayed.transactions.to_spark().where("kind = 'open'").count() == own > 0)
         for ask in (lambda: audit.sql("select nothing from batches"), lambda: audit.table("nothing")):
             print("mistake", said(ask))
     print("alive", spark.range(3).count())

@@ -215,3 +215,22 @@ def test_progress_is_a_line_below_the_cell(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(notebook.progress(None), notebook.CellProgress)
     quiet: Any = notebook.progress(False)
     assert quiet.silent
+
+
+def test_duckdb_reads_the_history_as_it_lies(audit: auditor.OpenedAudit, tmp_path: Path) -> None:
+    """Findings, logs and totals: each run's batches, summed over its logs, are those of its totals."""
+    duckdb = pytest.importorskip("duckdb")
+    for run_id in ("one", "two"):
+        audit.write(tmp_path / run_id, history=tmp_path / "kept", run_id=run_id)
+    rows = "read_parquet('{}/run_id=*/{}/*.parquet', hive_partitioning = true)"
+    findings, logs, totals = (rows.format(tmp_path / "kept", table) for table in ("findings", "logs", "runs"))
+    query = (
+        f"SELECT run_id, critical, batches, (SELECT sum(batches) FROM {logs} l WHERE l.run_id = r.run_id) AS summed, "
+        f"(SELECT count(*) FROM {findings} f WHERE f.run_id = r.run_id AND severity = 'critical') AS listed "
+        f"FROM {totals} r ORDER BY run_id"
+    )
+    found = duckdb.execute(query).fetchall()
+    assert [(run, critical, listed) for run, critical, *_, listed in found] == [
+        (run, len(HANGING), len(HANGING)) for run in ("one", "two")
+    ]
+    assert all(batches == summed > 0 for _, _, batches, summed, _ in found)

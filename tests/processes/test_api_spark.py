@@ -29,6 +29,7 @@ def test_a_script_gets_frames_and_findings(master: str) -> None:
     assert said["hanging"] == f"{hanging} {master == 'connect'}"
     assert said["findings"] == said["frame"] == str(hanging)
     assert (said["tables"], said["alive"]) == ("True", "3")
+    assert (said["blocked"], said["same"], said["replayed"]) == ("True", "True", "True")
     assert int(said["batches"]) > hanging
     mistakes = [line for line in ran.stdout.splitlines() if line.startswith("mistake")]
     assert len(mistakes) == 2

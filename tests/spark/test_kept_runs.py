@@ -27,6 +27,15 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
     counted = {row["run_id"]: row["count"] for row in rows.groupBy("run_id").count().collect()}
     assert counted == {run_id: len(findings) for run_id, findings in found.items()}
 
+    totals = spark.read.option("basePath", str(history)).parquet(f"{history}/run_id=*/runs")
+    assert {row["run_id"]: row["critical"] for row in totals.collect()} == {
+        run_id: sum(f.severity == "critical" for f in findings) for run_id, findings in found.items()
+    }
+    logs = spark.read.option("basePath", str(history)).parquet(f"{history}/run_id=*/logs")
+    assert {row["run_id"]: row["sum(batches)"] for row in logs.groupBy("run_id").sum("batches").collect()} == {
+        row["run_id"]: row["batches"] for row in totals.collect()
+    }
+
     first, second = runs.committed(history)
     change = runs.diff(runs.read(history, first, "findings"), runs.read(history, second, "findings"))
     assert {row["kind"] for row in change.gone} == {"hanging-transaction"}

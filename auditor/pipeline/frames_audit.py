@@ -1,0 +1,195 @@
+"""An audit of batches that lie in a table: what any frame holds with the columns of the table ``batches``.
+
+The frame is brought into the order of logs, each replica is replayed by the one model, and from its facts on the audit
+is the one of all commands. What ``batches`` does not carry is not decided.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.scope import fits
+from auditor.connectors import names
+from auditor.connectors.arrow import array_of
+from auditor.connectors.batch_rows import batches_of
+from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.files import Inventory, LogDir, Replica
+from auditor.connectors.schema import BATCHES
+from auditor.connectors.scoped import LeftOut
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.model.releases import DAY_MS
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.context import Brief
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.replay.live_replica import NOWHERE
+from auditor.replay.table_replica import LogKey, read_batches
+
+if TYPE_CHECKING:
+    from auditor.pipeline.runner import Replicas, Runner
+
+# Columns that a frame may lack; what they would say is then not known.
+OPTIONAL = {"cluster_id": "", "broker_id": -1, "log_dir": "", "crc_ok": None, "flaws": 0, "delete_horizon": None}
+NEEDED = tuple(n for n in BATCHES.names if n not in OPTIONAL and n != "last_sequence")  # which follows from others
+COLUMNS = pa.schema([f for f in BATCHES if f.name != "last_sequence"])
+KEY = ("cluster_id", "log_dir", "broker_id", "topic", "partition")
+IN_A_LOG = ("number", "file", "position")  # number: that in the file's name
+UNNAMED = {"topic": "(unknown)", "partition": -1, "file": ""}
+Lot = tuple[LogKey, str, BatchColumns]
+
+
+def check(schema: pa.Schema) -> None:
+    """Errors: ``AuditInputError`` where the columns are not those of ``batches``."""
+    if missing := [name for name in NEEDED if name not in schema.names]:
+        raise AuditInputError(
+            f"the frame has no column {', '.join(missing)}; give the columns of the table batches (docs/tables.md)"
+        )
+    for field in COLUMNS:
+        given = schema.field(field.name).type if field.name in schema.names else field.type
+        if not any(of_kind(given) and of_kind(field.type) for of_kind in _KINDS) and not pa.types.is_null(given):
+            raise AuditInputError(f"column {field.name} of the frame is {given}, where batches has {field.type}")
+
+
+def _whole(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_timestamp(kind)  # times may be epoch milliseconds
+
+
+def _text(kind: pa.DataType) -> bool:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_string_view(plain)
+
+
+_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (_whole, _text, pa.types.is_boolean)
+
+
+def in_order(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rows of a table that is held in memory, log by log, each in its order."""
+    whole = table.select([name for name in COLUMNS.names if name in table.column_names])
+    filled = [_filled(batch) for batch in whole.to_batches()]
+    if not filled:
+        return
+    numbered = pa.Table.from_batches(filled)
+    order = numbered.select(["file"]).append_column("number", _numbers(numbered.column("file")))
+    keys = [(name, "ascending") for name in (*KEY, *IN_A_LOG)]
+    at = pc.sort_indices(numbered.append_column("number", order.column("number")), sort_keys=keys)
+    yield from numbered.take(at).to_batches(max_chunksize=1 << 16)
+
+
+def _numbers(files: pa.ChunkedArray) -> pa.Array:
+    """The number in the name of each file, -1 without one."""
+    coded = files.combine_chunks().dictionary_encode()
+    said = [names.data_name(file.rpartition("/")[2]) for file in coded.dictionary.to_pylist()]
+    numbers = np.array([-1 if one is None else one.offset for one in said], np.int64)
+    return array_of(numbers[np.asarray(coded.indices)])
+
+
+def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """All columns of :data:`COLUMNS` in their types, without nulls in those that name a log. Errors:
+    ``AuditInputError`` for a number that no batch can have."""
+    found = []
+    for field in COLUMNS:
+        absent = field.name not in batch.schema.names
+        column = pa.nulls(batch.num_rows, field.type) if absent else batch.column(field.name)
+        if column.type != field.type and not (pa.types.is_timestamp(field.type) and not pa.types.is_null(column.type)):
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowInvalid as error:
+                raise AuditInputError(f"column {field.name} of the frame has what no batch has: {error}") from None
+        none = (OPTIONAL | UNNAMED).get(field.name)
+        found.append(column if none is None else pc.fill_null(column, pa.scalar(none, field.type)))
+    return pa.RecordBatch.from_arrays(found, names=COLUMNS.names)
+
+
+def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None) -> Iterator[ReplicaFacts]:
+    """The facts of each replica whose rows come together and in order. ``compacted``: globs of compacted topics, None
+    where nobody knows. Memory: as of :mod:`auditor.replay.table_replica`. Errors: ``AuditInputError`` for a number that
+    no batch can have."""
+    for key, lots in itertools.groupby(_lots(batches), itemgetter(0)):
+        cleaned = None if compacted is None else any(fits(key.topic, glob) for glob in compacted)
+        yield read_batches(key, ((file, columns) for _, file, columns in lots), DAY_MS, cleaned)
+
+
+def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[Lot]:
+    for given in batches:
+        if not given.num_rows:
+            continue
+        batch = _filled(given)
+        columns = [batch.column(name) for name in (*KEY, "file")]
+        changes = np.zeros(batch.num_rows, bool)
+        for column in columns:
+            changes[1:] |= np.asarray(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+        cuts = [0, *np.flatnonzero(changes).tolist(), batch.num_rows]
+        for first, behind in itertools.pairwise(cuts):
+            cluster, log_dir, broker, topic, partition, file = (column[first].as_py() for column in columns)
+            named = log_dir or "/".join(filter(None, (cluster, f"broker-{broker}" if broker >= 0 else "batches")))
+            key = LogKey(cluster, cluster or None, None if broker < 0 else broker, named, topic, partition)
+            yield key, file, batches_of(batch.slice(first, behind - first))
+
+
+class FramesAudit(Audit):
+    """An audit of the replicas that ``read`` gives, made of a frame. What it gives is the findings, held partitions and
+    tables that are made of facts."""
+
+    def __init__(self, options: AuditOptions, runner: Runner, read: Callable[[], Replicas], say: Say = nobody) -> None:
+        super().__init__(options, runner, say)
+        self._read = read
+
+    def ready(self) -> None:
+        """Waits until the runner has started."""
+        with self.step(f"start {self.runner.name}"):
+            self.runner.ready()
+
+    @cached_property
+    def replicas(self) -> Replicas:
+        """The facts of every replica, where the runner has them."""
+        self.ready()
+        return self._read()
+
+    @cached_property
+    def briefs(self) -> list[Brief]:
+        """Of every replica the little that is known everywhere."""
+        with self.step("read and replay"):
+            return self.replicas.briefs()
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What the frame is of, as if each of its log directories were one of files."""
+        dirs: dict[tuple[str, str], list[Brief]] = {}
+        for one in self.briefs:
+            dirs.setdefault((one.join_key, one.log_dir), []).append(one)
+        names_of = [name for _, name in dirs]
+        if several := sorted({name for name in names_of if names_of.count(name) > 1}):
+            raise AuditInputError(f"log_dir {several[0]} is of two clusters in the frame; give each its own name")
+        return Inventory(tuple(_log_dir(*at, mine) for at, mine in dirs.items()), (), (), (), ())
+
+    @property
+    def scoped(self) -> Inventory:
+        """All of it: what is read is what the frame has."""
+        return self.inventory
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Nothing that anybody knows of."""
+        return LeftOut(0, 0)
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
+        return {}, []
+
+    def spared(self) -> Inventory | None:
+        """A frame is no folder."""
+        return None
+
+
+def _log_dir(join_key: str, name: str, mine: list[Any]) -> LogDir:
+    replicas = tuple(Replica(name, b.topic, b.partition, f"{b.topic}-{b.partition}") for b in mine)
+    return LogDir(name, NOWHERE, join_key, join_key or None, mine[0].broker_id, "the frame", replicas=replicas)

@@ -1,0 +1,187 @@
+"""How far logs that grow have been read, and what is new in them: the streaming form of the data sources.
+
+A log only ever grows behind its end, so how far it was read is one number, the offset behind the last batch that was
+told. What brokers do meanwhile changes nothing of that: segments are rolled, deleted, or cleaned into others of the
+same names, and batches keep their offsets. File and position beside it only say where to go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.header_hop import HeaderHop
+from auditor.connectors.codec.segment import StoredChunks, read_segment
+from auditor.connectors.codec.window import SeekableFile
+from auditor.connectors.files import DataFile, Inventory, LogDir, Replica
+from auditor.connectors.rows import FilePiece, How, read_piece
+from auditor.connectors.storage import REFUSED, open_file
+
+GONE = (
+    "{}: offsets {} to {} were deleted before they were read; read more often, or go on without them by the option "
+    "failOnDataLoss=false"
+)
+
+
+_HEADER = struct.Struct(">qiibIhi")  # of a batch, up to and with lastOffsetDelta
+
+
+class End(NamedTuple):
+    """Up to where a log was read: the offset behind its last batch, and the place in its newest segment then: the bytes
+    behind that batch (``position``) and where it begins (``last``, -1 where the segment had none)."""
+
+    offset: int
+    file: str
+    position: int
+    last: int = -1
+
+
+# By the folder of each replica and its topic's id, as Spark keeps it in its checkpoint.
+Ends = Mapping[str, Mapping[str, Any]]
+
+
+class Lot(NamedTuple):
+    """A part of a file, of which the batches with offsets in ``[first, behind)`` are wanted."""
+
+    piece: FilePiece
+    first: int
+    behind: int
+
+
+def _replicas(inventory: Inventory, wanted: Callable[[Replica], bool]) -> Iterator[tuple[str, LogDir, Replica]]:
+    for log_dir in inventory.log_dirs:
+        for replica in log_dir.replicas:
+            if wanted(replica):
+                where = log_dir.place.child(replica.folder).shown
+                yield f"{where} {replica.topic_id or ''}".rstrip(), log_dir, replica
+
+
+def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> dict[str, Any]:
+    """Up to where each log can be read now; none falls behind what is ``known``. ``wanted``: which replicas count.
+
+    Cost: what was appended to each newest segment is walked, checksums included; where nothing is known, all of it.
+    """
+    found = dict(known)
+    for key, log_dir, replica in _replicas(inventory, wanted):
+        before = End(**known[key]) if key in known else None
+        end = _end(log_dir, replica, before, limits)
+        if end is not None and (before is None or end.offset > before.offset):
+            found[key] = end._asdict()
+    return found
+
+
+def _end(log_dir: LogDir, replica: Replica, before: End | None, limits: Limits) -> End | None:
+    """The end of a log's newest segment, None where it cannot be read now."""
+    if not replica.segments:
+        return None
+    segment = replica.segments[-1]
+    f = open_file(segment.place or log_dir.place, segment.name)
+    if isinstance(f, DecodeError):
+        return None
+    least, below = offset_range(segment.base_offset)
+    end = End(max(least, 0), segment.name, 0)
+    with contextlib.closing(f):
+        if before is not None and before.file == segment.name and _goes_on(f, before, segment.size):
+            end = before
+        try:
+            hop = HeaderHop(f, segment.size, limits, end.position, (end.offset, below))
+            hopped = hop.chunks() if not isinstance(f, StoredChunks) else iter(())
+            for rows in itertools.chain(hopped, _walked(f, segment.size, segment.name, hop, below, limits)):
+                if len(rows):
+                    last = rows[-1]
+                    at, size = int(last[walking.POSITION]), int(last[walking.SIZE])
+                    end = End(int(last[walking.LAST_OFFSET]) + 1, segment.name, at + size, at)
+        except REFUSED:
+            return None
+    return end
+
+
+def _walked(f: SeekableFile, size: int, name: str, hop: HeaderHop, below: int, limits: Limits) -> Iterator[Any]:
+    """Rows of what the hop left, without those at the end whose bytes are not all there yet."""
+    if hop.end == size:
+        return
+    for chunk in read_segment(f, size, file=name, start=hop.end, limits=limits, offsets=(hop.next_offset, below)):
+        sound = (chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0).nonzero()[0]
+        yield chunk.rows[: sound[-1] + 1] if len(sound) else chunk.rows[:0]
+
+
+def _goes_on(f: SeekableFile, before: End, size: int) -> bool:
+    """Whether the batch that was the last one still lies where it did: not in a file that was cleaned, or cut and
+    written anew."""
+    if isinstance(f, StoredChunks) or before.position > size:
+        return False
+    if before.last < 0:
+        return before.position == 0
+    header = bytearray(_HEADER.size)
+    try:
+        f.seek(before.last)
+        if (f.readinto(memoryview(header)) or 0) < len(header):
+            return False
+    except OSError:
+        return False
+    offset, length, _, magic, _, _, delta = _HEADER.unpack(header)
+    ends = offset + (delta if magic > 1 else 0) + 1
+    return bool(ends == before.offset and before.last + walking.OVERHEAD + length == before.position)
+
+
+def lots(
+    inventory: Inventory, start: Ends, end: Ends, wanted: Callable[[Replica], bool], fail_on_loss: bool = True
+) -> Iterator[Lot]:
+    """What came between two ends. Errors: ``AuditInputError`` where some of it was deleted before, unless
+    ``fail_on_loss`` is off."""
+    there = {key: (log_dir, replica) for key, log_dir, replica in _replicas(inventory, wanted)}
+    for key, says in end.items():
+        until, before = End(**says), End(**start[key]) if key in start else None
+        if before is not None and until.offset <= before.offset:
+            continue
+        log_dir, replica = there.get(key, (None, None))
+        first = replica.segments[0].base_offset if replica is not None and replica.segments else until.offset
+        read = before.offset if before is not None else first if replica is not None else 0
+        if fail_on_loss and first > read:
+            raise AuditInputError(GONE.format(key, read, first - 1))
+        if log_dir is not None and replica is not None:
+            yield from _of_replica(log_dir, replica, before, until)
+
+
+def _of_replica(log_dir: LogDir, replica: Replica, before: End | None, until: End) -> Iterator[Lot]:
+    key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
+    first = 0 if before is None else before.offset
+    behind = [segment.base_offset for segment in replica.segments[1:]] + [-1]
+    for segment, next_base in zip(replica.segments, behind, strict=True):
+        if segment.base_offset >= until.offset or 0 <= next_base <= first:
+            continue
+        where = segment.place or log_dir.place
+        start = before.position if before is not None and before.file == segment.name else 0
+        begins = -1
+        if start and before is not None and not isinstance(f := open_file(where, segment.name), DecodeError):
+            with contextlib.closing(f):
+                begins = before.offset if _goes_on(f, before, segment.size) else -1
+        stop = until.position if segment.name == until.file and begins >= 0 else None
+        file = DataFile(segment.name, segment.size, "log", segment.base_offset, segment.place)
+        piece = FilePiece(where, key, file, start if begins >= 0 else 0, stop, next_base, begins)
+        yield Lot(piece, first, until.offset)
+
+
+def rows(lot: Lot, table: str, how: How) -> Iterator[pa.RecordBatch]:
+    """The rows of a lot for a table. Errors: ``AuditInputError`` where its file is gone: what it had is asked for
+    again, or said to be lost."""
+    file, at = lot.piece.file, "base_offset" if table == "batches" else "offset"
+    opened = open_file(lot.piece.place, file.name)
+    if isinstance(opened, DecodeError):
+        raise AuditInputError(f"{file.name} is gone or cannot be read ({opened.detail}) since it was listed")
+    opened.close()
+    for _table, batch in read_piece(lot.piece, frozenset({table}), how):
+        offsets = batch.column(at)
+        mine = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
+        yield batch.filter(mine)

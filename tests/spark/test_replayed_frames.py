@@ -1,0 +1,50 @@
+"""Replay of a DataFrame of batches on Spark: what the frame gives in this process, in whatever order and partitions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import auditor
+from auditor.base.errors import AuditInputError
+from tests import corpora
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "altered-41"
+
+
+def said(replayed: auditor.ReplayedBatches) -> list[Any]:
+    tables = (replayed.events, replayed.transactions, replayed.producers)
+    return [sorted(map(str, table.to_dicts())) for table in tables] + [replayed.findings.to_dicts()]
+
+
+def test_spark_gives_what_arrow_gives(spark: SparkSession) -> None:
+    auditor.register(spark)
+    batches = spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME)))
+    with auditor.replay_batches(batches.repartition(7, "crc"), as_of="2026-11-22") as replayed:
+        frame = replayed.transactions.to_spark()
+        assert frame.sparkSession is spark
+        assert frame.count() == replayed.transactions.num_rows > 0
+        found = said(replayed)
+    with auditor.replay_batches(batches.toArrow(), master="inline[1]", as_of="2026-11-22") as replayed:
+        assert said(replayed) == found
+    assert spark.range(3).count() == 3
+
+
+def test_a_frame_of_other_columns_is_a_mistake_before_anything_runs(spark: SparkSession) -> None:
+    with pytest.raises(AuditInputError, match="the frame has no column file, position"):
+        auditor.replay_batches(spark.range(3))
+
+
+def test_the_example_of_the_page_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").split("## Replay of batches in a frame")[1]
+    (text,) = re.findall(r"```python\n(.*?)\n```", page.split("\n## ")[0], re.DOTALL)
+    auditor.register(spark)
+    given = {"spark": spark, "auditor": auditor}
+    exec(text.replace("/copies/broker-1", str(corpora.unpack("hanging-36"))), given)
+    assert "bank.ledger" in capsys.readouterr().out
