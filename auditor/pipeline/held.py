@@ -33,14 +33,16 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
     return dict(found)
 
 
-def settled(row: Row, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> dict[str, bool]:
+def settled(row: Row, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> dict[str, Any]:
     """What a run adds to a row of ``rules.blocking.blocked``: ``accepted``, where a baseline accepts all that was found
-    about its holder; ``left_out``, where nothing was, and its kind was not ``asked``."""
+    about its holder; ``left_out``, where nothing was, and its kind was not ``asked``; ``fingerprint``, of the gravest
+    finding about it."""
     mine = [each for each in about.get(row["producer_id"], ()) if _is_about(each.finding, row)]
     found = any(each.finding.severity in GRAVE for each in mine)
     return {
         "accepted": bool(mine) and all(each.accepted for each in mine),
         "left_out": row["rule"] not in asked and not found,
+        "fingerprint": next((each.finding.fingerprint for each in mine), None),
     }
 
 
