@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from auditor.api.opening import open
     from auditor.api.tabular import Table
     from auditor.base.errors import AuditFailure, AuditInputError
-    from auditor.rules.finding import Finding
+    from auditor.rules.seen.finding import Finding
     from auditor.spark.adopted import register
 
 __all__ = (
@@ -37,7 +37,8 @@ _PLACES = {
     "open": "auditor.api.opening", "OpenOptions": "auditor.api.open_options", "OpenedAudit": "auditor.api.opened",
     "Blocked": "auditor.api.blocked", "BlockedPartition": "auditor.api.blocked", "Table": "auditor.api.tabular",
     "WhatIf": "auditor.api.compared_policies", "PolicyOutcome": "auditor.api.compared_policies",
-    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.finding", "register": "auditor.spark.adopted",
+    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.seen.finding",
+    "register": "auditor.spark.adopted",
     "AuditInputError": "auditor.base.errors", "AuditFailure": "auditor.base.errors",
 }  # fmt: skip
 

@@ -213,7 +213,7 @@ def report(history: History, run_id: str) -> str | None:
     from auditor.dashboards.report import render_report
     from auditor.outputs import runs
     from auditor.pipeline import results
-    from auditor.rules import registry
+    from auditor.rules.catalogue import registry
 
     each = next((known for known in runs.committed(history) if known.run_id == run_id), None)
     if each is None:

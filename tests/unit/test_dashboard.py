@@ -19,7 +19,7 @@ from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
 from auditor.outputs import runs
 from auditor.pipeline import results
-from auditor.rules.fingerprint import fingerprint
+from auditor.rules.settled.fingerprint import fingerprint
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 
