@@ -235,14 +235,15 @@ def why(error: Exception) -> str:
     return error.code if isinstance(error, StoreTrouble) else storage.problem("", error).detail
 
 
-def tried(where: Folder, option: str, trial: str) -> None:
-    """That a store takes and gives up a small file of the name ``trial``.
+def tried(where: Folder, option: str, trial: str, *, keep: bool = False) -> None:
+    """That a store takes a small file of the name ``trial``, and gives it up, but where it is to be kept.
 
     Errors: :class:`AuditInputError` where it does not.
     """
     where = where._replace(patience_s=TRIAL_S)
     try:
         where.put(trial, b"auditor")
-        where.delete([trial])
+        if not keep:
+            where.delete([trial])
     except (*asking.REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"cannot write to {where.shown}: {why(error)}; choose another {option}") from error

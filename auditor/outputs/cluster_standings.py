@@ -11,7 +11,7 @@ from datetime import datetime
 from auditor.outputs import runs
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
-from auditor.rules.finding import SEVERITIES
+from auditor.rules.seen.finding import SEVERITIES
 
 GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
 LEAST_GAPS = 2

@@ -24,17 +24,20 @@ from auditor.dashboards.report import render_report
 from auditor.facts.rows_at_rest import RowsSeen
 from auditor.outputs import json_text, runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import absent, asides, results
+from auditor.pipeline import asides, results
+from auditor.pipeline.cluster import absent
 from auditor.pipeline.log_totals import LogTotals
-from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import commands, crash_recovery, prevention, registry
-from auditor.rules.coordinator_history import CoordinatorHistory
-from auditor.rules.finding import SEVERITIES, Finding, iso
+from auditor.rules.catalogue import registry
+from auditor.rules.lib import commands, crash_recovery
+from auditor.rules.seen.coordinator_history import CoordinatorHistory
+from auditor.rules.seen.finding import SEVERITIES, Finding, iso
+from auditor.rules.settled import prevention
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 if TYPE_CHECKING:
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.tables.table_tasks import Written
 
 NOT_OF_A_LOG = (
     "errors",
@@ -388,7 +391,7 @@ def _not_whole(history: CoordinatorHistory) -> str:
 
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     lacking = absent.counts(audit.inventory, audit.settings, audit.options)
-    notes = [*totals.notes]
+    notes = [*totals.notes, *audit.runner.work_notes]
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]

@@ -20,8 +20,8 @@ from auditor.outputs import cluster_standings, runs
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
 from auditor.pipeline import results
-from auditor.rules import registry
-from auditor.rules.finding import iso
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import iso
 
 LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked for: runs, and findings of them
 _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")

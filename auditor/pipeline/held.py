@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from auditor.rules import registry
-from auditor.rules.blocking import LATE_MS
-from auditor.rules.finding import Finding
-from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS
-from auditor.rules.view import HOUR_MS, TRANSACTION_STATE
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import HOUR_MS, TRANSACTION_STATE
+from auditor.rules.transactions.blocking import LATE_MS
+from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 
 Row = Mapping[str, Any]
 GRAVE = ("critical", "error")

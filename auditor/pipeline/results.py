@@ -17,9 +17,9 @@ from auditor.connectors.arrow import array_of, lists, texts
 from auditor.connectors.declared import TIME, declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.pipeline.accepted_findings import ENTRY, Verdicts
-from auditor.rules.blocking import BLOCKED as STANDS_BLOCKED
-from auditor.rules.finding import FIELDS, SEVERITIES
-from auditor.rules.fingerprint import cluster_of
+from auditor.rules.seen.finding import FIELDS, SEVERITIES
+from auditor.rules.settled.fingerprint import cluster_of
+from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited

@@ -23,7 +23,7 @@ from auditor.connectors.inventory import discover
 from auditor.connectors.result_folder import Folder, folder
 from auditor.outputs import runs
 from auditor.outputs.claim import writable
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from tests import corpora, store
 from tests.facts import judge, logs_below
 
