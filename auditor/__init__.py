@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from auditor.api.replayed import ReplayedBatches, replay_batches
     from auditor.api.tabular import Table
     from auditor.base.errors import AuditFailure, AuditInputError
-    from auditor.rules.finding import Finding
+    from auditor.rules.seen.finding import Finding
     from auditor.spark.adopted import register
 
 __all__ = (
@@ -40,7 +40,8 @@ _PLACES = {
     "Blocked": "auditor.api.blocked", "BlockedPartition": "auditor.api.blocked", "Table": "auditor.api.tabular",
     "WhatIf": "auditor.api.compared_policies", "PolicyOutcome": "auditor.api.compared_policies",
     "ReplayedBatches": "auditor.api.replayed", "replay_batches": "auditor.api.replayed",
-    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.finding", "register": "auditor.spark.adopted",
+    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.seen.finding",
+    "register": "auditor.spark.adopted",
     "AuditInputError": "auditor.base.errors", "AuditFailure": "auditor.base.errors",
 }  # fmt: skip
 

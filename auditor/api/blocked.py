@@ -14,7 +14,7 @@ from auditor.api import notebook
 from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.advice import Advice
 from auditor.connectors.arrow import array_of
-from auditor.rules.blocking import BLOCKED
+from auditor.rules.transactions.blocking import BLOCKED
 
 if TYPE_CHECKING:
     import pyarrow as pa

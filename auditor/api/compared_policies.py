@@ -19,7 +19,7 @@ from auditor.api.tabular import Session, Table
 from auditor.outputs import publish
 from auditor.pipeline import results
 from auditor.pipeline.options import out_of
-from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
 
 
 @dataclass(frozen=True, slots=True)

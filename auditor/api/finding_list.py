@@ -14,8 +14,8 @@ from auditor.base.errors import AuditInputError
 from auditor.base.scope import fits
 from auditor.connectors.arrow import array_of
 from auditor.dashboards.selection import LEAST, Selection
-from auditor.rules import registry
-from auditor.rules.finding import FIELDS, SEVERITIES, Finding
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import FIELDS, SEVERITIES, Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from auditor import running
 from auditor.base.words import plural
 from auditor.dashboards.wording import visible
-from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.seen.finding import SEVERITIES, Finding
 
 MAX_ROWS = 200
 MAX_HELD = 20  # partitions that are shown beside the headline

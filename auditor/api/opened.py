@@ -31,10 +31,11 @@ from auditor.connectors.result_folder import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
 from auditor.outputs.claim import writable
-from auditor.pipeline import derived_tables, results
+from auditor.pipeline import results
 from auditor.pipeline.options import AuditOptions, check_window, out_of
 from auditor.pipeline.table_schemas import schemas
-from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
+from auditor.pipeline.tables import derived_tables
+from auditor.pipeline.what_if.what_if_audit import AuditWithVerdicts, WhatIfAudit
 from auditor.pipeline.whole_audit import Audit, nobody
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ class OpenedAudit:
         require("kafka")
         from auditor.connectors.client_options import MAX_BYTES, MAX_RATE
         from auditor.connectors.live_cluster import Budget, LiveCluster
-        from auditor.pipeline.live_audit import LiveAudit
-        from auditor.pipeline.live_reading import Reading
+        from auditor.pipeline.live.live_audit import LiveAudit
+        from auditor.pipeline.live.live_reading import Reading
 
         assert options.bootstrap is not None
         cluster = self._ends.enter_context(LiveCluster(options.bootstrap, dict(client_config)))

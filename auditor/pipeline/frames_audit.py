@@ -27,12 +27,12 @@ from auditor.connectors.schema import BATCHES
 from auditor.connectors.scoped import LeftOut
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.releases import DAY_MS
-from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.pipeline.context import Brief
+from auditor.pipeline.cluster.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
-from auditor.replay.live_replica import NOWHERE
-from auditor.replay.table_replica import LogKey, read_batches
+from auditor.replay.reading.live_replica import NOWHERE
+from auditor.replay.reading.table_replica import LogKey, read_batches
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner
@@ -111,8 +111,10 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None) -> Iterator[ReplicaFacts]:
     """The facts of each replica whose rows come together and in order. ``compacted``: globs of compacted topics, None
-    where nobody knows. Memory: as of :mod:`auditor.replay.table_replica`. Errors: ``AuditInputError`` for a number that
-    no batch can have."""
+    where nobody knows. Memory: as of :mod:`auditor.replay.reading.table_replica`.
+
+    Errors: ``AuditInputError`` for a number that no batch can have.
+    """
     for key, lots in itertools.groupby(_lots(batches), itemgetter(0)):
         cleaned = None if compacted is None else any(fits(key.topic, glob) for glob in compacted)
         yield read_batches(key, ((file, columns) for _, file, columns in lots), DAY_MS, cleaned)

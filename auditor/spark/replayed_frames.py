@@ -18,14 +18,20 @@ from auditor.spark.streams import in_batches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# Of Spark's types those that columns of batches may have, and a few that they may not.
+TYPES = {
+    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(),
+    "string": pa.string(), "varchar": pa.string(), "char": pa.string(), "timestamp": pa.timestamp("us"),
+    "timestamp_ntz": pa.timestamp("us"), "void": pa.null(), "double": pa.float64(), "float": pa.float32(),
+    "date": pa.date32(),
+}  # fmt: skip
 NUMBER = r"(\d{20})[^/]*$"  # that in the name of a segment's file
 
 
 def check(batches: DataFrame) -> None:
     """Errors: ``AuditInputError`` where the columns are not those of ``batches``."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    frames_audit.check(to_arrow_schema(batches.schema))
+    types = ((field.name, field.dataType.simpleString().partition("(")[0]) for field in batches.schema)
+    frames_audit.check(pa.schema([(name, TYPES.get(kind, pa.binary())) for name, kind in types]))
 
 
 def replicas(batches: DataFrame, compacted: tuple[str, ...] | None) -> SparkReplicas:

@@ -15,9 +15,9 @@ import pytest
 
 from auditor.connectors import schema
 from auditor.pipeline import results
-from auditor.pipeline.derived_tables import OF_FACTS
+from auditor.pipeline.tables.derived_tables import OF_FACTS
 from auditor.rules.expectations.measures import MEASURES
-from auditor.rules.finding import FIELDS, Finding
+from auditor.rules.seen.finding import FIELDS, Finding
 
 FINDING = Finding(
     "sequence-gap",
