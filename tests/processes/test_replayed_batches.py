@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import auditor
+from auditor import cli
 from auditor.api.replayed import UNDECIDED
 from auditor.base.errors import AuditInputError
 from auditor.pipeline import frames_audit
@@ -100,6 +101,15 @@ def test_rows_may_come_in_any_order_and_form(batches: pa.Table, found: Any, tmp_
     for form in (shuffled, pq.read_table(tmp_path), shuffled.to_pandas(), plain):
         with auditor.replay_batches(form, master="inline[1]") as replayed:
             assert said(replayed) == found
+
+
+def test_a_copy_without_payload_has_what_it_takes(found: Any, tmp_path: Any) -> None:
+    assert cli.main(["copy", str(corpora.unpack("altered-41")), "--out", str(tmp_path / "copy"), "--quiet"]) == 0
+    with (
+        auditor.open(tmp_path / "copy", master="inline[1]") as audit,
+        auditor.replay_batches(audit.table("batches"), master="inline[1]") as replayed,
+    ):
+        assert (rows(replayed.transactions), rows(replayed.events)) == tuple(found[0][:2])
 
 
 def test_a_frame_of_several_brokers_without_names_is_told_apart(batches: pa.Table) -> None:

@@ -37,7 +37,7 @@ def test_spark_gives_what_arrow_gives(spark: SparkSession) -> None:
 
 
 def test_a_frame_of_other_columns_is_a_mistake_before_anything_runs(spark: SparkSession) -> None:
-    with pytest.raises(AuditInputError, match="the frame has no column file, position"):
+    with pytest.raises(AuditInputError, match="the frame has no column topic, partition, file"):
         auditor.replay_batches(spark.range(3))
 
 
