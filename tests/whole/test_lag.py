@@ -15,11 +15,11 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.stable_end import stable_end
-from auditor.replay.ahead_counts import Ahead, Counts, Outcomes
-from auditor.replay.counted_ahead import count
-from auditor.replay.headers_from import headers_from
-from auditor.replay.replica_task import ReplicaTask
+from auditor.pipeline.tables.stable_end import stable_end
+from auditor.replay.reading.ahead_counts import Ahead, Counts, Outcomes
+from auditor.replay.reading.counted_ahead import count
+from auditor.replay.reading.headers_from import headers_from
+from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
 from tests.copies import copy_of
 from tests.facts import logs_of, opened
