@@ -78,6 +78,7 @@ def airflow(env: dict[str, str], *args: str) -> str:
 def run_dag(env: dict[str, str], **conf: Any) -> dict[str, Any]:
     """What came of ``dag.test()``."""
     lines = airflow(env, str(SCRIPT), "test", json.dumps(conf)).splitlines()
+    sys.stdout.writelines(f"{line}\n" for line in lines)  # pytest shows it where the test fails
     found: dict[str, Any] = json.loads(lines[-1])
     return found
 
