@@ -7,26 +7,27 @@ beforehand. Memory: the facts of all replicas, packed, on the driver.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from auditor.facts.rows_at_rest import RowsAtRest
-from auditor.inline.kept_replicas import KeptReplicas, Log, lists
-from auditor.pipeline import derived_tables, plan
-from auditor.pipeline.isolation import Pool
+from auditor.inline.kept_replicas import KeptReplicas, lists
+from auditor.pipeline import plan
 from auditor.pipeline.read_step import KeptFacts, read_kept
-from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judged_rows, judged_texts
+from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judge_list, judged_rows
 from auditor.pipeline.table_schemas import schemas
-from auditor.replay.replica_task import ReplicaTask, TextTask
-from auditor.rules.view import Cluster
+from auditor.pipeline.tables import derived_tables
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -45,7 +46,7 @@ class InlineRunner(Runner):
         if work is not None:
             from auditor.inline import kept_lists
 
-            return kept_lists.read(tasks, work, self.read)
+            return kept_lists.read(tasks, work, self.read, self.work_notes)
         large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
         sizes = [plan.file_bytes(task) for task in large_first]
         read = None
@@ -158,8 +159,3 @@ class ReadSoFar:
         self.so_far += size
         if self.total:
             self.heard(min(1.0, self.so_far / self.total))
-
-
-def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, bytes]]:
-    """What is said of some logs."""
-    return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))

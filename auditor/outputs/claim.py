@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.copied.folder_list import LIST
 from auditor.connectors.files import Inventory
+from auditor.connectors.names import COPY_LIST
 from auditor.connectors.result_folder import Folder, folder, is_of_its_own, tried
 from auditor.connectors.storage import Place
 
@@ -53,7 +53,7 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
             raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside of it")
     if where.uri:
         tried(where, option, f".auditor-{uuid.uuid4().hex}")
-    elif copy := next((at for at in (_plain(where), *_plain(where).parents) if (at / LIST).is_file()), None):
+    elif copy := next((at for at in (_plain(where), *_plain(where).parents) if (at / COPY_LIST).is_file()), None):
         raise AuditInputError(f"{where.shown} is in the copy {copy}; choose an {option} outside of it")
     return where
 

@@ -18,24 +18,25 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.rows_at_rest import SORTED_TOGETHER, RowsAtRest
-from auditor.pipeline.context import Brief
-from auditor.pipeline.isolation import Pool
+from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
-from auditor.replay.replica_task import ReplicaTask, TextTask
-from auditor.rules.finding import Finding
-from auditor.rules.view import Cluster
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 Placed = tuple[tuple[Any, ...], str]  # where a row stands among those of its kind, and the row as JSON
 Judged = tuple[str, Any]  # kind, and a row of that kind; of kind log RowsAtRest[Placed]
 # What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
 JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, dict[str, Any]]]]
+Log = tuple[str, list[bytes]]  # the join key of a log's cluster, and the facts of its replicas, pickled
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
 _AT_ONCE = 1000  # rows of JSON
 _text = json.JSONEncoder(ensure_ascii=False).encode
@@ -59,6 +60,11 @@ def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLo
                 waiting = []
     if waiting:
         yield LOG, _packed(waiting)
+
+
+def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, bytes]]:
+    """What is said of some logs, for a process that hands it to another."""
+    return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))
 
 
 def _packed(rows: list[Placed]) -> bytes:
@@ -168,7 +174,8 @@ class Runner(ABC):
 
     ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
     ``progress``: hears, while replicas are read, which part of their bytes has been read, from 0 to 1. ``slow_start``:
-    whether its start takes so long that other work is worth doing beside it.
+    whether its start takes so long that other work is worth doing beside it. ``work_notes``: what reading left alone in
+    the work folder.
     """
 
     name: str
@@ -178,6 +185,7 @@ class Runner(ABC):
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.work_notes: list[str] = []
 
     def ready(self) -> None:
         """Waits until it has started."""
