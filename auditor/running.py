@@ -95,7 +95,7 @@ def slots_of(master: str | None) -> Slots:
 
 def _inline(master: str) -> Runner:
     from auditor.inline.masters import processes_of
-    from auditor.pipeline.isolation import Pool
+    from auditor.processes.isolation import Pool
 
     pool = Pool(processes_of(master))
     pool.start()  # it loads what workers need while this process loads what the driver needs

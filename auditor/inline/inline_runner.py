@@ -15,18 +15,19 @@ from weakref import WeakKeyDictionary
 
 from auditor.facts.rows_at_rest import RowsAtRest
 from auditor.inline.kept_replicas import KeptReplicas, lists
-from auditor.pipeline import derived_tables, plan
-from auditor.pipeline.isolation import Pool
+from auditor.pipeline import plan
 from auditor.pipeline.read_step import KeptFacts, read_kept
 from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judge_list, judged_rows
 from auditor.pipeline.table_schemas import schemas
-from auditor.replay.replica_task import ReplicaTask, TextTask
-from auditor.rules.view import Cluster
+from auditor.pipeline.tables import derived_tables
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 

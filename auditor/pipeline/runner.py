@@ -18,18 +18,18 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.rows_at_rest import SORTED_TOGETHER, RowsAtRest
-from auditor.pipeline.context import Brief
-from auditor.pipeline.isolation import Pool
+from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
-from auditor.replay.replica_task import ReplicaTask, TextTask
-from auditor.rules.finding import Finding
-from auditor.rules.view import Cluster
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 Placed = tuple[tuple[Any, ...], str]  # where a row stands among those of its kind, and the row as JSON

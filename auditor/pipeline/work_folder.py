@@ -49,8 +49,8 @@ from auditor.facts.batch_sums import KEY_BYTES
 from auditor.facts.plain_form import known, loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import reads_records
-from auditor.replay.batch_headers import SegmentHeaders
-from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.segments.batch_headers import SegmentHeaders
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 
 FORM = "1"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN, PART = "key", ".arrow", ".begun", ".part"

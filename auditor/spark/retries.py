@@ -3,7 +3,7 @@ files, again by another attempt.
 
 A worker that dies takes its task along, and so does a machine that is taken away; Spark starts the task again, and does
 not say which it was. So nothing is concluded from the number of attempts: later ones read apart
-(:mod:`auditor.pipeline.isolation`), where each file is noted before it is opened, and a process that outlives the
+(:mod:`auditor.processes.isolation`), where each file is noted before it is opened, and a process that outlives the
 reader asks the system how it ended. A file is refused only where that was over it. Where a machine goes all of them go,
 and what they found goes nowhere.
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from auditor.connectors import ahead, asking, gate
-from auditor.pipeline.isolation import read_apart
+from auditor.processes.isolation import read_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from auditor.connectors import asking, gate
 from auditor.facts.packed import dumps, loads
-from auditor.pipeline.isolation import Pool
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judge_list, judged_rows, judged_texts
-from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 from auditor.spark.apart import apart
 from auditor.spark.retries import attempts, failed_before, read_each, rounds
 from auditor.spark.session import tuned
@@ -31,7 +31,7 @@ from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.rules.view import Cluster
+    from auditor.rules.seen.view import Cluster
 
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 

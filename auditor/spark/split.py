@@ -3,7 +3,7 @@ replica.
 
 Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
 replay needs the headers alone, in order, and of most not even those. Between them lies an exchange of sums and packed
-headers (:mod:`auditor.replay.chunks`).
+headers (:mod:`auditor.replay.segments.chunks`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from auditor.connectors import gate
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.isolation import read_apart
-from auditor.replay.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
-from auditor.replay.replica_reader import ReplicaReader, read_replica
-from auditor.replay.replica_task import ReplicaTask
-from auditor.replay.segment_checks import SegmentOutcome
+from auditor.processes.isolation import read_apart
+from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
+from auditor.replay.segments.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
+from auditor.replay.segments.segment_checks import SegmentOutcome
+from auditor.replay.task.replica_task import ReplicaTask
 from auditor.spark.retries import failed_before, read_each
 from auditor.spark.streams import in_batches
 

@@ -1,4 +1,4 @@
-"""auditor.pipeline.isolation: what kills its reader is refused by name, and everything else is read as ever."""
+"""auditor.processes.isolation: what kills its reader is refused by name, and everything else is read as ever."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from auditor.connectors.gate import PATIENCE_S
 from auditor.connectors.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
-from auditor.pipeline.isolation import Pool, _Job, _Note, read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
-from auditor.replay.batch_headers import SegmentHeaders
-from auditor.replay.replica_task import ReplicaTask
+from auditor.processes.isolation import Pool, _Job, _Note, read_apart
+from auditor.replay.segments.batch_headers import SegmentHeaders
+from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 

@@ -14,7 +14,7 @@ import pytest
 
 from auditor.connectors import gate
 from auditor.inline.inline_runner import ReadSoFar
-from auditor.pipeline.isolation import SAY_EVERY_S, Pool
+from auditor.processes.isolation import SAY_EVERY_S, Pool
 from auditor.spark import jvm_words
 
 

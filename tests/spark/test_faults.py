@@ -23,14 +23,14 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline.inline_runner import InlineRunner
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan
-from auditor.pipeline.isolation import Pool
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts, kept
 from auditor.pipeline.runner import LOG, Judged
-from auditor.replay import batch_headers
-from auditor.replay.batch_headers import SegmentHeaders
-from auditor.rules.view import Cluster
+from auditor.processes.isolation import Pool
+from auditor.replay.segments import batch_headers
+from auditor.replay.segments.batch_headers import SegmentHeaders
+from auditor.rules.seen.view import Cluster
 from auditor.spark import scan
 from tests import corpora
 from tests.audited import published
