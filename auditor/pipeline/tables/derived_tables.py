@@ -157,7 +157,7 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 
 def _events(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
-    return events_table.rows(replica, _key(replica))
+    return events_table.rows(replica)
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:

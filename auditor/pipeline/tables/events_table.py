@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors.arrow import Key, array_of, from_columns, texts
+from auditor.connectors.arrow import array_of, from_columns, texts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.events import PLACE, Kind, events_of
@@ -30,7 +30,7 @@ _NAMES = texts([kind.name.lower() for kind in Kind])
 _NUMBERS = np.array([int(kind) for kind in Kind], np.int64)  # ascending
 
 
-def rows(replica: ReplicaFacts, key: Key) -> pa.RecordBatch:
+def rows(replica: ReplicaFacts) -> pa.RecordBatch:
     """A row an event of a replica, at most 10,000 of a kind."""
     found = replica.events
     columns = {name: found[name].copy() for name in PLACE if name in EVENTS.names}
@@ -40,4 +40,4 @@ def rows(replica: ReplicaFacts, key: Key) -> pa.RecordBatch:
         "file": texts([replica.file(number) for number in found["segment"].tolist()]),
         "fields": texts([json.dumps(fields) for fields in own]),
     }
-    return from_columns(EVENTS, key, len(found), columns)
+    return from_columns(EVENTS, replica.table_key, len(found), columns)
