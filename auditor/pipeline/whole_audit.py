@@ -51,7 +51,7 @@ from auditor.pipeline.judge import judge_log
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
-from auditor.pipeline.runner import LOG, Placed, place_of, row_of
+from auditor.pipeline.runner import LOG, JudgedLogs, Placed, place_of
 from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
@@ -270,21 +270,22 @@ class Audit:
         """
         replicas, clusters, kinds = self.replicas, self.clusters, self.kinds
         rows: dict[str, Gathered[Any]] = {kind: Gathered(place_of) for kind in KINDS}
-        logs = Gathered[Placed](itemgetter(0))
+        logs, totals = Gathered[Placed](itemgetter(0)), LogTotals()
         limit = self.options.max_findings
         found = Kept(registry.kinds(), limit)
         with self.step("judge"):
             judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == LOG:
-                    logs.take(row)
+                    logs.take(row[0])
+                    totals.join(row[1])
                 elif kind == "finding":
                     if self._asked_for(row):
                         found.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
-            return done | {"finding": found.findings(), LOG: RowsSeen(logs.in_order(), row_of)}
+            return done | {"finding": found.findings(), LOG: JudgedLogs(logs.in_order(), totals.settled())}
 
     def _asked_for(self, row: Mapping[str, Any]) -> bool:
         """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
@@ -298,10 +299,11 @@ class Audit:
             return row
         return row | {"advice": commands.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
 
-    @cached_property
-    def totals(self) -> LogTotals:
-        """What the rows of all logs come to."""
-        return LogTotals.of(self.judged["log"])
+    @property
+    def logs(self) -> JudgedLogs:
+        """The rows of all logs."""
+        found: JudgedLogs = self.judged[LOG]  # type: ignore[assignment]
+        return found
 
     @property
     def blocked(self) -> Sequence[dict[str, Any]]:
@@ -425,12 +427,9 @@ class Audit:
         """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
         found = [(u.log_dir, u.error) for u in self.inventory.errors]
         found += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
-        found += self._errors_of_logs if "judged" in self.__dict__ else []
+        if "judged" in self.__dict__:
+            found += [(log_dir, error) for _, log_dir, error in self.logs.totals.errors]
         return list(dict.fromkeys(found + self.fatal))
-
-    @cached_property
-    def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
-        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["log"] for e in row["errors"]]
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
@@ -457,7 +456,7 @@ class Audit:
             return 0
         unsure = self.options.fail_on_unsure
         found = any(f.severity in failing for f in self.open_findings)
-        unlooked = unsure and self.totals.unlooked.total() > 0
+        unlooked = unsure and self.logs.totals.unlooked.total() > 0
         return int(found or unlooked or any(held.fails(row, failing, unsure) for row in self.blocked))
 
     def spared(self) -> Inventory | None:

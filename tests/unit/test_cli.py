@@ -13,7 +13,9 @@ from auditor import cli
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
 from auditor.connectors.files import Inventory
+from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.pipeline.runner import JudgedLogs
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 from auditor.rules.finding import Finding
@@ -80,8 +82,9 @@ def audit_with(findings: list[str], reason: str | None = None, fail_on: str = "e
     done._found = Inventory((), (), (), (), ())
     done.findings = [Finding("sequence-gap", severity) for severity in findings]
     if reason is not None:
-        errors = [DecodeError("f", 0, 1, reason, "")._asdict()]
-        done.judged = {"log": [{"log_dir": "broker-1", "errors": errors}], "blocked": [], "readers": []}
+        error = DecodeError("f", 0, 1, reason, "")
+        logs = JudgedLogs([], LogTotals(errors=[(("t", 0), "broker-1", error)]))
+        done.judged = {"log": logs, "blocked": [], "readers": []}
     return done
 
 
