@@ -7,20 +7,21 @@ beforehand. Memory: the facts of all replicas, packed, on the driver.
 from __future__ import annotations
 
 import tempfile
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from auditor.facts.rows_at_rest import RowsAtRest
+from auditor.base.rows_at_rest import RowsAtRest
 from auditor.inline.kept_replicas import KeptReplicas, Log, lists
 from auditor.pipeline import derived_tables, plan
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, read_kept
 from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judged_rows, judged_texts
 from auditor.pipeline.table_schemas import schemas
-from auditor.replay.replica_task import ReplicaTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:
@@ -40,20 +41,18 @@ class InlineRunner(Runner):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
-    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
         """Every replica by whoever is free, the largest first."""
         if work is not None:
             from auditor.inline import kept_lists
 
             return kept_lists.read(tasks, work, self.read)
-        large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
-        sizes = [plan.file_bytes(task) for task in large_first]
-        read = None
-        if self.progress is not None:
-            read = ReadSoFar([{_name(f.name): f.size for f in plan.files(task)} for task in large_first], self.progress)
-        opens = None if read is None else read.opens
 
         def found() -> Iterator[KeptFacts]:
+            large_first = plan.largest_first(plan.sharing(tasks))
+            sizes = array("q", plan.bytes_of(large_first).tobytes())
+            read = None if self.progress is None else ReadSoFar(large_first, sum(sizes), self.progress)
+            opens = None if read is None else read.opens
             for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=sizes):
                 if read is not None:
                     read.ends(number)
@@ -131,28 +130,36 @@ def _name(path: str) -> str:
 
 
 class ReadSoFar:
-    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
-    bytes of each task's files by name; ``heard`` hears the part of all bytes, from 0 to 1, which never falls."""
+    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``total``: the
+    bytes of them all; ``heard`` hears the part of all bytes, from 0 to 1, which never falls."""
 
-    def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None]) -> None:
-        self.heard = heard
-        self.total, self.so_far = sum(sum(sizes.values()) for sizes in files), 0
-        # Each counts once: several readers may open the same one, and where a worker dies its task begins again.
-        self.unread = [dict(sizes) for sizes in files]
-        self.open = [""] * len(files)
+    def __init__(
+        self, tasks: Sequence[ReplicaTask | SharingTask | TextTask], total: int, heard: Callable[[float], None]
+    ) -> None:
+        self.tasks, self.total, self.heard = tasks, total, heard
+        self.so_far = 0
+        # Of the tasks that are being read the files that are not, each with its bytes: a file counts once, though
+        # several readers may open it, and where a worker dies its task begins again.
+        self.unread: dict[int, dict[str, int]] = {}
+        self.open: dict[int, str] = {}
+
+    def _files(self, task: int) -> dict[str, int]:
+        if task not in self.unread:
+            self.unread[task] = {_name(f.name): f.size for f in plan.files(self.tasks[task])}
+        return self.unread[task]
 
     def opens(self, task: int, path: str) -> None:
         """A task opens a file."""
-        name = _name(path)
-        if name != self.open[task]:
-            self._reads(self.unread[task].pop(self.open[task], 0))
+        name, before = _name(path), self.open.get(task, "")
+        if name != before:
+            self._reads(self._files(task).pop(before, 0))
             self.open[task] = name
 
     def ends(self, task: int) -> None:
         """A task is done."""
-        self._reads(sum(self.unread[task].values()))
-        self.unread[task].clear()
-        self.open[task] = ""
+        self._reads(sum(self._files(task).values()))
+        del self.unread[task]
+        self.open.pop(task, None)
 
     def _reads(self, size: int) -> None:
         self.so_far += size

@@ -278,16 +278,14 @@ def version(package: str) -> str:
 
 
 def _inputs(audit: Audit) -> list[dict[str, Any]]:
-    out = []
-    for d in audit.inventory.log_dirs:
-        files = d.files()
-        out.append({
+    return [
+        {
             "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id,
-            "broker_id_from": d.broker_id_source,
-            "clean_shutdown": d.clean_shutdown, "copies": len(d.replicas), "files": len(files),
-            "bytes": sum(f.size for f in files),
-        })  # fmt: skip
-    return out
+            "broker_id_from": d.broker_id_source, "clean_shutdown": d.clean_shutdown, "copies": len(d.replicas),
+            "files": d.file_count, "bytes": d.size,
+        }
+        for d in audit.inventory.log_dirs
+    ]  # fmt: skip
 
 
 def _bytes(audit: Audit, totals: LogTotals) -> dict[str, int]:

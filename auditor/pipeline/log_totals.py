@@ -102,8 +102,9 @@ class LogTotals:
 
     def settled(self) -> LogTotals:
         """Itself, what it lists in the order of the rows."""
-        for listed in (self.errors, *self.recovery.values()):
-            listed.sort(key=itemgetter(0))
+        self.errors.sort(key=itemgetter(0))
+        for runs in self.recovery.values():
+            runs.sort(key=itemgetter(0))
         return self
 
 

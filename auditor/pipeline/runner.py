@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from auditor.base.errors import DecodeError
 from auditor.base.json_text import TextRows, row_text
+from auditor.base.pickled import dumps, loads
+from auditor.base.rows_at_rest import SORTED_TOGETHER, RowsAtRest, RowsSeen
 from auditor.connectors.files import Inventory
-from auditor.facts.packed import dumps, loads
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.rows_at_rest import SORTED_TOGETHER, RowsAtRest, RowsSeen
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.log_totals import LogTotals, Place, place_of
@@ -142,7 +142,7 @@ class Audited(Protocol):
         """The way to run."""
 
     @property
-    def tasks(self) -> list[ReplicaTask | TextTask]:
+    def tasks(self) -> Sequence[ReplicaTask | TextTask]:
         """What there is to read: a task for every replica."""
 
     @property
@@ -210,7 +210,7 @@ class Runner(ABC):
         return False
 
     @abstractmethod
-    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
         """The read step. Nothing need run until it is asked for. What ``work`` has is not read, the rest goes there."""
 
     @abstractmethod

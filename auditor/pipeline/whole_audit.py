@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
+from auditor.base.rows_at_rest import Gathered, RowsSeen
 from auditor.base.scope import Scope
 from auditor.base.words import plural
 from auditor.connectors import asking, scoped
@@ -27,7 +28,6 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
-from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
     absent,
     accepted_findings,
@@ -163,7 +163,7 @@ class Audit:
     # read
 
     @cached_property
-    def tasks(self) -> list[ReplicaTask | TextTask]:
+    def tasks(self) -> Sequence[ReplicaTask | TextTask]:
         """What there is to read: a task for every replica that is read."""
         return kept_facts.under_its_key(plan.replica_tasks(self.scoped, self.settings, self.options), self.options)
 
@@ -184,7 +184,7 @@ class Audit:
 
     @cached_property
     def _planned_mb(self) -> float:
-        return sum(map(plan.file_bytes, self.tasks)) / 1e6
+        return int(plan.bytes_of(self.tasks).sum()) / 1e6
 
     def _say_read(self, part: float) -> None:
         mb = self._planned_mb
@@ -338,6 +338,8 @@ class Audit:
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
         """Topic and partition of the logs that were not read from their start."""
+        if self.scoped is self.inventory:
+            return set()
         return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
 
     @cached_property
@@ -427,9 +429,12 @@ class Audit:
         """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
         found = [(u.log_dir, u.error) for u in self.inventory.errors]
         found += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
-        if "judged" in self.__dict__:
-            found += [(log_dir, error) for _, log_dir, error in self.logs.totals.errors]
+        found += self._errors_of_logs if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
+
+    @property
+    def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
+        return [(log_dir, error) for _, log_dir, error in self.logs.totals.errors]
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""

@@ -7,16 +7,15 @@ would go whole to every worker, and Spark Connect would refuse it.
 from __future__ import annotations
 
 import itertools
-import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from auditor.base.pickled import dumps, loads
 from auditor.connectors import asking, gate
-from auditor.facts.packed import dumps, loads
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
@@ -56,7 +55,7 @@ def slots(spark: SparkSession) -> int:
 
 
 def each_list(
-    spark: SparkSession, lists: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
+    spark: SparkSession, lists: Iterable[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
 ) -> DataFrame:
     """The rows that ``work`` makes of each list, a task a list. Nothing runs until it is asked for."""
     packed = pa.array(map(dumps, lists), pa.binary())
@@ -67,10 +66,10 @@ def each_list(
             yield from work(loads(one.as_py()))
 
     rows = spark.createDataFrame(table, schema="number int, work binary")
-    return apart(rows, max(1, len(lists)), "number").mapInArrow(run, columns)
+    return apart(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
 
 
-def read_replicas(spark: SparkSession, tasks: list[ReplicaTask | TextTask]) -> DataFrame:
+def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
     """The facts of every replica, one row each, kept for the second job. Nothing runs until it is asked for.
 
     A replica is read by one task, but for those that are too large for that (:func:`auditor.pipeline.plan.divide`);
@@ -118,10 +117,10 @@ def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
 
 def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> DataFrame:
     """The plan of the second job: one exchange by log, then one log after the other, judged with all its replicas."""
-    shipped, tries = pickle.dumps((clusters, judge), 5), attempts(facts.sparkSession)
+    shipped, tries = dumps((clusters, judge)), attempts(facts.sparkSession)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known, of_log = pickle.loads(shipped)
+        known, of_log = loads(shipped)
 
         def rows() -> Iterator[Row]:
             # Of long logs headers are read again to compare replicas: not where workers died over it before.

@@ -94,7 +94,7 @@ class SparkRunner(Runner):
         threading.Thread(target=_load_ahead, daemon=True).start()
         return self._start(self.input_bytes)
 
-    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
+    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
         """Plans the first job."""
         from auditor.spark import scan
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auditor.base import json_text
-from auditor.facts.rows_at_rest import SORTED_TOGETHER, TOGETHER, Gathered, RowsAtRest, RowsSeen
+from auditor.base.rows_at_rest import SORTED_TOGETHER, TOGETHER, Gathered, RowsAtRest, RowsSeen
 
 
 @pytest.mark.parametrize("count", [0, 1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 3 * TOGETHER + 5])
