@@ -69,7 +69,7 @@ def _log_dir(number: int, numbers: range) -> LogDir:
     )  # fmt: skip
 
 
-def read_once() -> bytes:
+def read_once(_: object = None) -> bytes:
     """The facts of a partition of one batch, read as audits read, at rest."""
     from auditor.connectors.inventory import discover
     from tests import segments

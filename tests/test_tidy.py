@@ -30,7 +30,7 @@ ABOVE_FACTS = ("auditor.replay", "auditor.rules", "auditor.pipeline", "auditor.s
 BELOW_PIPELINE = ("auditor.base", "auditor.facts", "auditor.model", "auditor.connectors", "auditor.replay",
                   "auditor.rules")  # fmt: skip
 LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
-    "auditor/base": (frozenset({"pyspark", "pandas", "pyarrow", "auditor"}), frozenset({"auditor.base"})),
+    "auditor/base": (frozenset({"pyspark", "pandas", "auditor"}), frozenset({"auditor.base"})),
     "auditor/facts": (
         frozenset({"pyspark", "pandas", "auditor"}),
         frozenset({"auditor.base", "auditor.facts", "auditor.model"}),

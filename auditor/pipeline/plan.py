@@ -306,14 +306,14 @@ def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
     Memory: of many tasks one list, and the others at rest.
     """
     sizes = sizes_of(tasks)
-    order, lists = np.argsort(-sizes, kind="stable"), np.zeros((2, len(tasks)), np.int64)
+    numbers, ranks = (array("q", bytes(8 * len(tasks))) for _ in range(2))  # of its list, and within all
     heap = [(0, number) for number in range(min(slots, len(tasks)))]
-    for rank, at in enumerate(order.tolist()):
+    for rank, at in enumerate(np.argsort(-sizes, kind="stable").tolist()):
         load, number = heap[0]
         heapq.heapreplace(heap, (load + int(sizes[at]), number))
-        lists[:, at] = number, rank
+        numbers[at], ranks[at] = number, rank
     placed = Gathered[tuple[tuple[int, int], Spread]](itemgetter(0))
-    for number, rank, task in zip(*lists.tolist(), tasks, strict=True):
+    for number, rank, task in zip(numbers, ranks, tasks, strict=True):
         placed.append(((number, rank), task))
     for _, some in itertools.groupby(placed.merged(), key=lambda one: one[0][0]):
         yield [task for _, task in some]
@@ -334,9 +334,9 @@ class LargestFirst(Sequence[ReplicaTask | TextTask]):
 
     def __getitem__(self, at: Any) -> Any:
         """A task, or those of a slice."""
-        return (
-            [self[n] for n in range(*at.indices(len(self)))] if isinstance(at, slice) else self._tasks[self._order[at]]
-        )
+        if isinstance(at, slice):
+            return [self[number] for number in range(*at.indices(len(self)))]
+        return self._tasks[self._order[at]]
 
 
 def largest_first(tasks: Sequence[ReplicaTask | SharingTask | TextTask]) -> Sequence[Any]:
