@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist bundle lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -104,6 +104,9 @@ sbom: setup ## docs/licenses.md and dist/sbom.json (CycloneDX) from the lock, of
 
 mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes)
 	$(BIN)/python -m tests.mutation
+
+map: ## every module by its room, with the first line of its docstring
+	@python3 scripts/modules.py
 
 picture: setup ## the pictures in the README, made from the demo (needs Chromium)
 	@$(WITH_JAVA) sh scripts/picture.sh

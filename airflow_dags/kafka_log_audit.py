@@ -1,4 +1,4 @@
-"""The audit as an Airflow 3 DAG: inventory, audit (spark-submit), judge, publish.
+"""The audit as an Airflow 3 DAG: inventory, audit (spark-submit), judge, publish, dashboard (spark-submit).
 
 Put this file, or a one-line module that imports ``dag`` from it, into a DAG bundle. It needs Airflow 3.3 and its Spark
 provider alone: the auditor, pyspark and great-expectations live where spark-submit finds them, never in Airflow's
@@ -20,7 +20,8 @@ Spark's driver and executors have.
 
 Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. With many clusters
 every task is there once a cluster, by its name: one that fails stands as failed, and the others go on; results lie in
-``OUT/runs/<run id>/<name>`` and ``OUT/latest/<name>``, and ``auditor dashboard OUT/history`` says which is overdue.
+``OUT/runs/<run id>/<name>`` and ``OUT/latest/<name>``. When all clusters are through, the pages of ``auditor
+dashboard`` over the history are written to ``OUT/dashboard``, for any web server or bucket; they say which is overdue.
 Findings never fail the audit, but the judge. A retry of the audit submits nothing when the results of its run are
 whole already, and on YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running;
 clear ``inventory`` too to audit again.
@@ -49,6 +50,7 @@ SHOWN = 10  # findings in the judge's message
 
 RESULTS = Asset("kafka_log_audit_results")  # the history of runs
 REPORT = Asset("kafka_log_audit_report")  # the newest report, and the metrics for a node exporter
+DASHBOARD = Asset("kafka_log_audit_dashboard")  # the pages over all runs
 
 PARAMS = {
     "paths": Param(
@@ -204,6 +206,24 @@ def put(folder: Any, name: str, content: bytes) -> None:
     os.replace(part, folder / name)
 
 
+def dashboard() -> SparkSubmitOperator:
+    """The pages over the history, in one task once all clusters are through: each run needs those before it.
+
+    It stands behind the publishing and not behind the judge, whose no must stay the last word of the run.
+    """
+    out = "{{ params.out.rstrip('/') }}"
+    return SparkSubmitOperator(
+        task_id="dashboard",
+        application=JOB,
+        application_args=["dashboard", f"{out}/history", "--export", f"{out}/dashboard"],
+        name="kafka-log-audit-dashboard",
+        py_files=os.environ.get("KAFKA_AUDIT_PY_FILES"),
+        archives=os.environ.get("KAFKA_AUDIT_ARCHIVES"),
+        trigger_rule=TriggerRule.ALL_DONE,
+        outlets=[DASHBOARD],
+    )
+
+
 @task_group(prefix_group_id=False)
 def of_cluster(cluster: dict[str, Any]) -> None:
     """Inventory, then the audit, then its judgement and the publishing side by side."""
@@ -230,8 +250,10 @@ def of_cluster(cluster: dict[str, Any]) -> None:
     doc_md=__doc__,
 )
 def kafka_log_audit() -> None:
-    """The same for each cluster."""
+    """The same for each cluster, then the pages over all."""
     of_cluster.expand(cluster=clusters())
+    pages = dashboard()
+    pages.dag.get_task("publish") >> pages  # of every cluster: it lies outside of their group
 
 
 kafka_log_audit()

@@ -4,7 +4,7 @@
 
     audit = auditor.open("/copies/broker-1")
     audit.findings                # objects; a table in a notebook
-    audit.table("transactions")   # Arrow; with spark=..., a DataFrame
+    audit.table("transactions")   # .to_pandas(), .to_arrow(), .to_spark()
 
 Importing loads nothing but this. A Spark session that runs by then learns the formats ``kafka_log_batches`` and so on;
 :func:`register` is for one that starts later.
@@ -18,19 +18,27 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from auditor.api.blocked import Blocked, BlockedPartition
+    from auditor.api.compared_policies import PolicyOutcome, WhatIf
     from auditor.api.finding_list import Findings
-    from auditor.api.opened import OpenedAudit, WhatIf, open
+    from auditor.api.open_options import OpenOptions
+    from auditor.api.opened import OpenedAudit
+    from auditor.api.opening import open
+    from auditor.api.tabular import Table
     from auditor.base.errors import AuditFailure, AuditInputError
-    from auditor.rules.finding import Finding
+    from auditor.rules.seen.finding import Finding
     from auditor.spark.adopted import register
 
 __all__ = (
-    "AuditFailure", "AuditInputError", "Finding", "Findings", "OpenedAudit", "WhatIf", "__version__", "open",
-    "register",
+    "AuditFailure", "AuditInputError", "Blocked", "BlockedPartition", "Finding", "Findings", "OpenOptions",
+    "OpenedAudit", "PolicyOutcome", "Table", "WhatIf", "__version__", "open", "register",
 )  # fmt: skip
 _PLACES = {
-    "open": "auditor.api.opened", "OpenedAudit": "auditor.api.opened", "WhatIf": "auditor.api.opened",
-    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.finding", "register": "auditor.spark.adopted",
+    "open": "auditor.api.opening", "OpenOptions": "auditor.api.open_options", "OpenedAudit": "auditor.api.opened",
+    "Blocked": "auditor.api.blocked", "BlockedPartition": "auditor.api.blocked", "Table": "auditor.api.tabular",
+    "WhatIf": "auditor.api.compared_policies", "PolicyOutcome": "auditor.api.compared_policies",
+    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.seen.finding",
+    "register": "auditor.spark.adopted",
     "AuditInputError": "auditor.base.errors", "AuditFailure": "auditor.base.errors",
 }  # fmt: skip
 

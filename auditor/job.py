@@ -1,4 +1,7 @@
-"""The entry for ``spark-submit auditor/job.py ARGS``: the same as ``auditor audit ARGS`` on the submitted session."""
+"""The entry for ``spark-submit auditor/job.py ARGS``: the same as ``auditor audit ARGS`` on the submitted session.
+
+``job.py dashboard ARGS`` is ``auditor dashboard ARGS``, for who has the auditor only where Spark is (Airflow).
+"""
 
 from __future__ import annotations
 
@@ -18,4 +21,12 @@ from auditor.cli import main
 
 if __name__ == "__main__":
     os.environ["SPARK_SUBMIT_MODE"] = "1"
-    sys.exit(main(["audit", *sys.argv[1:]]))
+    words = sys.argv[1:]
+    if words[:1] != ["dashboard"]:
+        sys.exit(main(["audit", *words]))
+    from auditor.spark import session
+
+    spark = session.start(None)  # it has no work for Spark, but YARN takes a driver without a session for a failed one
+    status = main(words)
+    spark.stop()
+    sys.exit(status)

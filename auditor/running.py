@@ -95,7 +95,7 @@ def slots_of(master: str | None) -> Slots:
 
 def _inline(master: str) -> Runner:
     from auditor.inline.masters import processes_of
-    from auditor.pipeline.isolation import Pool
+    from auditor.processes.isolation import Pool
 
     pool = Pool(processes_of(master))
     pool.start()  # it loads what workers need while this process loads what the driver needs
@@ -139,12 +139,17 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     from auditor.outputs.delivery import gathered
     from auditor.pipeline import results
     from auditor.pipeline.options import out_of
+    from auditor.spark import session
 
     options = done.options
     _ = done.kinds, done.baseline
     if options.expectations:
         require("great_expectations")
     with failures():
+        if os.environ.get(
+            session.SUBMITTED
+        ):  # YARN ends a driver whose Spark is not there in 100 s, and a list may take
+            done.runner.ready()
         spared = done.spared()
         if spared is not None and options.cluster_name is not None:
             results.cluster_names(done)  # which may be a wrong call

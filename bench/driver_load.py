@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from auditor import running
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.outputs import publish
-from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import Replicas, Runner
+from auditor.processes.isolation import read_apart
 from bench import pictures
 from bench.anonymous import below, ticks
 from bench.made_up import SIZES, MadeUp, making_up, read_once
@@ -62,7 +62,8 @@ class Watch:
         """What ``work`` gives, as the phase of that name."""
         java = _java()
         for pid in ("self", *java):
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # from here on VmHWM is the most of this phase
+            with contextlib.suppress(OSError):  # what Java starts ends meanwhile
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # from here on VmHWM is the most of this phase
         began, driver, everything = time.monotonic(), _own(), _everything()
         found = work()
         self.phases[name] = Phase(
@@ -83,13 +84,24 @@ def _everything() -> float:
 
 
 def _java() -> list[str]:
-    return [str(pid) for pid in below(os.getpid()) if Path(f"/proc/{pid}/exe").readlink().name == "java"]
+    return [str(pid) for pid in below(os.getpid()) if _program(pid) == "java"]
+
+
+def _program(pid: int) -> str:
+    """The name of what a process runs, empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
 
 
 def _most(pid: str) -> int:
-    """The most MiB that a process had since it was told to forget."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) >> 10
+    """The most MiB that a process had since it was told to forget, 0 where it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0) >> 10
 
 
 def run(count: int, master: str) -> dict[str, Phase]:

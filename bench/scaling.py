@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from auditor import running
 from auditor.connectors.inventory import discover
-from auditor.pipeline import context, plan
+from auditor.pipeline import plan
+from auditor.pipeline.cluster import context
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task

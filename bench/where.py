@@ -19,8 +19,8 @@ from auditor.connectors.pieces import plan as pieces
 from auditor.connectors.rows import How, read_piece
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.task.replica_task import ReplicaTask
 from bench import sides
 from bench.inputs import GIB, Kind, Made, make, space
 from bench.sizes import Plan
@@ -149,7 +149,10 @@ def _starts() -> str:
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"NUMBA_CACHE_DIR": folder}
         compiled, loaded = (_took(lambda: _python(KERNELS, env)) for _ in range(2))
-    nothing, imported = _took(lambda: _python("pass")), _took(lambda: _python("import auditor.replay.replica_reader"))
+    nothing, imported = (
+        _took(lambda: _python("pass")),
+        _took(lambda: _python("import auditor.replay.reading.replica_reader")),
+    )
     java = _took(lambda: subprocess.run(["java", "-Xshare:auto", "-version"], capture_output=True, check=True))
     return (
         f"all kernels compiled and the demo read {compiled:.1f} s (once, at set-up), loaded and read {loaded:.1f} s; "

@@ -1,7 +1,7 @@
 """Who is asked before a file is opened: a file that kills its reader stays closed, and none holds it up for good.
 
 Whoever reads for others sets this up: a worker of Spark's, and the process that finds out which file kills
-(:mod:`auditor.pipeline.isolation`). Paths are those of places, without their URI.
+(:mod:`auditor.processes.isolation`). Paths are those of places, without their URI.
 """
 
 from __future__ import annotations

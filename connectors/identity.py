@@ -10,7 +10,12 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.base.numbers import parse_int
 from auditor.connectors import names, storage
-from auditor.connectors.codec.checkpoint import MetaProperties, Offsets, decode_meta_properties, decode_offset_checkpoint
+from auditor.connectors.codec.checkpoint import (
+    MetaProperties,
+    Offsets,
+    decode_meta_properties,
+    decode_offset_checkpoint,
+)
 from auditor.connectors.codec.settings import OF_BROKERS, may_show, sort_out
 from auditor.connectors.codec.text_lines import decode_properties
 from auditor.connectors.files import BrokerSettings, DataFile, LogDir

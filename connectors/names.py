@@ -20,6 +20,7 @@ CHECKPOINT_KINDS = {
 OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # directly in its log directories
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+COPY_LIST = "copied.json.gz"  # what `auditor copy` took of a folder
 QUORUM_STATE = "quorum-state"
 
 _LIVE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")

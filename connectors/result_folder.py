@@ -65,8 +65,10 @@ class Folder(NamedTuple):
         """Whether it is there: in a store, whether something is in it."""
         return bool(self._ask(lambda: self.files.get_file_info(self.path)).type.name == "Directory")
 
-    def put(self, name: str, content: bytes | pa.Buffer) -> None:
+    def put(self, name: str, content: bytes | pa.Buffer, kind: str = "") -> None:
         """Writes a file, anew where a store broke off. The folder that it is in is not followed where it is a link.
+
+        ``kind``: what a store says that it is to who gets it over HTTP, such as ``text/html``.
 
         Errors: those of the disk; :class:`~auditor.base.errors.StoreTrouble`, or the driver's own.
         """
@@ -83,7 +85,8 @@ class Folder(NamedTuple):
         def written() -> None:
             if not whole:
                 self.files.create_dir(folder, recursive=True)
-            with self.files.open_output_stream(now, compression=None) as stream:
+            told = {"Content-Type": kind} if whole and kind else None
+            with self.files.open_output_stream(now, compression=None, metadata=told) as stream:
                 stream.write(content)
             if now != path:
                 self.files.move(now, path)
@@ -156,6 +159,23 @@ class Folder(NamedTuple):
         start = len(self.path.rstrip("/")) + 1
         return {info.path[start:]: info for info in found if info.is_file}
 
+    def folders(self) -> dict[str, set[str]]:
+        """The folders in it that are not empty, each with the names of what lies in it; none where it is not there.
+
+        On this machine no file is looked at: of many runs a tenth of the time of :meth:`below`.
+        """
+        found: dict[str, set[str]] = {}
+        if self.uri:
+            for name in self.below():
+                own, _, rest = name.partition("/")
+                if rest:
+                    found.setdefault(own, set()).add(rest.partition("/")[0])
+            return found
+        for entry in os.scandir(self.path) if os.path.isdir(self.path) else ():
+            if entry.is_dir() and (inside := os.listdir(entry.path)):
+                found[entry.name] = set(inside)
+        return found
+
     def delete(self, names: list[str]) -> None:
         """Takes files away; those that are gone already, too."""
         side_by_side(self.delete_file, names)
@@ -215,14 +235,15 @@ def why(error: Exception) -> str:
     return error.code if isinstance(error, StoreTrouble) else storage.problem("", error).detail
 
 
-def tried(where: Folder, option: str, trial: str) -> None:
-    """That a store takes and gives up a small file of the name ``trial``.
+def tried(where: Folder, option: str, trial: str, *, keep: bool = False) -> None:
+    """That a store takes a small file of the name ``trial``, and gives it up, but where it is to be kept.
 
     Errors: :class:`AuditInputError` where it does not.
     """
     where = where._replace(patience_s=TRIAL_S)
     try:
         where.put(trial, b"auditor")
-        where.delete([trial])
+        if not keep:
+            where.delete([trial])
     except (*asking.REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"cannot write to {where.shown}: {why(error)}; choose another {option}") from error

@@ -28,9 +28,9 @@ from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import ahead, asking, gate, guest, names
 from auditor.connectors.asking import REFUSED as REFUSED
-from auditor.connectors.copied.folder_list import LIST
 from auditor.connectors.drivers import filesystem as filesystem
 from auditor.connectors.drivers import refusal, renewed
+from auditor.connectors.names import COPY_LIST
 from auditor.connectors.remote_file import RemoteFile
 from auditor.connectors.threads import AT_ONCE, side_by_side
 
@@ -295,7 +295,7 @@ def _are_few(folders: list[Place]) -> bool:
 
 
 def _is_copy(infos: list[pafs.FileInfo]) -> bool:
-    return any(info.is_file and info.base_name == LIST for info in infos)
+    return any(info.is_file and info.base_name == COPY_LIST for info in infos)
 
 
 def _is_kafkas(infos: list[pafs.FileInfo]) -> bool:

@@ -106,6 +106,11 @@ class Open:
         return self.row["class"] in (*STUCK, "late")
 
     @property
+    def fingerprint(self) -> str | None:
+        """Of the finding about it; of a run of the past, whose rows do not say, of the first one that is known."""
+        return self.row.get("fingerprint") or next((f.get("fingerprint") for f in self.findings), None)
+
+    @property
     def left_out(self) -> bool:
         """Whether the rule that reports it was left out, by ``--rule`` or ``--skip-rule``, and no other reports it."""
         return self.blocks and bool(self.row.get("left_out"))

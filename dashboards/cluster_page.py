@@ -1,40 +1,49 @@
-"""The page that a history of many clusters opens with: a row each, which leads into its own runs. Pure."""
+"""The page that a history of many clusters opens with: what is blocked, lost and new in any, and a row each. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from auditor.base.words import duration, plural
-from auditor.dashboards import page
-from auditor.dashboards.wording import SEVERITIES
+from auditor.dashboards import board, page, trend
+from auditor.dashboards.addresses import Links
+from auditor.dashboards.board import Board, Cluster
+from auditor.dashboards.time_axis import axis
+from auditor.dashboards.trend import Lane
+from auditor.dashboards.wording import SEVERITIES, instant
+
+GRAVE = ("critical", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cluster as :mod:`auditor.outputs.cluster_standings` has it; ``facts`` and ``published`` of its last run."""
+    """A cluster as :mod:`auditor.outputs.cluster_standings` has it; ``facts`` and ``published`` of its last run;
+    ``moments`` and ``grave``: when its runs were, in ms, and how many critical and error findings each had."""
 
-    name: str
+    board: Board
     runs: int
     run_id: str
     facts: Mapping[str, Any]
     published: str
-    worst: str | None
-    new: int | None
-    gone: int | None
     since: str | None
     overdue: bool
     complete: bool
     every_ms: int | None
     silent_ms: int
-    called: str = ""  # by people, where they said
+    moments: Sequence[int] = ()
+    grave: Sequence[int] = ()
 
     @property
-    def page(self) -> str:
-        """The dashboard of its runs."""
-        return "?run=" + quote(self.run_id, safe="")
+    def cluster(self) -> Cluster:
+        """Which it is."""
+        return self.board.cluster
+
+    @property
+    def oldest(self) -> str | None:
+        """Since when its oldest hold is."""
+        return board.oldest([self.board])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -55,17 +64,35 @@ class Row:
 
 
 def headline(rows: Sequence[Row]) -> tuple[str, str]:
-    """The tone of the page and its headline: how many clusters are ill, and of how many nothing new is known."""
-    grave = [row for row in rows if row.worst in ("critical", "error")]
+    """The tone of the page and its headline: what is blocked and lost, else how many clusters are ill, and of how many
+    nothing new is known."""
+    held, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
+    grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
+    said = []
+    if lost:
+        said.append(f"Records are lost or at risk in {lost:,} of {plural(len(rows), 'cluster')}")
+    if held:
+        since = board.oldest([row.board for row in rows])
+        of = sum(bool(row.board.verdict.held) for row in rows)
+        many = f"{plural(held, 'partition')} {'is' if held == 1 else 'are'} blocked in {of:,} of "
+        said.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
+    if not said:
+        some = f"in {len(grave):,} there are critical or error findings" if grave else ""
+        said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}{f'; {some}' if some else ''}")
     late, partly = [row for row in rows if row.overdue], [row for row in rows if not row.complete]
     also = [f"{len(late):,} overdue"] if late else []
     also += [f"{len(partly):,} not read whole"] if partly else []
-    of = f"{len(grave):,} of {plural(len(rows), 'cluster')}" if grave else f"None of {plural(len(rows), 'cluster')}"
-    said = f"{of} {'has' if len(grave) < 2 else 'have'} critical or error findings"
-    bad = any(row.worst == "critical" for row in rows)
-    return "bad" if bad else "warn" if grave else "unsure" if also else "good", "; ".join([said, *also])
+    bad = held or lost or any(row.counts["critical"] for row in rows)
+    unsure = also or any(row.board.verdict.tone == "unsure" for row in rows)
+    return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])
 
 
-def render_clusters(rows: Sequence[Row]) -> str:
+def render_clusters(rows: Sequence[Row], links: Links) -> str:
     """The page; ``rows`` in the order in which they are to be shown."""
-    return page.render("clusters.html.j2", rows=rows, verdict=headline(rows))
+    scale = axis([ms for row in rows for ms in row.moments], 0.0, trend.SMALL_WIDTH - 6)
+    drawn: list[tuple[Row, Lane, list[float]]] = [(row, *trend.small(scale, row.moments, row.grave)) for row in rows]
+    return page.render(
+        "clusters.html.j2", rows=drawn, verdict=headline(rows), links=links,
+        columns=board.columns([row.board for row in rows]), named=True, small=(trend.SMALL_WIDTH, trend.SMALL),
+        newest=max((row.published for row in rows), default=""),
+    )  # fmt: skip

@@ -59,6 +59,7 @@ _LISTS = {
         "severity",
         "if_true",
         "rule",
+        "fingerprint",
         "accepted",
         "left_out",
         "others",

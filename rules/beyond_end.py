@@ -6,15 +6,15 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import repairs
-from auditor.rules.finding import Finding
+from auditor.rules.catalogue.kinds import Loss
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import By, at_the_log_end, end_that_another_has
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
 from auditor.rules.integrity import FAMILY
-from auditor.rules.kinds import Loss
-from auditor.rules.registry import rule
-from auditor.rules.relations import By, at_the_log_end, end_that_another_has
-from auditor.rules.safeguards import CLEAN_ELECTION
-from auditor.rules.together import by_cause
-from auditor.rules.view import LogView
+from auditor.rules.lib import repairs
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import LogView
+from auditor.rules.settled.together import by_cause
 
 OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
 

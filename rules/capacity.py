@@ -18,12 +18,12 @@ from auditor.model.policies import (
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     UNKNOWN_PRODUCER_ID,
 )
-from auditor.rules.expiry import counts_markers
-from auditor.rules.finding import Finding
-from auditor.rules.needs import Need
-from auditor.rules.registry import kinds, rule
-from auditor.rules.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
-from auditor.rules.view import DAY_MS, LogView
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import kinds, rule
+from auditor.rules.catalogue.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
+from auditor.rules.lib.expiry import counts_markers
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import DAY_MS, LogView
 
 FAMILY = "capacity"
 CACHED_BATCHES = 5

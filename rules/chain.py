@@ -10,15 +10,9 @@ from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
-from auditor.rules import index_entries, repairs
-from auditor.rules.cleaning import whole_from
-from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
-from auditor.rules.finding import SEVERITIES, Finding
-from auditor.rules.floods import summed
-from auditor.rules.integrity import FAMILY
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import (
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import (
     ENDED_OTHERWISE,
     UNDER_A_WRONG_MARKER,
     By,
@@ -30,9 +24,15 @@ from auditor.rules.relations import (
     snapshot_of_the_missing,
     snapshot_with_the_number_expected,
 )
-from auditor.rules.together import by_cause
-from auditor.rules.view import LogView
-from auditor.rules.wrong_snapshots import without_it
+from auditor.rules.integrity import FAMILY
+from auditor.rules.lib import index_entries, repairs
+from auditor.rules.lib.cleaning import whole_from
+from auditor.rules.lib.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
+from auditor.rules.lib.wrong_snapshots import without_it
+from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import LogView
+from auditor.rules.settled.floods import summed
+from auditor.rules.settled.together import by_cause
 
 TOP = 20  # differences of one snapshot shown in its evidence
 

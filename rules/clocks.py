@@ -9,12 +9,12 @@ import numpy as np
 
 from auditor.base.advice import Advice
 from auditor.base.words import duration, few, plural
-from auditor.rules.finding import Finding, highest, iso
-from auditor.rules.named import SKEW_MS, Named
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.view import TRANSACTION_STATE, LogView
-from auditor.rules.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.finding import Finding, highest, iso
+from auditor.rules.seen.named import SKEW_MS, Named
+from auditor.rules.seen.view import TRANSACTION_STATE, LogView
+from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 
 RULE = "clock-skew"
 MOST_LOOKED_AT = 10_000  # markers of a producer

@@ -12,22 +12,22 @@ from auditor.base.advice import Advice
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
-from auditor.rules import safety
-from auditor.rules.cleaning import LEADERS_LOG, both_intact, whole_from
-from auditor.rules.coordinated import decisions
-from auditor.rules.finding import Finding, iso
+from auditor.rules.catalogue.kinds import Unverified
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import ABANDONED, ENDED_OTHERWISE
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.hanging import FAMILY
-from auditor.rules.kinds import Unverified
-from auditor.rules.needs import Need
-from auditor.rules.open_transactions import open_transactions, unreadable_behind
+from auditor.rules.lib.cleaning import LEADERS_LOG, both_intact, whole_from
 from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
-from auditor.rules.registry import rule
-from auditor.rules.relations import ABANDONED, ENDED_OTHERWISE
-from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
-from auditor.rules.together import by_cause, count
-from auditor.rules.view import LogView
-from auditor.rules.windows import begins_inside, marker_window, matching, owner_complete, window_after
-from auditor.rules.written_times import recorded
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import LogView
+from auditor.rules.settled.together import by_cause, count
+from auditor.rules.transactions import safety
+from auditor.rules.transactions.coordinated import decisions
+from auditor.rules.transactions.open_transactions import open_transactions, unreadable_behind
+from auditor.rules.transactions.windows import begins_inside, marker_window, matching, owner_complete, window_after
+from auditor.rules.transactions.written_times import recorded
 
 NO_DATA = "closed nothing that is left: a cleaner may have taken it"
 

@@ -11,19 +11,20 @@ from auditor.base.words import plural
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Turns, since
 from auditor.model.offsets import GroupPartition
-from auditor.rules import blocking, commands, safety
-from auditor.rules.blocking import Standing
-from auditor.rules.cleaning import whole_from
-from auditor.rules.finding import Finding, lowered
-from auditor.rules.group_offsets import watched
+from auditor.rules.catalogue.kinds import Blocks
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import By, of_the_same_commit
+from auditor.rules.catalogue.safeguards import GROUP_METADATA, LATE_WRITES
 from auditor.rules.hanging import who
-from auditor.rules.kinds import Blocks
-from auditor.rules.needs import Need
-from auditor.rules.open_transactions import OpenTransaction, open_transactions
-from auditor.rules.registry import rule
-from auditor.rules.relations import By, of_the_same_commit
-from auditor.rules.safeguards import GROUP_METADATA, LATE_WRITES
-from auditor.rules.view import LogView
+from auditor.rules.lib import commands
+from auditor.rules.lib.cleaning import whole_from
+from auditor.rules.lib.group_offsets import watched
+from auditor.rules.seen.finding import Finding, lowered
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions import blocking, safety
+from auditor.rules.transactions.blocking import Standing
+from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 
 FAMILY = "consumer offsets"
 SHOWN = 20  # partitions or groups that a finding lists

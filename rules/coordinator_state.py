@@ -11,19 +11,20 @@ from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.words import NO_TIMEOUT_MS, duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
 from auditor.model.hashing import partition_for
-from auditor.rules import blocking, commands, outdated, repairs, safety
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
-from auditor.rules.finding import Finding, iso
-from auditor.rules.floods import Unmade, made
-from auditor.rules.group_offsets import watched
-from auditor.rules.kinds import Blocks, Hold
-from auditor.rules.needs import Need
-from auditor.rules.open_transactions import time_allowed
-from auditor.rules.registry import rule
-from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
-from auditor.rules.together import by_cause, count
+from auditor.rules.catalogue.kinds import Blocks, Hold
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.lib import commands, repairs
+from auditor.rules.lib.group_offsets import watched
+from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, Entry
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import COUNT_SETTINGS, LogView
+from auditor.rules.settled.floods import Unmade, made
+from auditor.rules.settled.together import by_cause, count
+from auditor.rules.transactions import blocking, outdated, safety
+from auditor.rules.transactions.open_transactions import time_allowed
+from auditor.rules.transactions.state_records import TOPIC, commit_offsets, last_entries, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
-from auditor.rules.view import COUNT_SETTINGS, LogView
 
 SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
 ENDLESS = Advice(

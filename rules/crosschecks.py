@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules.coordinator_history import Entry
-from auditor.rules.finding import Finding, iso
-from auditor.rules.kinds import Unverified
+from auditor.rules.catalogue.kinds import Unverified
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import ABANDONED, ABANDONED_FOR_SURE, WRITTEN_LATE
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.markers import FAMILY, TOPIC
-from auditor.rules.named import SKEW_MS, arrived
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import ABANDONED, ABANDONED_FOR_SURE, WRITTEN_LATE
-from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
-from auditor.rules.together import by_cause, logs_of
-from auditor.rules.view import METADATA_TOPIC, LogView
-from auditor.rules.windows import marker_window, matching, naming, owner_complete, skew
-from auditor.rules.written_times import around, at_the_latest
+from auditor.rules.seen.coordinator_history import Entry
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.named import SKEW_MS, arrived
+from auditor.rules.seen.view import METADATA_TOPIC, LogView
+from auditor.rules.settled.together import by_cause, logs_of
+from auditor.rules.transactions.windows import marker_window, matching, naming, owner_complete, skew
+from auditor.rules.transactions.written_times import around, at_the_latest
 
 
 @rule(

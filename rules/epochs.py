@@ -12,14 +12,14 @@ from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.producer_numbers import LAST_EPOCH
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
-from auditor.rules import commands
-from auditor.rules.finding import Finding
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import WRITTEN_LATE, By, of_the_marker_that_raised_its_epoch
-from auditor.rules.safeguards import CLEAN_ELECTION
-from auditor.rules.state_records import raised
-from auditor.rules.view import LogView, runs
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import WRITTEN_LATE, By, of_the_marker_that_raised_its_epoch
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.lib import commands
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import LogView, runs
+from auditor.rules.transactions.state_records import raised
 
 FAMILY = "epochs"
 NEAR_EXHAUSTION = 30_000

@@ -9,12 +9,12 @@ import numpy as np
 
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import STATES, Entry
-from auditor.rules.finding import Finding, iso
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.state_steps import resumed
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.state_steps import resumed
 from auditor.rules.transitions import FAMILY
-from auditor.rules.view import LogView
 
 APART_MS = 10 * 60_000  # between two records that failed: another stretch of time
 OUT_OF_SYNC = "NOT_ENOUGH_REPLICAS_AFTER_APPEND: a follower of this partition fell out of sync"

@@ -15,15 +15,15 @@ from auditor.facts.events import (
     Event,
     Kind,
 )
-from auditor.rules.cleaning import Missing, between, both_intact, whole_from
-from auditor.rules.finding import Finding, iso
-from auditor.rules.needs import Need
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import By, within_its_offsets
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, PRODUCER_EXPIRATION
+from auditor.rules.lib.cleaning import Missing, between, both_intact, whole_from
 from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, log_age, look_at
-from auditor.rules.registry import rule
-from auditor.rules.relations import By, within_its_offsets
-from auditor.rules.safeguards import CLEAN_ELECTION, PRODUCER_EXPIRATION
-from auditor.rules.view import LogView
-from auditor.rules.windows import naming
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.windows import naming
 
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 

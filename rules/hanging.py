@@ -7,18 +7,18 @@ from functools import partial
 from typing import Any
 
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.rules import blocking, safety
-from auditor.rules.blocking import Standing
-from auditor.rules.finding import Finding, iso
-from auditor.rules.floods import Unmade, made
-from auditor.rules.kinds import Blocks, Hold
-from auditor.rules.needs import Need
-from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
-from auditor.rules.registry import rule
-from auditor.rules.relations import ABANDONED, OPEN_AT_ITS_COORDINATOR, By, same_transaction
-from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
-from auditor.rules.skipped import defect_in_words, of_the_defect, until_it_is_fixed
-from auditor.rules.view import LogView
+from auditor.rules.catalogue.kinds import Blocks, Hold
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import ABANDONED, OPEN_AT_ITS_COORDINATOR, By, same_transaction
+from auditor.rules.catalogue.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import LogView
+from auditor.rules.settled.floods import Unmade, made
+from auditor.rules.transactions import blocking, safety
+from auditor.rules.transactions.blocking import Standing
+from auditor.rules.transactions.open_transactions import OpenTransaction, lost_ends, open_transactions
+from auditor.rules.transactions.skipped import defect_in_words, of_the_defect, until_it_is_fixed
 
 FAMILY = "transactions"
 SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)

@@ -11,14 +11,10 @@ from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import commands, repairs
-from auditor.rules.cleaning import LEADERS_LOG, Missing, hole
-from auditor.rules.damaged_fields import EPOCH, OFFSET, damaged_fields
-from auditor.rules.finding import Finding
-from auditor.rules.kinds import Loss
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import (
+from auditor.rules.catalogue.kinds import Loss
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import (
     ANOTHER_BATCH_ELSEWHERE,
     By,
     hole_of_its_marker,
@@ -28,11 +24,15 @@ from auditor.rules.relations import (
     offsets_that_another_has,
     same_offset_on_the_same_replica,
 )
-from auditor.rules.safeguards import IN_SYNC_REPLICAS
-from auditor.rules.stamps_ahead import is_ahead_of_all
-from auditor.rules.tails import tails
-from auditor.rules.together import in_each_replica
-from auditor.rules.view import LogView, runs
+from auditor.rules.catalogue.safeguards import IN_SYNC_REPLICAS
+from auditor.rules.lib import commands, repairs
+from auditor.rules.lib.cleaning import LEADERS_LOG, Missing, hole
+from auditor.rules.lib.damaged_fields import EPOCH, OFFSET, damaged_fields
+from auditor.rules.lib.stamps_ahead import is_ahead_of_all
+from auditor.rules.lib.tails import tails
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import LogView, runs
+from auditor.rules.settled.together import in_each_replica
 
 FAMILY = "segment integrity"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditor.base.words import plural
-from auditor.rules.finding import Finding, iso
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.view import TRANSACTION_STATE, LogView
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import TRANSACTION_STATE, LogView
 
 
 @rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))

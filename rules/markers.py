@@ -10,14 +10,9 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
-from auditor.rules import commands, safety
-from auditor.rules.cleaning import cleaned, whole_from
-from auditor.rules.finding import Finding, iso
-from auditor.rules.named import SKEW_MS, Window
-from auditor.rules.needs import Need
-from auditor.rules.open_transactions import open_of
-from auditor.rules.registry import rule
-from auditor.rules.relations import (
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import (
     ABANDONED,
     OPEN_AT_ITS_COORDINATOR,
     By,
@@ -25,8 +20,16 @@ from auditor.rules.relations import (
     same_decision,
     same_record,
 )
-from auditor.rules.safeguards import CLEAN_ELECTION
-from auditor.rules.skipped import (
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.lib import commands
+from auditor.rules.lib.cleaning import cleaned, whole_from
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.named import SKEW_MS, Window
+from auditor.rules.seen.view import LogView
+from auditor.rules.settled.together import in_flight
+from auditor.rules.transactions import safety
+from auditor.rules.transactions.open_transactions import open_of
+from auditor.rules.transactions.skipped import (
     Ended,
     as_decided_after_all,
     defect_in_words,
@@ -35,9 +38,7 @@ from auditor.rules.skipped import (
     of_the_defect,
     until_it_is_fixed,
 )
-from auditor.rules.together import in_flight
-from auditor.rules.view import LogView
-from auditor.rules.windows import (
+from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     begins_inside,
     contradicting_window,
@@ -48,7 +49,7 @@ from auditor.rules.windows import (
     skew,
     unmarked_windows,
 )
-from auditor.rules.written_times import began, closed
+from auditor.rules.transactions.written_times import began, closed
 
 FAMILY = "cross-checks"
 TOPIC = "__transaction_state"

@@ -9,14 +9,14 @@ import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
 from auditor.model.transaction_states import TransactionValue
-from auditor.rules import commands
-from auditor.rules.finding import Finding
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.lib import commands
 from auditor.rules.markers import FAMILY
-from auditor.rules.named import SKEW_MS
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.state_steps import may_be_held
-from auditor.rules.view import LogView
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.state_steps import may_be_held
 
 LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 

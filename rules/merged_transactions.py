@@ -9,16 +9,16 @@ import numpy as np
 
 from auditor.base.words import duration
 from auditor.facts.coordinator_log import Entry
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import ENDED_OTHERWISE, By, same_transaction
+from auditor.rules.catalogue.safeguards import LATE_WRITES
 from auditor.rules.closed_transactions import FAMILY, judged_transactions
-from auditor.rules.finding import Finding, iso
-from auditor.rules.named import SKEW_MS, Window
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import ENDED_OTHERWISE, By, same_transaction
-from auditor.rules.safeguards import LATE_WRITES
-from auditor.rules.state_records import TOPIC
-from auditor.rules.view import LogView
-from auditor.rules.windows import SAME_CLOCK_MS, Matching, matching, owner_complete, skew
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.named import SKEW_MS, Window
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.state_records import TOPIC
+from auditor.rules.transactions.windows import SAME_CLOCK_MS, Matching, matching, owner_complete, skew
 
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart

@@ -8,14 +8,14 @@ from itertools import pairwise
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import repairs, stops
-from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
-from auditor.rules.finding import Finding
-from auditor.rules.kinds import Loss
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.together import by_cause
-from auditor.rules.view import METADATA_TOPIC, LogView
+from auditor.rules.catalogue.kinds import Loss
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.lib import repairs, stops
+from auditor.rules.seen.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import METADATA_TOPIC, LogView
+from auditor.rules.settled.together import by_cause
 
 FAMILY = "replicas"
 OF_REMOVED = "replica-of-removed-topic"

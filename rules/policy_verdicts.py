@@ -10,9 +10,9 @@ import pyarrow as pa
 from auditor.base.words import plural
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.capacity import FAMILY, SHOWN
-from auditor.rules.finding import Finding
-from auditor.rules.registry import rule
-from auditor.rules.view import LogView
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import LogView
 
 
 def _verdicts(log: LogView) -> list[dict[str, Any]]:

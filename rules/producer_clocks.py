@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from auditor.base.words import duration
 from auditor.facts.events import Kind
-from auditor.rules.cleaning import whole_from
-from auditor.rules.expiry import EXPLAINED, built_without, verdict
-from auditor.rules.finding import Finding, iso, lowered
-from auditor.rules.needs import Need
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import WRONG_TIMES, By, idle_by_stamps_alone
+from auditor.rules.catalogue.safeguards import PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
+from auditor.rules.lib.cleaning import whole_from
+from auditor.rules.lib.expiry import EXPLAINED, built_without, verdict
+from auditor.rules.lib.stamps_ahead import at_ahead, is_ahead_of_all
 from auditor.rules.producer_sequences import FAMILY
-from auditor.rules.registry import rule
-from auditor.rules.relations import WRONG_TIMES, By, idle_by_stamps_alone
-from auditor.rules.safeguards import PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
-from auditor.rules.stamps_ahead import at_ahead, is_ahead_of_all
-from auditor.rules.view import LogView, runs
+from auditor.rules.seen.finding import Finding, iso, lowered
+from auditor.rules.seen.view import LogView, runs
 
 
 @rule(

@@ -17,12 +17,9 @@ from auditor.facts.events import (
     Kind,
 )
 from auditor.model.policies import POLICIES
-from auditor.rules import commands
-from auditor.rules.cleaning import LEADERS_LOG, Missing, between, both_intact
-from auditor.rules.finding import Finding, iso
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import (
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import (
     ABANDONED_FOR_SURE,
     ANOTHER_BATCH_ELSEWHERE,
     By,
@@ -32,8 +29,11 @@ from auditor.rules.relations import (
     over_missing_offsets,
     within_its_offsets,
 )
-from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
-from auditor.rules.view import LogView, runs
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
+from auditor.rules.lib import commands
+from auditor.rules.lib.cleaning import LEADERS_LOG, Missing, between, both_intact
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import LogView, runs
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later

@@ -6,8 +6,8 @@ all of them is declared here.
 
 from __future__ import annotations
 
-from auditor.rules.registry import merged
-from auditor.rules.relations import same_record, within_its_offsets
+from auditor.rules.catalogue.registry import merged
+from auditor.rules.catalogue.relations import same_record, within_its_offsets
 
 merged(
     "late-transaction",

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, State, holes
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.finding import Finding, iso
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.view import HOUR_MS, LogView
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import HOUR_MS, LogView
 
 FAMILY = "tiered storage"
 SHOWN = 20  # segments that a finding lists

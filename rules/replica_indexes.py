@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import repairs
-from auditor.rules.finding import Finding
-from auditor.rules.needs import Need
-from auditor.rules.pairs import Pair, row_of
-from auditor.rules.pairs import pairs as replica_pairs
-from auditor.rules.registry import rule
-from auditor.rules.relations import DIVERGED_BEFORE, By, same_transaction
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import DIVERGED_BEFORE, By, same_transaction
+from auditor.rules.lib import repairs
+from auditor.rules.lib.pairs import Pair, row_of
+from auditor.rules.lib.pairs import pairs as replica_pairs
 from auditor.rules.replicas import FAMILY, TOP
-from auditor.rules.view import LogView
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import LogView
 
 
 @rule(

@@ -11,25 +11,25 @@ import numpy as np
 from auditor.base.advice import Act, Advice, Condition, Look, Verdict
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import commands, repairs
-from auditor.rules.elections import Election
-from auditor.rules.finding import Finding, iso
-from auditor.rules.kinds import Loss
-from auditor.rules.needs import Need
-from auditor.rules.pairs import Gap, Pair, batches_of, row_of
-from auditor.rules.pairs import pairs as replica_pairs
-from auditor.rules.registry import rule
-from auditor.rules.relations import (
+from auditor.rules.catalogue.kinds import Loss
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import (
     DIVERGED_BEFORE,
     By,
     from_its_torn_end_on,
     of_unread_bytes,
     same_batch_on_another_broker,
 )
-from auditor.rules.replica_batches import COMPARED
-from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
-from auditor.rules.together import by_cause, logs_of
-from auditor.rules.view import METADATA_TOPIC, LogView
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.lib import commands, repairs
+from auditor.rules.lib.pairs import Gap, Pair, batches_of, row_of
+from auditor.rules.lib.pairs import pairs as replica_pairs
+from auditor.rules.lib.replica_batches import COMPARED
+from auditor.rules.seen.elections import Election
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import METADATA_TOPIC, LogView
+from auditor.rules.settled.together import by_cause, logs_of
 
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from auditor.base.words import plural
 from auditor.facts.share_offsets import ShareOffset
-from auditor.rules.finding import Finding
-from auditor.rules.log_bounds import Bounds
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.view import LogView
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.log_bounds import Bounds
+from auditor.rules.seen.view import LogView
 
 
 @rule(

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from auditor.facts.coordinator_log import STATES
-from auditor.rules.coordinator_history import CoordinatorHistory, Entry
-from auditor.rules.finding import Finding
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_record
-from auditor.rules.safeguards import CLEAN_ELECTION
-from auditor.rules.state_records import alone, producer_runs, records
-from auditor.rules.state_steps import resumed, steps
-from auditor.rules.view import LogView
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import By, same_record
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.state_records import alone, producer_runs, records
+from auditor.rules.transactions.state_steps import resumed, steps
 
 FAMILY = "coordinator"
 REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}

@@ -13,18 +13,18 @@ from auditor.facts.events import TOLERANCE_MS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import releases
 from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
-from auditor.rules import commands
-from auditor.rules.cleaning import Missing, hole
-from auditor.rules.culprits import Place, blamed
-from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
-from auditor.rules.finding import Finding, iso
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
-from auditor.rules.safeguards import TIMESTAMP_LIMITS
-from auditor.rules.stamps_ahead import at_ahead, is_ahead_of_all
-from auditor.rules.tails import is_whole, tails
-from auditor.rules.view import LogView, runs
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
+from auditor.rules.catalogue.safeguards import TIMESTAMP_LIMITS
+from auditor.rules.lib import commands
+from auditor.rules.lib.cleaning import Missing, hole
+from auditor.rules.lib.culprits import Place, blamed
+from auditor.rules.lib.damaged_fields import LENGTH, MAGIC, damaged_fields
+from auditor.rules.lib.stamps_ahead import at_ahead, is_ahead_of_all
+from auditor.rules.lib.tails import is_whole, tails
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.view import LogView, runs
 
 FAMILY = "record validation"
 HOUR_MS = 3_600_000

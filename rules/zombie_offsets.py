@@ -8,16 +8,16 @@ from typing import Any
 from auditor.model.group_members import Member
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Zombie
-from auditor.rules.cleaning import whole_from
+from auditor.rules.catalogue.needs import Need
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.safeguards import GROUP_METADATA
 from auditor.rules.committed_offsets import FAMILY, at_commit, place_of, writer
-from auditor.rules.finding import Finding, iso, lowered
-from auditor.rules.group_offsets import watched
-from auditor.rules.named import Window
-from auditor.rules.needs import Need
-from auditor.rules.registry import rule
-from auditor.rules.safeguards import GROUP_METADATA
-from auditor.rules.view import LogView
-from auditor.rules.windows import naming, skew
+from auditor.rules.lib.cleaning import whole_from
+from auditor.rules.lib.group_offsets import watched
+from auditor.rules.seen.finding import Finding, iso, lowered
+from auditor.rules.seen.named import Window
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.windows import naming, skew
 
 
 @rule(

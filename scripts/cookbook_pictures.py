@@ -158,7 +158,7 @@ def pictures() -> dict[str, str]:
         with auditor.open(
             corpora.unpack(corpus), master="inline[1]", as_of=corpora.manifest(corpus).get("copied_at")
         ) as audit:
-            out[f"{name}.svg"] = draw(audit.sql(text).to_pylist())
+            out[f"{name}.svg"] = draw(audit.sql(text).to_dicts())
     return out
 
 

@@ -17,10 +17,10 @@ sys.path.insert(0, str(ROOT))  # mkdocs runs a hook by its path
 from auditor.base.glossary import GLOSSARY  # noqa: E402
 from auditor.cli import GROUPS, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
-from auditor.rules import registry  # noqa: E402
-from auditor.rules import rule_page as text_pages  # noqa: E402
-from auditor.rules.kinds import SECTIONS, Kind, Rule  # noqa: E402
-from auditor.rules.registry import FAMILIES  # noqa: E402
+from auditor.rules.catalogue import registry  # noqa: E402
+from auditor.rules.catalogue import rule_page as text_pages  # noqa: E402
+from auditor.rules.catalogue.kinds import SECTIONS, Kind, Rule  # noqa: E402
+from auditor.rules.catalogue.registry import FAMILIES  # noqa: E402
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

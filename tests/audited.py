@@ -9,8 +9,8 @@ from typing import Any
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
-from auditor.rules import registry
-from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import SEVERITIES, Finding
 from tests.facts import here, opened
 
 LOOKS: list[Callable[[Audit], None]] = []

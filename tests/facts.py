@@ -14,13 +14,13 @@ from typing import TypeVar
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline.inline_runner import InlineRunner
 from auditor.inline.kept_replicas import KeptReplicas
-from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import registry
-from auditor.rules.finding import Finding
-from auditor.rules.resolve import resolve
-from auditor.rules.view import Cluster, LogView
+from auditor.processes.isolation import Pool
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.settled.resolve import resolve
 from tests import corpora
 
 Task = TypeVar("Task")

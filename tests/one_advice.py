@@ -18,10 +18,10 @@ from auditor.outputs.alerts import SHOWN
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline import results
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import safeguards
-from auditor.rules.finding import Finding
-from auditor.rules.prevention import NOT_SHOWN
-from auditor.rules.safeguards import Safeguard
+from auditor.rules.catalogue import safeguards
+from auditor.rules.catalogue.safeguards import Safeguard
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.prevention import NOT_SHOWN
 from tests.blocked_states import surfaces
 
 SIGNS = re.compile(r"[\s`'\\\"]")  # what lines, quotes and markup add or change

@@ -8,6 +8,7 @@ import os
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 from moto.server import ThreadedMotoServer
@@ -36,15 +37,17 @@ def serving() -> Iterator[dict[str, str]]:
         server.stop()
 
 
+def client_of(environment: dict[str, str]) -> Any:
+    """A client of the server, to be closed."""
+    return boto3.client(
+        "s3", endpoint_url=environment["AWS_ENDPOINT_URL"], aws_access_key_id=KEY, aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+    )  # fmt: skip
+
+
 def upload(folder: Path, bucket: str, environment: dict[str, str]) -> None:
     """Put every file of a folder into a new bucket, under its path in the folder."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=environment["AWS_ENDPOINT_URL"],
-        aws_access_key_id=KEY,
-        aws_secret_access_key=SECRET,
-        region_name="us-east-1",
-    )
+    client = client_of(environment)
     client.create_bucket(Bucket=bucket)
     for path in sorted(folder.rglob("*")):
         if path.is_file():

@@ -55,7 +55,7 @@ class Act:
 class Moves:
     """What an advice does to the replicas of its partition, by broker: ``away`` loses its folder and is fetched again
     from one of ``sources``; ``leads`` is made leader. None and empty for none. It is on no surface: advices of one run
-    are held against each other by it (:mod:`auditor.rules.crossed`)."""
+    are held against each other by it (:mod:`auditor.rules.settled.crossed`)."""
 
     away: int | None = None
     sources: tuple[int, ...] = ()

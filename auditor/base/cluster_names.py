@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from auditor.base import toml_files
 from auditor.base.errors import AuditInputError
 
 MOST = 200  # characters of each text
@@ -32,6 +34,14 @@ def of_table(table: Mapping[str, Any], at: str) -> Names:
     Errors: :class:`AuditInputError`, naming ``at``, the file and the table.
     """
     return tuple((id, _named(says, f"{at} {id}")) for id, says in table.items())
+
+
+def of_file(path: Path) -> Names:
+    """The table ``[clusters]`` of a file of options. Errors: :class:`AuditInputError`, naming the file."""
+    table = toml_files.read(path).get("clusters")
+    if not isinstance(table, dict):
+        raise AuditInputError(f'{path} has no table [clusters]; write [clusters] and a line CLUSTER-ID = "name" each')
+    return of_table(table, f"{path}: [clusters]")
 
 
 def _named(says: Any, at: str) -> Named:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, IN_ALL, OF_A_RULE
+from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.scope import since_of
 from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
-from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, out_of, parse_time
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, limits_of, out_of, parse_time
 
 NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
@@ -231,15 +230,13 @@ def printing(args: argparse.Namespace) -> Printing:
 
 def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOptions:
     """The options as checked data. Errors: :class:`AuditInputError`."""
-    if args.max_batch_bytes < 1 << 10 or args.max_batch_ratio < 1:
-        raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
+    limits = limits_of(args.max_batch_bytes, args.max_batch_ratio)
     run_id = args.run_id
     if args.history is not None:
         from auditor.outputs import runs
 
         run_id = run_id or runs.new_run_id()
         runs.name_of(run_id)
-    limits = DEFAULT_LIMITS._replace(max_batch_bytes=args.max_batch_bytes, max_batch_ratio=args.max_batch_ratio)
     return AuditOptions(
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         as_of=parse_time(args.as_of) if args.as_of is not None else None, master=args.master,

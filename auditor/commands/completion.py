@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         import shtab
     except ImportError:
         raise AuditInputError("completion needs the package shtab; install it (pip install shtab)") from None
-    from auditor.rules import registry
+    from auditor.rules.catalogue import registry
 
     rules = sorted({*registry.load(), *registry.kinds()})
     for parser in dict(args.commands).values():

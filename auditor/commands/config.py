@@ -7,11 +7,11 @@ its dashes. A key at the top is for every command that has the option, one below
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from auditor.base import toml_files
 from auditor.base.cluster_names import of_table
 from auditor.base.errors import AuditInputError
 
@@ -81,27 +81,18 @@ def parse(
 def sources(given: Path | None, folder: Path) -> list[Source]:
     """The files that there are, the one that goes before the others first."""
     if given is not None:
-        return [Source(str(given), _read(given))]
+        return [Source(str(given), toml_files.read(given))]
     found = []
     if (own := folder / FILE).is_file():
-        found.append(Source(FILE, _read(own)))
+        found.append(Source(FILE, toml_files.read(own)))
     if (project := folder / PROJECT).is_file():
-        tool = _read(project).get("tool")
+        tool = toml_files.read(project).get("tool")
         says = tool.get("auditor") if isinstance(tool, dict) else None
         if isinstance(says, dict):
             found.append(Source(f"{PROJECT} [tool.auditor]", says))
         elif says is not None:
             raise AuditInputError(f"{project}: tool.auditor is no table; write [tool.auditor]")
     return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AuditInputError(f"cannot read {path}: {error.strerror}; {OPTION} takes a TOML file") from None
-    except ValueError as error:  # of the encoding, or of TOML
-        raise AuditInputError(f"{path} is no TOML: {error}; mend it, or give another {OPTION} FILE") from None
 
 
 def settings(files: Sequence[Source], command: str, commands: Sequence[str], parser_of: ParserOf) -> dict[str, Setting]:

@@ -120,12 +120,13 @@ def run(args: argparse.Namespace) -> int:
 def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
     """While no other copy writes into a folder; gives what is called before each folder that is copied. Errors: as of
     ``claim.locked`` and ``lease.alone_in``."""
-    from auditor.copying.lease import alone_in
+    from auditor.connectors.lease import alone_in
     from auditor.copying.run import nobody
+    from auditor.copying.target import COPYING
     from auditor.outputs.claim import locked
 
     if isinstance(out, str):
-        with alone_in(out) as still_alone:
+        with alone_in(out, COPYING, "copy") as still_alone:
             yield still_alone
         return
     out.mkdir(parents=True, exist_ok=True)

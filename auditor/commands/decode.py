@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.commands.parser import add_limits, examples
+from auditor.pipeline.options import limits_of
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
@@ -62,9 +63,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 0, or 3 when a part could not be read."""
-    if args.max_batch_bytes < 1 << 10 or args.max_batch_ratio < 1:
-        raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
-    limits = DEFAULT_LIMITS._replace(max_batch_bytes=args.max_batch_bytes, max_batch_ratio=args.max_batch_ratio)
+    limits = limits_of(args.max_batch_bytes, args.max_batch_ratio)
     options = DecodeOptions(tuple(args.files), args.records, args.include_payload, args.format == "table", limits)
     pieces = locate(options)
     out = sys.stdout

@@ -12,7 +12,7 @@ from auditor.commands.dashboard import add_expected
 from auditor.commands.parser import examples
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
 from auditor.pipeline.options import out_of
-from auditor.rules.finding import SEVERITIES
+from auditor.rules.seen.finding import SEVERITIES
 
 if TYPE_CHECKING:
     from auditor.outputs.runs import Run
@@ -85,8 +85,9 @@ def _write_clusters(args: argparse.Namespace, known: list[Run], left: list[str],
     from auditor.dashboards.wording import instant, visible
     from auditor.outputs import cluster_standings as clusters
     from auditor.outputs import runs
+    from auditor.outputs.shelf import Shelf
 
-    for each in clusters.standings(args.dir, known, datetime.datetime.now(datetime.UTC), args.expect_every):
+    for each in clusters.standings(Shelf(args.dir), known, datetime.datetime.now(datetime.UTC), args.expect_every):
         change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"
         since = "" if each.since is None else f"; critical or error since {instant(each.since)}"
         late = f"; OVERDUE: no run for {duration(each.silent_ms)}" if each.overdue else ""

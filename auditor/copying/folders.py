@@ -17,7 +17,7 @@ from auditor.connectors.storage import Place
 from auditor.connectors.tree import Draft, Drafts, drafts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
-from auditor.replay.replica_task import ReplicaTask
+from auditor.replay.task.replica_task import ReplicaTask
 
 TEXT = "a text dump: not taken into the copy, give it beside it"
 OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"

@@ -1,8 +1,8 @@
 """Logs of a running broker that look held in a fresh copy are read once more, and their coordinators' behind them.
 
 Data is read before its coordinator's log: a transaction that ended in between is open in the one and over in the
-other. The times of both mostly tell (:mod:`auditor.rules.when_read`); what they do not is read again. Only logs at
-whose end a transaction is open are looked at, which the copy knows of its own, and what judges them.
+other. The times of both mostly tell (:mod:`auditor.rules.transactions.when_read`); what they do not is read again. Only
+logs at whose end a transaction is open are looked at, which the copy knows of its own, and what judges them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from auditor.connectors.internal_rows import TRANSACTION_STATE
 from auditor.copying.one_folder import Done
 from auditor.model.hashing import partition_for
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.blocking import Standing
+from auditor.rules.transactions.blocking import Standing
 
 ROUNDS = 3
 SLACK_MS = 60_000  # a producer's clock tells when its transaction began

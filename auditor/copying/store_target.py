@@ -40,9 +40,9 @@ class StoreTarget(Target):
     A store that refuses for the time being is asked again (:mod:`auditor.connectors.asking`).
     """
 
-    def __init__(self, uri: str, first: tuple[str, bytes] | None = None) -> None:
-        """Looks at the store, or puts a ``first`` file there and does not look. Errors: :class:`AuditInputError` where
-        it cannot be written, or what is there is no copy."""
+    def __init__(self, uri: str) -> None:
+        """Looks at the store. Errors: :class:`AuditInputError` where it cannot be written, or what is there is no
+        copy."""
         self.place = storage.remote_place(uri)
         self.folder = result_folder.folder(uri)._replace(patience_s=TRIAL_S)
         if not result_folder.is_of_its_own(self.folder):
@@ -52,11 +52,8 @@ class StoreTarget(Target):
         self.there: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
         self.turns, self.streams = Turns(), threading.Semaphore(_STREAMS)
         try:
-            if first is None:
-                self._look()
-            else:
-                storage.is_there(self.place)  # which says what is wrong with credentials
-            self.put("", *(first or (README, SAYS.encode())))
+            self._look()
+            self.put("", README, SAYS.encode())
         except OSError as error:
             raise AuditInputError(
                 f"cannot write to {self.place.shown}: {error.strerror}; choose another --out"

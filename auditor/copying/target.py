@@ -30,7 +30,7 @@ It was made by `auditor copy` of a Kafka broker's log directories, and holds wha
 batches, markers, the records of internal topics without what is secret in them, and small files. Keys and values of
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
-COPYING = ".copying-"  # in a store, which has no lock: see auditor.copying.lease
+COPYING = ".copying-"  # in a store, which has no lock: see auditor.connectors.lease
 NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 
 

@@ -19,7 +19,9 @@ class SegmentScan:
 
     ``largest_time`` (ms, -1: none) is the largest timestamp of its batches, as a broker keeps it, of the batch that
     ends at ``largest_offset`` of producer ``largest_producer``; ``first_time`` that of its first batch. ``horizons``:
-    batches with a delete horizon (KIP-534), and the earliest of these, ms.
+    batches with a delete horizon (KIP-534), and the earliest of these, ms. ``controls``: records of its
+    control batches. ``plain``: no byte and no batch of it had to be looked at for itself, so that ``size`` and
+    ``records`` are what its batches come to.
     """
 
     base_offset: int
@@ -39,3 +41,5 @@ class SegmentScan:
     first_time: int = -1
     horizons: int = 0
     first_horizon: int = -1
+    controls: int = 0
+    plain: bool = True

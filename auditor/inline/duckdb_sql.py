@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
-from auditor.pipeline import derived_tables
+from auditor.pipeline.tables import derived_tables
 from auditor.rules.expectations import measures
 
 if TYPE_CHECKING:

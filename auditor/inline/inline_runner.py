@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from auditor.base.rows_at_rest import RowsAtRest
-from auditor.inline.kept_replicas import KeptReplicas, Log, lists
-from auditor.pipeline import derived_tables, plan
-from auditor.pipeline.isolation import Pool
+from auditor.inline.kept_replicas import KeptReplicas, lists
+from auditor.pipeline import plan
 from auditor.pipeline.read_step import KeptFacts, read_kept
-from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judged_rows, judged_texts
+from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judge_list, judged_rows
 from auditor.pipeline.table_schemas import schemas
-from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
-from auditor.rules.view import Cluster
+from auditor.pipeline.tables import derived_tables
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -46,12 +47,14 @@ class InlineRunner(Runner):
         if work is not None:
             from auditor.inline import kept_lists
 
-            return kept_lists.read(tasks, work, self.read)
+            return kept_lists.read(tasks, work, self.read, self.work_notes)
 
         def found() -> Iterator[KeptFacts]:
             large_first = plan.largest_first(plan.sharing(tasks))
             sizes = array("q", plan.bytes_of(large_first).tobytes())
-            read = None if self.progress is None else ReadSoFar(large_first, sum(sizes), self.progress)
+            read = None
+            if self.progress is not None:
+                read = ReadSoFar(lambda number: _files(large_first[number]), sum(sizes), self.progress)
             opens = None if read is None else read.opens
             for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=sizes):
                 if read is not None:
@@ -124,40 +127,42 @@ class InlineRunner(Runner):
             self._folder.cleanup()
 
 
+def _files(task: ReplicaTask | SharingTask | TextTask) -> dict[str, int]:
+    return {_name(f.name): f.size for f in plan.files(task)}
+
+
 def _name(path: str) -> str:
     """A file's name without its folders: tasks know files below their log directory, workers know whole paths."""
     return path.rpartition("/")[2]
 
 
 class ReadSoFar:
-    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``total``: the
-    bytes of them all; ``heard`` hears the part of all bytes, from 0 to 1, which never falls."""
+    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
+    bytes of a task's files by name; ``total``: of all; ``heard`` hears which part, from 0 to 1, which never falls."""
 
-    def __init__(
-        self, tasks: Sequence[ReplicaTask | SharingTask | TextTask], total: int, heard: Callable[[float], None]
-    ) -> None:
-        self.tasks, self.total, self.heard = tasks, total, heard
+    def __init__(self, files: Callable[[int], dict[str, int]], total: int, heard: Callable[[float], None]) -> None:
+        self.files, self.total, self.heard = files, total, heard
         self.so_far = 0
         # Of the tasks that are being read the files that are not, each with its bytes: a file counts once, though
         # several readers may open it, and where a worker dies its task begins again.
         self.unread: dict[int, dict[str, int]] = {}
         self.open: dict[int, str] = {}
 
-    def _files(self, task: int) -> dict[str, int]:
+    def _of(self, task: int) -> dict[str, int]:
         if task not in self.unread:
-            self.unread[task] = {_name(f.name): f.size for f in plan.files(self.tasks[task])}
+            self.unread[task] = self.files(task)
         return self.unread[task]
 
     def opens(self, task: int, path: str) -> None:
         """A task opens a file."""
         name, before = _name(path), self.open.get(task, "")
         if name != before:
-            self._reads(self._files(task).pop(before, 0))
+            self._reads(self._of(task).pop(before, 0))
             self.open[task] = name
 
     def ends(self, task: int) -> None:
         """A task is done."""
-        self._reads(sum(self._files(task).values()))
+        self._reads(sum(self._of(task).values()))
         del self.unread[task]
         self.open.pop(task, None)
 
@@ -165,8 +170,3 @@ class ReadSoFar:
         self.so_far += size
         if self.total:
             self.heard(min(1.0, self.so_far / self.total))
-
-
-def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, bytes]]:
-    """What is said of some logs."""
-    return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))

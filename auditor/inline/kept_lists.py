@@ -13,8 +13,8 @@ from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline.plan import TASK_BYTES, file_bytes
 from auditor.pipeline.read_step import KeptFacts, kept
 from auditor.pipeline.runner import Replicas
-from auditor.pipeline.work_folder import WorkFolder, identities, is_kept
-from auditor.replay.replica_task import ReplicaTask, TextTask
+from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
 
 if TYPE_CHECKING:
     from auditor.facts.replica_facts import ReplicaFacts
@@ -23,24 +23,28 @@ AnyTask = ReplicaTask | TextTask
 
 
 def read(
-    tasks: Sequence[AnyTask], work: WorkFolder, read_others: Callable[[Sequence[AnyTask]], Replicas]
+    tasks: Sequence[AnyTask],
+    work: WorkFolder,
+    read_others: Callable[[Sequence[AnyTask]], Replicas],
+    notes: list[str],
 ) -> KeptReplicas:
-    """The facts of all tasks; ``read_others`` reads what the work folder lacks, a list after the other."""
+    """The facts of all tasks; ``read_others`` reads what the work folder lacks, a list after the other. ``notes``: gets
+    what is left alone there."""
 
     def found() -> Iterator[KeptFacts]:
         mine = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
         named = list(zip(mine, identities(mine), strict=True))
-        there, _ = work.known()
+        there, left_alone = known = work.known()
         rows: dict[str, list[int]] = {}
         for at in sorted(there[identity] for identity in {i for _, i in named} if identity in there):
             rows.setdefault(at.file, []).append(at.row)
-        damaged = set()
         for file, numbers in rows.items():
             if (at_rest := work.facts(file, numbers)) is None:
-                damaged.add(file)
+                left_alone[file] = HALF
             else:
                 yield from map(kept, at_rest)
-        for some in _lists([one for one in named if one[1] not in there or there[one[1]].file in damaged]):
+        notes[:] = known.notes([identity for _, identity in named])
+        for some in _lists([one for one in named if one[1] not in there or there[one[1]].file in left_alone]):
             yield from _read_list(some, work, read_others)
         if others := [task for task in tasks if not is_kept(task)]:
             yield from read_others(others).rows()

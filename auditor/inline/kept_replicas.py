@@ -12,15 +12,13 @@ from typing import NamedTuple
 
 from auditor.base.pickled import dumps, loads
 from auditor.base.rows_at_rest import TOGETHER, Gathered
-from auditor.pipeline.context import Brief
+from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.read_step import KeptFacts, briefs_of
-from auditor.pipeline.runner import Replicas
+from auditor.pipeline.runner import Log, Replicas
 
 LISTS_PER_PROCESS = 4
 LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
 LARGE = 1 << 16  # bytes of one replica: most of them are columns, which are compressed already
-
-Log = tuple[str, list[bytes]]  # a log's cluster, and the facts of its replicas
 
 
 class Bunch(NamedTuple):

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import DecodeError
 from auditor.inline.kept_replicas import KeptReplicas, Log, lists
-from auditor.pipeline import group_positions, table_parts, table_tasks
-from auditor.pipeline.coordinated_table import Keyed, shares_of
-from auditor.pipeline.isolation import KILLS, Pool
-from auditor.pipeline.table_tasks import Part, Wanted
+from auditor.pipeline import group_positions, table_parts
+from auditor.pipeline.tables import table_tasks
+from auditor.pipeline.tables.coordinated_table import Keyed, shares_of
+from auditor.pipeline.tables.table_tasks import Part, Wanted
+from auditor.processes.isolation import KILLS, Pool
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
-    from auditor.rules.view import Cluster
+    from auditor.rules.seen.view import Cluster
 
 
 def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:

@@ -28,7 +28,7 @@ from auditor.outputs import runs
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.pipeline import results
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.finding import SEVERITIES, iso
+from auditor.rules.seen.finding import SEVERITIES, iso
 
 Row = Mapping[str, Any]
 CHANNELS = ("slack", "pagerduty")

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from auditor.outputs import runs
-from auditor.outputs.runs import History, Run
-from auditor.rules.finding import SEVERITIES
+from auditor.outputs.runs import Run
+from auditor.outputs.shelf import Shelf
+from auditor.rules.seen.finding import SEVERITIES
 
 GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
 LEAST_GAPS = 2
@@ -60,13 +61,13 @@ def by_cluster(known: Sequence[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def standings(history: History, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:
+def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:
     """How each cluster stands, the worst first: by severity, then those that are overdue or were not read whole.
 
     ``every_ms``: how often each is due; None: as often as the median of its latest runs. Cost: the fingerprints of two
     runs a cluster.
     """
-    found = [_standing(history, name, mine, now, every_ms) for name, mine in by_cluster(known).items()]
+    found = [_standing(shelf, name, mine, now, every_ms) for name, mine in by_cluster(known).items()]
     return sorted(found, key=_order)
 
 
@@ -75,12 +76,10 @@ def _order(each: Standing) -> tuple[int, bool, bool, str]:
     return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, each.complete, each.name)
 
 
-def _standing(history: History, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> Standing:
+def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> Standing:
     new = gone = None
     if len(mine) > 1:
-        then, last = (
-            set(runs.open_findings(history, each, ["fingerprint"])["fingerprint"].to_pylist()) for each in mine[-2:]
-        )
+        then, last = (set(shelf.who(each, accepted=False)["fingerprint"].to_pylist()) for each in mine[-2:])
         new, gone = len(last - then), len(then - last)
     since = None
     for each in reversed(mine):

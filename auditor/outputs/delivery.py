@@ -1,9 +1,9 @@
 """``--out`` as a URI: results are gathered in a folder of this machine and copied there once all of them are complete.
 
-The driver of a cluster may run anywhere, and what lies on its own disk is then nobody's. A store has no lock and cannot
-move many files in one step: two runs into one URI at a time are not kept apart, and ``summary.json``, which goes last,
-says that all else is there. On a cluster tasks put parts of tables there by themselves, in a folder of this run's alone
-below ``.unfinished``, where no reader looks; at the end the store gives them their names.
+The driver of a cluster may run anywhere, and what lies on its own disk is then nobody's. A store cannot move many files
+in one step: ``summary.json``, which goes last, says that all else is there. It has no lock: a run that finds another at
+work is refused (:mod:`auditor.connectors.lease`). On a cluster tasks put parts of tables there by themselves, in a
+folder of this run's alone below ``.unfinished``, where no reader looks; at the end the store gives them their names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from auditor.base import uris
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.files import Inventory
+from auditor.connectors.lease import alone_in
 from auditor.connectors.result_folder import Folder, why
 from auditor.connectors.result_folder import folder as folder_at
 from auditor.connectors.threads import side_by_side
@@ -29,13 +30,14 @@ from auditor.outputs.claim import FAILURE, LOCK, RESULTS, STAGED, SUMMARY, WHAT_
 from auditor.pipeline.table_parts import file_name
 
 if TYPE_CHECKING:
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.tables.table_tasks import Written
 
 COMPLETE = (SUMMARY, WHAT_IF)  # what says that all else is there
 FIRST = "findings.jsonl"  # every command writes it
 MARKS = frozenset({*COMPLETE, FIRST, FAILURE})  # what shows that folders beside it are an audit's
 
 
+RUNNING = ".running-"  # by which a run says that it writes there
 STORED = ".stored.json"  # which parts of tables are in the store already
 LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
 
@@ -68,12 +70,19 @@ def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
     Results of an earlier run are taken away from there just before, by their names; a block that ends with a mistake of
     the user's or is interrupted leaves them; where it ends with :class:`AuditFailure`, ``failure.log`` replaces them.
     Errors: :class:`AuditInputError` where the URI cannot be written to, holds other folders under the names of results,
-    or is in the input; :class:`AuditFailure` where copying breaks off: the folder, which the message names, is left.
+    is in the input, or another run writes there; :class:`AuditFailure` where copying breaks off: the folder, which the
+    message names, is left.
     """
     if isinstance(out, Path):
         yield out
         return
     target = _checked(out, inventory)
+    with alone_in(out, RUNNING, "run") as still_alone:
+        yield from _delivered(target, still_alone)
+
+
+def _delivered(target: Folder, still_alone: Callable[[str], None]) -> Iterator[Path]:
+    """A folder of this machine, whose content is delivered at the end of a block."""
     folder = Path(tempfile.mkdtemp(prefix="auditor-out-"))
     try:
         yield folder
@@ -87,6 +96,7 @@ def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
         shutil.rmtree(folder)
         raise
     try:
+        still_alone("")
         _deliver(folder, target)
     except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
         parts = f", and parts of tables in {target.shown}/{STAGED}" if (folder / STORED).exists() else ""

@@ -12,8 +12,8 @@ from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.result_folder import folder, why
 from auditor.outputs.claim import SUMMARY
-from auditor.rules import registry
-from auditor.rules.fingerprint import cluster_of, fingerprint
+from auditor.rules.catalogue import registry
+from auditor.rules.settled.fingerprint import cluster_of, fingerprint
 
 Row = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from auditor.base.errors import AuditInputError
 from auditor.dashboards.one_finding import explained
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 
 
 def one(rows: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:

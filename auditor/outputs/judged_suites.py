@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from auditor.connectors import schema
 from auditor.outputs import runs
 from auditor.pipeline import results
-from auditor.pipeline.derived_tables import OF_FACTS
+from auditor.pipeline.tables.derived_tables import OF_FACTS
 from auditor.pipeline.whole_audit import Audit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.tables.table_tasks import Written
 
 EXPECTATIONS = pa.schema(
     [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]

@@ -16,8 +16,8 @@ from auditor.dashboards.selection import LEAST, Printing, Selection, is_partitio
 from auditor.outputs import delivery
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import registry
-from auditor.rules.kinds import SECTIONS
+from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.kinds import SECTIONS
 
 
 def check(audit: Audit, selection: Selection) -> None:

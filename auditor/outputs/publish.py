@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base import json_text
+from auditor.base.cluster_names import Named
 from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
@@ -23,17 +24,20 @@ from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import absent, asides, results
+from auditor.pipeline import asides, results
+from auditor.pipeline.cluster import absent
 from auditor.pipeline.log_totals import LogTotals
-from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import commands, crash_recovery, prevention, registry
-from auditor.rules.coordinator_history import CoordinatorHistory
-from auditor.rules.finding import SEVERITIES, Finding, iso
+from auditor.rules.catalogue import registry
+from auditor.rules.lib import commands, crash_recovery
+from auditor.rules.seen.coordinator_history import CoordinatorHistory
+from auditor.rules.seen.finding import SEVERITIES, Finding, iso
+from auditor.rules.settled import prevention
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 if TYPE_CHECKING:
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.tables.table_tasks import Written
 
 NO_RECORDS = (
     "{} is a copy that lacks what the records of {} come to: what --records checks is not decided there "
@@ -117,7 +121,9 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
     assert options.history is not None
     run_id = options.run_id or runs.new_run_id()
     tables = {"findings": results.findings(audit), "logs": results.logs(audit), "runs": results.run(summary)}
-    tables["report"] = results.report(audit)
+    tables |= {"report": results.report(audit), "blocked": results.blocked_table(audit)}
+    if summary["baseline"] is not None:
+        tables["baseline"] = results.baseline(audit.accepted)
     if judged is not None:
         tables["expectations"] = judged
     facts = {
@@ -128,9 +134,18 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
         "clusters": results.cluster_ids(audit),
-        "names": {row["cluster_id"]: row["name"] for row in summary["clusters"]},
+        "named": {row["cluster_id"]: {k: row[k] for k in Named._fields} for row in summary["clusters"]},
+        "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
+        "held": _held(decided_of(audit, summary)),
     }
     runs.publish(options.history, run_id, tables, facts)
+
+
+def _held(decided: verdict.Verdict) -> dict[str, Any]:
+    """What a list of runs says of one: partitions that are blocked, since when the first of them, those that lost."""
+    since = min((row.holder.row["since"] for row in decided.held if row.holder.row["since"]), default=None)
+    lost = {(finding["topic"], finding["partition"]) for finding in decided.lost}
+    return {"blocked": len(decided.held), "since": since, "lost": len(lost)}
 
 
 def summarise(audit: Audit) -> dict[str, Any]:
@@ -181,9 +196,14 @@ def _asides(audit: Audit) -> list[dict[str, Any]]:
 
 def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit status."""
-    found = report_shapes.whole(described_findings(audit), report_shapes.FINDING)
-    decided = verdict.of_run(found, report_shapes.summary(summary))
+    decided = decided_of(audit, summary)
     return {"tone": decided.tone, "headline": decided.headline, "exit": audit.exit_code()}
+
+
+def decided_of(audit: Audit, summary: Mapping[str, Any]) -> verdict.Verdict:
+    """The verdict with what it rests on, of page, terminal and what is kept of the run."""
+    found = report_shapes.whole(described_findings(audit), report_shapes.FINDING)
+    return verdict.of_run(found, report_shapes.summary(summary))
 
 
 def scope(audit: Audit) -> dict[str, Any]:
@@ -361,7 +381,7 @@ def _not_whole(history: CoordinatorHistory) -> str:
 
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     lacking = absent.counts(audit.inventory, audit.settings, audit.options)
-    notes = [*totals.notes]
+    notes = [*totals.notes, *audit.runner.work_notes]
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]

@@ -31,7 +31,7 @@ from auditor.connectors.asking import REFUSED
 from auditor.connectors.result_folder import Folder, folder, why
 
 SCHEMA_VERSION = 1
-MANIFEST = "manifest"  # how names of manifests begin; older ones were manifest.json
+MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 MAX_RUN_ID = 200
 LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
 
@@ -98,6 +98,8 @@ def _sweep(of_run: Folder) -> None:
     """Removes what the newest manifest has replaced, manifests first, and what is old and in none."""
     there = of_run.below()
     known = _manifests(of_run)
+    if not known:  # whoever published behind this one has taken away what was listed here
+        return
     last = max(known, key=lambda name: (known[name].published_at, name))
     replaced = [name for name in known if name != last]
     kept, old = _paths(known[last]), datetime.now(UTC) - LEFT
@@ -152,25 +154,32 @@ class Kept:
     uncommitted: list[str]
 
 
-def kept(history: History) -> Kept:
-    """The runs of a history, by one list of its files. Errors: :class:`AuditInputError` where it cannot be read."""
-    where = folder(history)
+def kept(history: History, known: dict[str, Run] | None = None) -> Kept:
+    """The runs of a history, by one list of its files. ``known``: manifests that were read before, by their names,
+    which gets those that are read now: no name is used twice. Errors: :class:`AuditInputError` where it cannot be read.
+    """
+    where, known = folder(history), {} if known is None else known
     try:
-        names = [name for name in where.below() if name.startswith("run_id=")]
-        manifests = [name for name in names if name.count("/") == 1 and _is_manifest(name.partition("/")[2])]
-        texts = where.get_all(manifests)
+        names = {name: inside for name, inside in where.folders().items() if name.startswith("run_id=")}
+        manifests = [f"{name}/{file}" for name, inside in sorted(names.items()) for file in sorted(inside)
+                     if _is_manifest(file)]  # fmt: skip
+        unread = [name for name in manifests if name not in known]
+        texts = where.get_all(unread)
         if not names and not where.exists():
             raise AuditInputError(
                 f"{where.shown} is no folder; 'auditor audit --history {where.shown}' keeps runs there"
             )
     except (*REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"{where.shown} cannot be read: {why(error)}; check it and its credentials") from None
+    read = {name: _run(where.address(name), text) for name, text in zip(unread, texts, strict=True)}
+    # Of earlier releases manifest.json, which a rerun writes anew, is read each time.
+    known.update({name: run for name, run in read.items() if run is not None and not name.endswith(f"/{OLD}")})
     newest: dict[str, Run] = {}
-    for name, text in zip(manifests, texts, strict=True):
-        at, run = name.partition("/")[0], _run(where.address(name), text)
+    for name in manifests:
+        at, run = name.partition("/")[0], read[name] if name in read else known[name]
         if run is not None and (at not in newest or newest[at].published_at < run.published_at):
             newest[at] = run
-    begun = {name.partition("/")[0] for name in names} - newest.keys()
+    begun = names.keys() - newest.keys()
     runs = sorted(newest.values(), key=lambda run: (run.created_at, run.run_id))
     return Kept(runs, sorted(unquote(name.removeprefix("run_id=")) for name in begun))
 
@@ -187,7 +196,8 @@ def cluster(run: Run) -> str:
 
 def shown(run: Run) -> str:
     """The cluster as people call it: the names that the run was given, ids where it was given none."""
-    return cluster_names.shown(cluster(run), run.facts.get("names") or {})
+    named = run.facts.get("named") or {}
+    return cluster_names.shown(cluster(run), {id: each["name"] for id, each in named.items()})
 
 
 def before(history: History, run_id: str | None, clusters: Sequence[str] = ()) -> Run | None:
@@ -231,6 +241,9 @@ def accepted(history: History, run: Run) -> frozenset[str]:
     """The fingerprints that the baseline of a run accepted; none where it had no baseline."""
     if run.facts.get("accepted", True) is None or "runs" not in run.files:
         return frozenset()
+    if "baseline" in run.files:
+        rows = read(history, run, "baseline", ["fingerprint", "over"]).to_pylist()
+        return frozenset(row["fingerprint"] for row in rows if row["over"] is None)
     summary = json.loads(read(history, run, "runs", ["summary"])["summary"][0].as_py())
     return frozenset((summary.get("baseline") or {}).get("accepted", ()))
 

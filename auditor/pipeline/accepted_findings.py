@@ -12,12 +12,12 @@ import datetime
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from auditor.base.errors import AuditInputError
-from auditor.rules.finding import SEVERITIES
+from auditor.rules.seen.finding import SEVERITIES
 
 KEY = "accepted"
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -39,6 +39,9 @@ class Entry:
     def row(self) -> dict[str, Any]:
         """As it stands in the file."""
         return asdict(self) | {"until": None if self.until is None else self.until.isoformat()}
+
+
+ENTRY = tuple(each.name for each in fields(Entry))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import retention
 from auditor.model.log_cleaning import STABLE
-from auditor.pipeline import cleaner_table, group_positions, lag_table, space_table
-from auditor.pipeline.read_cluster import ReadCluster
-from auditor.rules.finding import iso
-from auditor.rules.view import Cluster, LogView
+from auditor.pipeline import group_positions
+from auditor.pipeline.tables import cleaner_table, lag_table, space_table
+from auditor.pipeline.tables.read_cluster import ReadCluster
+from auditor.rules.seen.finding import iso
+from auditor.rules.seen.view import Cluster, LogView
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from auditor.pipeline.held import GRAVE
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import registry
-from auditor.rules.finding import Finding
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
 
 Row = Mapping[str, Any]
 Place = tuple[str, int]  # topic and partition

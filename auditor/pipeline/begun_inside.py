@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from auditor.rules import registry
-from auditor.rules.finding import Finding
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
 
 
 def without_news(found: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:

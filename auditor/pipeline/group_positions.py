@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.facts.group_position import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.read_cluster import Log, ReadCluster
-from auditor.replay.replica_task import ReplicaTask
-from auditor.rules.group_offsets import watched
-from auditor.rules.view import Cluster, LogView
+from auditor.pipeline.tables.read_cluster import Log, ReadCluster
+from auditor.replay.task.replica_task import ReplicaTask
+from auditor.rules.lib.group_offsets import watched
+from auditor.rules.seen.view import Cluster, LogView
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from auditor.rules import registry
-from auditor.rules.blocking import LATE_MS
-from auditor.rules.finding import Finding
-from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS
-from auditor.rules.view import HOUR_MS, TRANSACTION_STATE
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import HOUR_MS, TRANSACTION_STATE
+from auditor.rules.transactions.blocking import LATE_MS
+from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 
 Row = Mapping[str, Any]
 GRAVE = ("critical", "error")
@@ -33,14 +33,16 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
     return dict(found)
 
 
-def settled(row: Row, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> dict[str, bool]:
+def settled(row: Row, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> dict[str, Any]:
     """What a run adds to a row of ``rules.blocking.blocked``: ``accepted``, where a baseline accepts all that was found
-    about its holder; ``left_out``, where nothing was, and its kind was not ``asked``."""
+    about its holder; ``left_out``, where nothing was, and its kind was not ``asked``; ``fingerprint``, of the gravest
+    finding about it."""
     mine = [each for each in about.get(row["producer_id"], ()) if _is_about(each.finding, row)]
     found = any(each.finding.severity in GRAVE for each in mine)
     return {
         "accepted": bool(mine) and all(each.accepted for each in mine),
         "left_out": row["rule"] not in asked and not found,
+        "fingerprint": next((each.finding.fingerprint for each in mine), None),
     }
 
 

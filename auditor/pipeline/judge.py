@@ -16,17 +16,20 @@ from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.pipeline import asides
-from auditor.rules import blocking, crash_recovery, placement, registry, safety
-from auditor.rules.expiry import PROVED, verdict
-from auditor.rules.finding import iso
-from auditor.rules.floods import judge_bounded
-from auditor.rules.kinds import Kind
-from auditor.rules.needs import Need, there
-from auditor.rules.open_transactions import OpenTransaction, open_transactions
-from auditor.rules.pairs import unread_again
+from auditor.rules import placement
+from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.kinds import Kind
+from auditor.rules.catalogue.needs import Need, there
+from auditor.rules.lib import crash_recovery
+from auditor.rules.lib.expiry import PROVED, verdict
+from auditor.rules.lib.pairs import unread_again
+from auditor.rules.lib.readers import readers
 from auditor.rules.placement import OF_REMOVED
-from auditor.rules.readers import readers
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.seen.finding import iso
+from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.settled.floods import judge_bounded
+from auditor.rules.transactions import blocking, safety
+from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
 DECODE_ERRORS = 1_000  # of one replica; the table decode_errors has all

@@ -129,6 +129,15 @@ def parse_time(text: str) -> int:
     return moment
 
 
+def limits_of(
+    max_batch_bytes: int = DEFAULT_LIMITS.max_batch_bytes, max_batch_ratio: int = DEFAULT_LIMITS.max_batch_ratio
+) -> Limits:
+    """The limits with those that a caller may set. Errors: :class:`AuditInputError` for one that is too low."""
+    if max_batch_bytes < 1 << 10 or max_batch_ratio < 1:
+        raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
+    return DEFAULT_LIMITS._replace(max_batch_bytes=max_batch_bytes, max_batch_ratio=max_batch_ratio)
+
+
 def check_window(duplicate_window: int) -> None:
     """Errors: ``AuditInputError`` for a threshold of the draft that does not tell what is new from what is old: it has
     to lie below half of all sequence numbers."""

@@ -23,13 +23,13 @@ from auditor.connectors.files import DataFile, Inventory, LogDir, Replica, TextF
 from auditor.connectors.internal_rows import PACKED
 from auditor.facts.batch_sums import KEY_BYTES
 from auditor.model.policies import Policy
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
+from auditor.pipeline.cluster.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
+from auditor.pipeline.cluster.policy_choice import known_before
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.policy_choice import known_before
-from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.chunks import SegmentTask, shared_key
-from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
-from auditor.rules.view import is_compacted
+from auditor.replay.producers.bounds import INTERNAL_TOPICS
+from auditor.replay.segments.chunks import SegmentTask, shared_key
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.rules.seen.view import is_compacted
 
 AnyTask = ReplicaTask | SharingTask | TextTask | SegmentTask
 Spread = TypeVar("Spread", bound=AnyTask)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from auditor.facts.at_rest import at_rest
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.context import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
-from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.pipeline.cluster.context import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 
 
 class KeptFacts(NamedTuple):
@@ -37,14 +37,14 @@ REPLICA = KeptFacts._fields[:4]  # what names one
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
     """The facts of a task's replicas."""
     if isinstance(task, TextTask):
-        from auditor.replay.text_replica import read_text_replicas
+        from auditor.replay.reading.text_replica import read_text_replicas
 
         return read_text_replicas(task)
     if isinstance(task, SharingTask):
-        from auditor.replay.shared_reading import read_sharing
+        from auditor.replay.reading.shared_reading import read_sharing
 
         return read_sharing(task.tasks)
-    from auditor.replay.replica_reader import read_replica
+    from auditor.replay.reading.replica_reader import read_replica
 
     return [read_replica(task)]
 

@@ -16,9 +16,10 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors.arrow import array_of, lists, texts
 from auditor.connectors.declared import TIME, declared
 from auditor.connectors.schema import LOG_KEY
-from auditor.rules.blocking import BLOCKED as STANDS_BLOCKED
-from auditor.rules.finding import FIELDS, SEVERITIES
-from auditor.rules.fingerprint import cluster_of
+from auditor.pipeline.accepted_findings import ENTRY, Verdicts
+from auditor.rules.seen.finding import FIELDS, SEVERITIES
+from auditor.rules.settled.fingerprint import cluster_of
+from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -67,6 +68,7 @@ BLOCKED = declared("blocked", LOG_KEY, """
     severity:string of the finding that says it; null where there is none
     if_true:string severity that it would have, where it is not known whether it is held still
     rule:string kind of that finding
+    fingerprint:string of the gravest finding about its holder
     accepted:bool whether a baseline accepts it
     left_out:bool whether only a rule that did not run would report it
     remedy:string what to do
@@ -96,6 +98,8 @@ RUNS = pa.schema(
 
 # What the report draws beside findings and summary. kind: open (transactions) or timeline; row: JSON.
 REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())])
+# The entries of the run's baseline that its findings have. over: why one does not count any more; null where it does.
+BASELINE = pa.schema([pa.field(name, pa.string()) for name in (*ENTRY, "over")])
 
 
 def findings_table(audit: Audited) -> pa.Table:
@@ -250,3 +254,10 @@ def report(audit: Audited) -> pa.Table:
         for row in audit.judged[kind]
     ]
     return pa.Table.from_pylist(rows, schema=REPORT)
+
+
+def baseline(held: Verdicts) -> pa.Table:
+    """The entries of the baseline that the run's findings have, each once: those that hold and those that are over."""
+    rows = {entry.fingerprint: entry.row() | {"over": None} for entry in held.accepted if entry is not None}
+    rows |= {entry.fingerprint: entry.row() | {"over": why} for entry, why in held.back}
+    return pa.Table.from_pylist(list(rows.values()), schema=BASELINE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,19 +20,19 @@ from auditor.base.pickled import dumps, loads
 from auditor.base.rows_at_rest import SORTED_TOGETHER, RowsAtRest, RowsSeen
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.context import Brief
-from auditor.pipeline.isolation import Pool
+from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.log_totals import LogTotals, Place, place_of
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
-from auditor.replay.replica_task import ReplicaTask, TextTask
-from auditor.rules.finding import Finding
-from auditor.rules.view import Cluster
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 # Where a row of kind log stands among the others, its text in summary.json, and as JSON what that leaves out.
@@ -41,6 +41,7 @@ Judged = tuple[str, Any]  # kind, and a row of that kind; of kind log many toget
 SomeLogs = tuple[RowsAtRest[Placed], LogTotals]
 # What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
 JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, dict[str, Any]]]]
+Log = tuple[str, list[bytes]]  # the join key of a log's cluster, and the facts of its replicas, pickled
 NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
 _AT_ONCE = 1000  # rows of JSON
@@ -65,6 +66,11 @@ def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLo
                 waiting = []
     if waiting:
         yield LOG, _packed(waiting)
+
+
+def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, bytes]]:
+    """What is said of some logs, for a process that hands it to another."""
+    return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))
 
 
 def _packed(rows: list[dict[str, Any]]) -> bytes:
@@ -189,7 +195,8 @@ class Runner(ABC):
 
     ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
     ``progress``: hears, while replicas are read, which part of their bytes has been read, from 0 to 1. ``slow_start``:
-    whether its start takes so long that other work is worth doing beside it.
+    whether its start takes so long that other work is worth doing beside it. ``work_notes``: what reading left alone in
+    the work folder.
     """
 
     name: str
@@ -199,6 +206,7 @@ class Runner(ABC):
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.work_notes: list[str] = []
 
     def ready(self) -> None:
         """Waits until it has started."""

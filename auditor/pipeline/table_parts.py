@@ -20,9 +20,9 @@ from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors import asking, pieces
 from auditor.connectors.result_folder import Folder
 from auditor.connectors.rows import How, Piece
-from auditor.pipeline import derived_tables, parquet_files
-from auditor.pipeline.isolation import Pool
-from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted, Written
+from auditor.pipeline.tables import derived_tables, parquet_files
+from auditor.pipeline.tables.table_tasks import NOT_SHARED, Part, Wanted, Written
+from auditor.processes.isolation import Pool
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited

@@ -6,7 +6,9 @@ import pyarrow as pa
 
 from auditor.connectors.rows import table_schema
 from auditor.connectors.schema import DECODED
-from auditor.pipeline import derived_tables, results, verdicts
+from auditor.pipeline import results
+from auditor.pipeline.tables import derived_tables
+from auditor.pipeline.what_if import verdicts
 
 
 def schemas(payload: bool = False) -> dict[str, pa.Schema]:

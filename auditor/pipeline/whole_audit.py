@@ -28,37 +28,26 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
-from auditor.pipeline import (
-    absent,
-    accepted_findings,
-    begun_inside,
-    cluster_events,
-    cluster_settings,
-    context,
-    derived_tables,
-    held,
-    kept_facts,
-    moments,
-    plan,
-    policy_choice,
-    results,
-)
+from auditor.pipeline import accepted_findings, begun_inside, held, kept_facts, plan, results
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
-from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.pipeline.context import Brief
-from auditor.pipeline.isolation import KILLS
+from auditor.pipeline.cluster import absent, cluster_events, cluster_settings, context, moments, policy_choice
+from auditor.pipeline.cluster.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster.context import Brief
+from auditor.pipeline.cluster.policy_choice import PolicyChoice
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.policy_choice import PolicyChoice
 from auditor.pipeline.runner import LOG, JudgedLogs, Placed, place_of
-from auditor.replay.replica_task import ReplicaTask, TextTask
-from auditor.rules import commands, registry
-from auditor.rules.finding import SEVERITIES, Finding
-from auditor.rules.fingerprint import signed
-from auditor.rules.floods import Kept
-from auditor.rules.resolve import resolve_each
-from auditor.rules.view import Cluster
+from auditor.pipeline.tables import derived_tables
+from auditor.processes.isolation import KILLS
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.catalogue import registry
+from auditor.rules.lib import commands
+from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import Cluster
+from auditor.rules.settled.fingerprint import signed
+from auditor.rules.settled.floods import Kept
+from auditor.rules.settled.resolve import resolve_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -345,7 +334,7 @@ class Audit:
     @cached_property
     def cluster_events(self) -> list[dict[str, Any]]:
         """What the controller did to the partitions that findings above info name: rows of
-        :func:`auditor.pipeline.cluster_events.read_events`, in the order of the findings."""
+        :func:`auditor.pipeline.cluster.cluster_events.read_events`, in the order of the findings."""
         tasks = []
         by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
         for key, known in self.settings.items():

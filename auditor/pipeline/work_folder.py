@@ -16,7 +16,7 @@ import hashlib
 import os
 import secrets
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ import pyarrow.ipc
 from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.base.limits import Limits, Made
 from auditor.base.version import VERSION
+from auditor.base.words import few, plural
 from auditor.connectors import asking, storage
 from auditor.connectors.codec.mending import Known
 from auditor.connectors.drivers import filesystem, refusal, renewed
@@ -48,11 +49,12 @@ from auditor.facts.batch_sums import KEY_BYTES
 from auditor.facts.plain_form import known, loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import reads_records
-from auditor.replay.batch_headers import SegmentHeaders
-from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.segments.batch_headers import SegmentHeaders
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 
 FORM = "1"  # of what is stored; another one is not read
-KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
+KEY, FACTS, BEGUN, PART = "key", ".arrow", ".begun", ".part"
+HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "no audit's"  # what is left alone, and why
 META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}
 SCHEMA = pa.schema(
     [("identity", pa.binary(32)), ("facts", pa.string()), ("blobs", pa.list_(pa.binary()))], metadata=META
@@ -72,6 +74,28 @@ class At(NamedTuple):
 
     file: str
     row: int
+
+
+class Kept(NamedTuple):
+    """What a folder holds: ``there``, where the facts of each identity are; ``left_alone``: other files, and why."""
+
+    there: dict[bytes, At]
+    left_alone: dict[str, str]
+
+    def notes(self, asked: Collection[bytes]) -> list[str]:
+        """What is not used there, for people; ``asked``: the identities that an audit wants."""
+        found = [
+            f"--work has {plural(len(names), 'file')} left alone, {why}: {few(map(storage.printable, names))}; "
+            "what would have been there was read"
+            for why in (HALF, OLDER, FOREIGN)
+            if (names := [name for name, reason in sorted(self.left_alone.items()) if reason == why])
+        ]
+        if unused := len(self.there.keys() - asked):
+            found.append(
+                f"--work has facts of {plural(unused, 'partition copy')} that are of no use here: of other files, "
+                "options or releases, or of files that have changed"
+            )
+        return found
 
 
 class WorkFolder(NamedTuple):
@@ -113,7 +137,7 @@ class WorkFolder(NamedTuple):
         """A file, whole: a store shows an object once its stream is closed, elsewhere it is renamed."""
         files, path = self._opened()
         renames = files.type_name == "local" or files.type_name.startswith(("hdfs", "py::"))
-        written = f"{path}/.{uuid.uuid4().hex}.part" if renames else f"{path}/{name}"
+        written = f"{path}/.{uuid.uuid4().hex}{PART}" if renames else f"{path}/{name}"
         with files.open_output_stream(written) as stream:
             stream.write(data)
         if renames:
@@ -139,7 +163,8 @@ class WorkFolder(NamedTuple):
 
     def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
         """What another attempt at this list kept."""
-        return frozenset(self._identities(_name(of_list) + FACTS) or ())
+        found = self._identities(_name(of_list) + FACTS)
+        return frozenset(() if isinstance(found, str) else found)
 
     def begins(self, of_list: Sequence[bytes]) -> bool:
         """Leaves a note that a list is being read; whether there was one, whose writer ended before its work did."""
@@ -162,26 +187,32 @@ class WorkFolder(NamedTuple):
             only = pa.ipc.IpcReadOptions(included_fields=list(columns))
             reader = pa.ipc.open_file(file, options=only)
             if reader.schema.metadata != META:
-                raise ValueError("another form")
+                mine = (reader.schema.metadata or {}).get(b"program") == META[b"program"]
+                raise _Other(OLDER if mine else FOREIGN)
             return reader.read_all()
 
-    def known(self) -> tuple[dict[bytes, At], int]:
-        """Where the facts of each identity are, and how many files are half-written, of another form, or no facts."""
+    def known(self) -> Kept:
+        """All that is there. Cost: a list, and reading the identities in each file."""
         files, path = self._opened()
         infos = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-        names = sorted(info.base_name for info in infos if info.base_name.endswith(FACTS))
-        found: dict[bytes, At] = {}
-        wrong = 0
+        every = sorted(info.base_name for info in infos)
+        names = [name for name in every if name.endswith(FACTS)]
+        found = Kept({}, {name: HALF if name.endswith(PART) else FOREIGN for name in every if _is_other(name)})
         for name, identities in zip(names, side_by_side(self._identities, names), strict=True):
-            wrong += identities is None
-            found |= {identity: At(name, row) for row, identity in enumerate(identities or [])}
-        return found, wrong
+            if isinstance(identities, str):
+                found.left_alone[name] = identities
+            else:
+                found.there.update({identity: At(name, row) for row, identity in enumerate(identities)})
+        return found
 
-    def _identities(self, name: str) -> list[bytes] | None:
+    def _identities(self, name: str) -> list[bytes] | str:
+        """Those of the facts in a file, or why it is left alone."""
         try:
             return list(self._table(name, [0]).column(0).to_pylist())
+        except _Other as error:
+            return error.why
         except (*WRONG, OSError):
-            return None
+            return HALF
 
     def facts(self, name: str, rows: Iterable[int]) -> list[ReplicaFacts] | None:
         """The facts in some rows of a file; None where it is damaged, gone, or holds no facts there: then they are to
@@ -192,6 +223,18 @@ class WorkFolder(NamedTuple):
         except (*WRONG, OSError):
             return None
         return found if all(isinstance(facts, ReplicaFacts) for facts in found) else None
+
+
+class _Other(ValueError):
+    """A sound file that is not to be read, and ``why``."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def _is_other(name: str) -> bool:
+    return name != KEY and not name.endswith((FACTS, BEGUN))
 
 
 def _name(of_list: Sequence[bytes]) -> str:

@@ -1,6 +1,6 @@
 """Files that kill who reads them for a table: they are looked for when a job has failed, and left out of the next one.
 
-The replay finds its own (:mod:`auditor.pipeline.isolation`); here are those that only the decoding into rows dies of.
+The replay finds its own (:mod:`auditor.processes.isolation`); here are those that only the decoding into rows dies of.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.compute
 from auditor.base.errors import DecodeError
 from auditor.connectors import pieces
 from auditor.connectors.rows import How, Piece, read_piece
-from auditor.pipeline.isolation import KILLS, read_apart
+from auditor.processes.isolation import KILLS, read_apart
 from auditor.spark import scan
 from auditor.spark.query_errors import FAILED, worker_died
 

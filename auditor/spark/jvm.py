@@ -2,15 +2,13 @@
 
 Spark loads and verifies some ten thousand classes from 280 jars at each start; with an archive (class-data sharing,
 JEP 350) the JVM maps them as they were. It is made once, by :mod:`auditor.spark.warm`, into the environment that
-Spark is
-installed in, and is of no use to another Java or Spark: its name says both, and the JVM checks every jar. Where there
-is none, everything works as it does with it, four seconds later.
+Spark is installed in, and is of no use to another Java or Spark: its name says both, and the JVM checks every jar.
+Where there is none, everything works as it does with it, four seconds later.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import subprocess
 import sys
@@ -29,8 +27,10 @@ OPTIONS = ("-Xshare:auto", "-Xlog:disable")  # what the archive's check says is 
 
 def archive(java: str) -> Path:
     """Where the archive of this Java and Spark is or would be. Cost: a stat of the ``java`` file."""
+    from pyspark import __version__  # not the installation's: a Spark that was unpacked says nothing there
+
     found = Path(java).resolve()
-    depends_on = f"{found} {found.stat().st_mtime_ns} {importlib.metadata.version('pyspark')}"
+    depends_on = f"{found} {found.stat().st_mtime_ns} {__version__}"
     name = f"spark-{hashlib.sha256(depends_on.encode()).hexdigest()[:16]}.jsa"
     return KEPT / name
 

@@ -18,8 +18,8 @@ from auditor.connectors import asking
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import divide, list_count, segment_tasks, spread
 from auditor.pipeline.read_step import REPLICA, KeptFacts, kept, read_task
-from auditor.pipeline.work_folder import WorkFolder, identities, is_kept
-from auditor.replay.replica_task import ReplicaTask, TextTask
+from auditor.pipeline.work_folder import Kept, WorkFolder, identities, is_kept
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
 from auditor.spark import scan
 from auditor.spark.query_errors import FAILED, worker_died
 from auditor.spark.retries import attempts, read_each
@@ -33,13 +33,18 @@ Identified = tuple[ReplicaTask, bytes]
 AtRest = tuple[str, list[int], list[ReplicaTask]]  # a file, rows of it, and what they were read of
 
 
-def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder) -> DataFrame:
+def read_replicas(
+    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder, notes: list[str]
+) -> DataFrame:
     """The facts of every replica, a row each, most of them as rows of the work folder's files. What is not there yet
-    is read by this call. Errors: the job's, where it fails :data:`asking.ROUNDS` times."""
+    is read by this call; ``notes``: gets what is left alone there. Errors: the job's, where it fails
+    :data:`asking.ROUNDS` times."""
     mine = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
     named = list(zip(mine, identities(mine), strict=True))
-    loose = _read_missing(spark, named, work)
-    there, _ = work.known()
+    before = work.known()
+    notes[:] = before.notes([identity for _, identity in named])
+    loose = _read_missing(spark, named, work, before)
+    there = work.known().there
     rows: dict[str, AtRest] = {}
     for at, task in sorted(((there[i], task) for task, i in named if i in there), key=itemgetter(0)):
         of_file = rows.setdefault(at.file, (at.file, [], []))
@@ -52,11 +57,11 @@ def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], 
     return facts.unionByName(scan.read_replicas(spark, others)) if others else facts
 
 
-def _read_missing(spark: SparkSession, named: Sequence[Identified], work: WorkFolder) -> DataFrame | None:
+def _read_missing(spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: Kept) -> DataFrame | None:
     """Reads what the work folder lacks; rows of what cannot be kept there, None without any."""
+    known = before
     for left in reversed(range(asking.ROUNDS)):
-        there, _ = work.known()
-        missing = [one for one in named if one[1] not in there]
+        missing = [one for one in named if one[1] not in known.there]
         if not missing:
             return None
         rows = _missing(spark, missing, work).persist()
@@ -66,6 +71,7 @@ def _read_missing(spark: SparkSession, named: Sequence[Identified], work: WorkFo
             rows.unpersist()
             if not worker_died(error) or not left:
                 raise
+            known = work.known()
     return None
 
 

@@ -1,9 +1,14 @@
-"""Reading in a worker of Spark's: apart where workers died over the same work before, and, where a store refuses files,
-again by another attempt.
+"""Reading in a worker of Spark's: apart where attempts at the same work failed before, and, where a store refuses
+files, again by another attempt.
 
-A worker that dies takes its task along, and Spark starts the task again. From the third attempt on files are read
-apart (:mod:`auditor.pipeline.isolation`), so that the one which kills is named, while all else is audited. A store that
-refuses for now ends an attempt too; in the last one what it still refuses is unreadable.
+A worker that dies takes its task along, and so does a machine that is taken away; Spark starts the task again, and does
+not say which it was. So nothing is concluded from the number of attempts: later ones read apart
+(:mod:`auditor.processes.isolation`), where each file is noted before it is opened, and a process that outlives the
+reader asks the system how it ended. A file is refused only where that was over it. Where a machine goes all of them go,
+and what they found goes nowhere.
+
+A store that refuses for now ends an attempt too. In the last one what it still refuses, for as long as all attempts
+together would have asked, is unreadable, however many of them were lost for other reasons.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from auditor.connectors import ahead, asking, gate
-from auditor.pipeline.isolation import read_apart
+from auditor.processes.isolation import read_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +41,11 @@ def attempts(spark: SparkSession) -> int:
 def read_each(
     tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = asking.ROUNDS, *, apart: bool | None = None
 ) -> Iterator[Result]:
-    """``read`` of each task in turn; in a process apart where workers of Spark's died over these tasks before.
+    """``read`` of each task in turn; in a process apart where attempts at these tasks failed before.
 
-    ``tries``: how often Spark tries this; ``apart``: whether workers died, where somebody knows.
+    ``tries``: how often Spark tries this; ``apart``: whether one ended early, where somebody knows.
     """
-    if died_before() if apart is None else apart:
+    if failed_before() if apart is None else apart:
         yield from read_apart(tasks, read)
         return
     with gate.guarded({}), asking.resigned(rounds(tries)), ahead.coming(ahead.of_work(tasks)):
@@ -48,15 +53,17 @@ def read_each(
             yield read(task)
 
 
-def died_before() -> bool:
-    """Whether Spark tries the running task again because it failed before, more than once."""
+def failed_before() -> bool:
+    """Whether Spark tries the running task again after it failed, or was lost, more than once: a reason to take care,
+    and none to leave anything out."""
     return _attempt() >= FROM_ATTEMPT
 
 
 def rounds(tries: int) -> int | None:
     """How patient the running attempt is with a store before what it refuses is unreadable; None while Spark will try
-    the task again. All attempts together are as many rounds as those of :mod:`auditor.connectors.asking`."""
-    return max(1, asking.ROUNDS + 1 - tries) if _attempt() + 1 >= min(tries, asking.ROUNDS) else None
+    the task again. It is as many rounds as :mod:`auditor.connectors.asking` has for all of them: how many of the
+    attempts before this one the store had ended nobody knows."""
+    return asking.ROUNDS if _attempt() + 1 >= min(tries, asking.ROUNDS) else None
 
 
 def _attempt() -> int:

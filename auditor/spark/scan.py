@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from auditor.base.pickled import dumps, loads
 from auditor.connectors import asking, gate
-from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
-from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
-from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.pipeline.runner import Judged, JudgeLog, judge_list, judged_rows, judged_texts
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 from auditor.spark.apart import apart
-from auditor.spark.retries import FROM_ATTEMPT, attempts, died_before, read_each, rounds
+from auditor.spark.retries import attempts, failed_before, read_each, rounds
 from auditor.spark.session import tuned
 from auditor.spark.split import CHUNKS, read_list, replay_parts
 from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
@@ -30,7 +30,7 @@ from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.rules.view import Cluster
+    from auditor.rules.seen.view import Cluster
 
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
@@ -42,6 +42,7 @@ FACTS_ARROW = pa.schema(
 )  # fmt: skip
 # What judging logs gives: see auditor.pipeline.runner.judged_texts.
 JUDGED = "kind string, row binary"
+APART = 256  # logs that are judged at once in a process apart, which is sent what is known of the clusters each time
 JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.binary())])
 
 
@@ -116,18 +117,27 @@ def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
 
 
 def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> DataFrame:
-    """The plan of the second job: one exchange by log, then one log after the other, judged with all its replicas."""
+    """The plan of the second job: one exchange by log, then one log after the other, judged with all its replicas.
+
+    Of long logs headers are read again to compare replicas. An attempt after others that failed has that done apart,
+    :data:`APART` logs at a time, so that a file that kills is named; where nothing but machines went, nothing differs.
+    """
     shipped, tries = dumps((clusters, judge)), attempts(facts.sparkSession)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known, of_log = loads(shipped)
 
         def rows() -> Iterator[Row]:
-            # Of long logs headers are read again to compare replicas: not where workers died over it before.
-            refused = {gate.ALL: f"{KILLS}ends the process"} if died_before() else {}
-            with gate.guarded(refused), asking.resigned(rounds(min(tries, FROM_ATTEMPT))):
-                each = ((known[key[0]], (found for (found,) in replicas)) for key, replicas in logs(batches))
-                yield from judged_texts(each, of_log)
+            if failed_before():
+                each = ((key[0], [found for (found,) in replicas]) for key, replicas in logs(batches))
+                with Pool(1) as pool:
+                    while some := list(itertools.islice(each, APART)):
+                        for _, said in pool.map([some], partial(judge_list, known, of_log), reads=False):
+                            yield from said
+                return
+            with gate.guarded({}), asking.resigned(rounds(tries)):
+                streamed = ((known[key[0]], (found for (found,) in replicas)) for key, replicas in logs(batches))
+                yield from judged_texts(streamed, of_log)
 
         yield from in_batches(rows(), JUDGED_ARROW)
 

@@ -115,8 +115,10 @@ def start(
             require_java()
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     local = LOCAL.match(master or "") is not None
-    of_java = {"spark.driver.extraJavaOptions": jvm.options(find_java(), short=local)}
-    ours = {} if submitted else SETTINGS | of_java | (OF_ONE_MACHINE if local else {})
+    ours: dict[str, str] = {}
+    if not submitted:
+        of_java = {"spark.driver.extraJavaOptions": jvm.options(find_java(), short=local)}
+        ours = SETTINGS | of_java | (OF_ONE_MACHINE if local else {})
     if not submitted and LOCAL.fullmatch(master or "") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         ours[DAEMON] = "auditor.spark.worker_daemon"
     if not submitted and DRIVER_MEMORY not in os.environ:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from auditor.pipeline.context import Brief
-from auditor.pipeline.isolation import Pool
+from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.read_step import REPLICA, KeptFacts, briefs_of
 from auditor.pipeline.runner import Judged, JudgeLog, Replicas, Runner
-from auditor.replay.replica_task import ReplicaTask, TextTask
-from auditor.rules.view import Cluster
+from auditor.processes.isolation import Pool
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.seen.view import Cluster
 from auditor.spark.progress import watched
 from auditor.spark.session import tuned
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -104,7 +104,7 @@ class SparkRunner(Runner):
 
             def read() -> DataFrame:
                 with watched(self.spark, self.progress), tuned(self.spark):
-                    return kept_reading.read_replicas(self.spark, tasks, work)
+                    return kept_reading.read_replicas(self.spark, tasks, work, self.work_notes)
 
             return SparkReplicas(read, self.progress)
 
@@ -158,6 +158,6 @@ class SparkRunner(Runner):
 
 def _facts(audit: Audited, table: str) -> DataFrame | None:
     """What a derived table is made of; None for any other."""
-    from auditor.pipeline.derived_tables import OF_FACTS
+    from auditor.pipeline.tables.derived_tables import OF_FACTS
 
     return audit.replicas.frame if table in OF_FACTS else None  # type: ignore[attr-defined]

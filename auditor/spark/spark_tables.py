@@ -1,7 +1,7 @@
 """The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
 
 Decoded tables come from the data sources of :mod:`auditor.connectors.sources`, derived ones from the facts of
-:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
+:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.tables.derived_tables`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
-from auditor.pipeline import coordinated_table, derived_tables, group_positions
+from auditor.pipeline import group_positions
+from auditor.pipeline.tables import coordinated_table, derived_tables
 from auditor.rules.expectations import measures
-from auditor.rules.view import TRANSACTION_STATE, Cluster
+from auditor.rules.seen.view import TRANSACTION_STATE, Cluster
 from auditor.spark import fatal_files, scan
 from auditor.spark.query_errors import FAILED, mistake
 from auditor.spark.session import hushed
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.tables.table_tasks import Written
 
 SHARES = "join_key string, topic string, partition int, share binary"
 SHARES_ARROW = pa.schema(

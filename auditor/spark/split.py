@@ -3,7 +3,7 @@ replica.
 
 Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
 replay needs the headers alone, in order, and of most not even those. Between them lies an exchange of sums and packed
-headers (:mod:`auditor.replay.chunks`).
+headers (:mod:`auditor.replay.segments.chunks`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from auditor.connectors import gate
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.isolation import read_apart
-from auditor.replay.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
-from auditor.replay.replica_reader import ReplicaReader, read_replica
-from auditor.replay.replica_task import ReplicaTask
-from auditor.replay.segment_checks import SegmentOutcome
-from auditor.spark.retries import died_before, read_each
+from auditor.processes.isolation import read_apart
+from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
+from auditor.replay.segments.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
+from auditor.replay.segments.segment_checks import SegmentOutcome
+from auditor.replay.task.replica_task import ReplicaTask
+from auditor.spark.retries import failed_before, read_each
 from auditor.spark.streams import in_batches
 
 # One row a chunk: numbers of its replica, of its segment in the replica and of itself in the segment; what it holds.
@@ -34,7 +34,7 @@ Row = tuple[int, int, int, pa.Buffer]
 
 def read_list(tries: int, parts: list[SegmentTask]) -> Iterator[pa.RecordBatch]:
     """The chunks of some segments. Memory: a chunk, and a batch of what it is packed to."""
-    how = list_packed if died_before() else read_packed
+    how = list_packed if failed_before() else read_packed
     yield from in_batches(itertools.chain.from_iterable(read_each(parts, how, tries)), CHUNKS_ARROW)
 
 
@@ -46,10 +46,10 @@ def list_packed(part: SegmentTask) -> list[PackedRow]:
 def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) -> Iterator[ReplicaFacts]:
     """The facts of the replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
 
-    Where workers died over it before, the replica is read as a whole in a process apart, which gives the same.
+    Where attempts failed before, the replica is read as a whole in a process apart, which gives the same.
     """
     for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
-        if died_before():
+        if failed_before():
             yield from read_apart([tasks[number]], read_replica)
             continue
         with gate.guarded({}):

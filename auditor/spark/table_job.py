@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from auditor.connectors import asking, gate
 from auditor.connectors.rows import Piece
-from auditor.pipeline import group_positions, table_parts, table_tasks
-from auditor.pipeline.isolation import Pool
-from auditor.pipeline.table_tasks import Part, Wanted
+from auditor.pipeline import group_positions, table_parts
+from auditor.pipeline.tables import table_tasks
+from auditor.pipeline.tables.table_tasks import Part, Wanted
+from auditor.processes.isolation import Pool
 from auditor.spark import fatal_files, scan, spark_tables
 from auditor.spark.retries import attempts, rounds
 from auditor.spark.streams import LOG, by_log, in_batches, logs
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.rules.view import Cluster
+    from auditor.rules.seen.view import Cluster
 
 PARTS = "task int, name string, file string"
 PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", pa.string())])

@@ -21,12 +21,12 @@ from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
 from auditor.connectors.schema import DECODED
 from auditor.model.policies import POLICIES
-from auditor.pipeline import cluster_settings
+from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks, segment_tasks
-from auditor.replay.chunks import read_packed
-from auditor.replay.replica_reader import ReplicaReader, read_replica
-from auditor.replay.replica_task import PolicySettings, ReplicaTask
+from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
+from auditor.replay.segments.chunks import read_packed
+from auditor.replay.task.replica_task import PolicySettings, ReplicaTask
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 from auditor.spark.split import arriving

@@ -28,18 +28,21 @@ class HeaderHop:
     """Hops over a segment from one header to the next.
 
     ``f``, ``size``: as of :func:`read_segment`; ``start`` and ``offsets``: a batch's position, and the offsets that are
-    possible from there on. When :meth:`chunks` has ended, ``end`` and ``next_offset`` say how far it came, ``read`` how
-    many bytes were read.
+    possible from there on; ``rows``: of a chunk. When :meth:`chunks` has ended, ``end`` and ``next_offset`` say how far
+    it came, ``read`` how many bytes were read.
     """
 
-    def __init__(self, f: SeekableFile, size: int, limits: Limits, start: int, offsets: tuple[int, int]) -> None:
+    def __init__(
+        self, f: SeekableFile, size: int, limits: Limits, start: int, offsets: tuple[int, int],
+        rows: int = ROWS,
+    ) -> None:  # fmt: skip
         self.f, self.size, self.limits = f, size, limits
         self.end, self.next_offset, self.below = start, offsets[0], offsets[1]
-        self.read = 0
+        self.read, self.rows = 0, rows
 
     def chunks(self) -> Iterator[np.ndarray]:
         """Rows of a walk, chunk by chunk; those whose checksum was not verified have :data:`UNVERIFIED`."""
-        rows, count = walking.walk_rows(ROWS + BACK), 0
+        rows, count = walking.walk_rows(self.rows + BACK), 0
         at, last, whole, tried = self.end, self.next_offset - 1, False, 0
         while at < self.size:
             fits = self._header(at, last, rows, count)
@@ -53,8 +56,8 @@ class HeaderHop:
             at += int(rows[count, walking.SIZE])
             count += 1
             if count == len(rows):
-                yield self._out(rows[:ROWS])
-                rows[:BACK] = rows[ROWS:]
+                yield self._out(rows[: self.rows])
+                rows[:BACK] = rows[self.rows :]
                 count = BACK
         if not whole and count and self._plain_end(rows, count) and self._verified(rows[count - 1]):
             yield self._out(rows[:count])

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from auditor.base.errors import REASONS, DecodeError
 from auditor.base.limits import MIB
+from auditor.connectors.names import COPY_LIST
 
-LIST = "copied.json.gz"
+LIST = COPY_LIST
 VERSION = 1
 MOST_STORED, MOST_BYTES = 256 * MIB, 1024 * MIB  # of a list: packed and unpacked
 MOST = 2**63 - 1

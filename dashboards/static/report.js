@@ -34,7 +34,8 @@
     const counts = [[Math.floor(minutes / 1440), "d"], [Math.floor(minutes / 60) % 24, "h"], [minutes % 60, "min"]];
     const from = Math.max(0, counts.findIndex(([count]) => count));
     const said = counts.slice(from, from + 2).filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`);
-    age.textContent = ` · the copy is ${said.join(" ") || "less than 1 min"} old now`;
+    const old = said.join(" ") || "less than 1 min";
+    age.textContent = age.dataset.what ? ` · ${age.dataset.what} ${old} ago` : ` · the copy is ${old} old now`;
   }
 
   const search = document.getElementById("filter");

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import great_expectations.expectations as gxe
 
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from auditor.rules.expectations.custom import ExpectNoViolations, ExpectPartsToSumToWhole, ExpectSteadyRatio
 from auditor.rules.expectations.measures import MEASURES
-from auditor.rules.finding import FIELDS, SEVERITIES
+from auditor.rules.seen.finding import FIELDS, SEVERITIES
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation

@@ -91,11 +91,11 @@ def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str])
     assert found == {
         "outlets": {
             "clusters": [], "inventory": [], "audit": ["kafka_log_audit_results"], "judge": [],
-            "publish": ["kafka_log_audit_report"],
+            "publish": ["kafka_log_audit_report"], "dashboard": ["kafka_log_audit_dashboard"],
         },
         "below": {
             "clusters": ["inventory", "judge", "publish"], "inventory": ["audit"], "audit": ["judge", "publish"],
-            "judge": [], "publish": [],
+            "judge": [], "publish": ["dashboard"], "dashboard": [],
         },
         "catchup": False,
     }  # fmt: skip
@@ -104,7 +104,7 @@ def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str])
 def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path: Path) -> None:
     paths = [str(corpora.unpack("hanging-36"))]
     found = run_dag(env, paths=paths, out=str(tmp_path), severity="critical", records=True)
-    good = dict.fromkeys(("clusters", "inventory", "audit", "publish"), "success")
+    good = dict.fromkeys(("clusters", "inventory", "audit", "publish", "dashboard"), "success")
     assert found["tasks"] == {**good, "judge": "failed"}
     assert found["state"] == "failed"
     assert b'"rule":"hanging-transaction"' in findings(tmp_path)
@@ -113,6 +113,9 @@ def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path
     assert kept.run_id == found["run_id"]
     rows = [json.loads(line) for line in findings(tmp_path).splitlines()]
     assert kept.files["findings"][0]["rows"] == len(rows)
+    pages = {path.stem for path in (tmp_path / "dashboard" / "finding").iterdir()}
+    assert pages == {row["fingerprint"] for row in rows}
+    assert "4 partitions are blocked" in (tmp_path / "dashboard" / "index.html").read_text()
 
 
 def test_input_and_results_may_be_in_buckets(env: dict[str, str], tmp_path: Path) -> None:
@@ -136,6 +139,7 @@ def test_input_and_results_may_be_in_buckets(env: dict[str, str], tmp_path: Path
     assert b'"rule":"hanging-transaction"' in findings(tmp_path)
     assert {path.name for path in (tmp_path / "latest").iterdir()} >= {"report.html", "summary.json", "metrics.prom"}
     assert (folder / "findings.jsonl").read_bytes() == findings(tmp_path)
+    assert "4 partitions are blocked" in (tmp_path / "dashboard" / "index.html").read_text()
     (kept,) = runs.committed(tmp_path / "history")
     assert kept.run_id == found["run_id"]
 
@@ -170,6 +174,7 @@ def test_every_cluster_is_audited_by_itself_and_one_that_fails_stands_alone(
     assert {found["tasks"][f"{name}[0]"] for name in ("inventory", "audit", "judge", "publish")} == {"success"}
     assert found["tasks"]["inventory[1]"] == "failed"
     assert found["tasks"]["publish[1]"] == "failed"
+    assert (found["tasks"]["dashboard[-1]"], found["state"]) == ("success", "failed")
     assert (tmp_path / "latest" / "berlin" / "report.html").is_file()
     (kept,) = runs.committed(tmp_path / "history")
     assert kept.run_id == f"{found['run_id']} berlin"

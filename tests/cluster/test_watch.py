@@ -18,8 +18,8 @@ import pytest
 from kafka import KafkaProducer
 
 from auditor.outputs.journal import JOURNAL
-from auditor.replay import resume_point
-from auditor.replay.replica_reader import read_replica
+from auditor.replay.reading import resume_point
+from auditor.replay.reading.replica_reader import read_replica
 from tests.broker.cluster import Cluster
 from tests.broker.jars import missing_tools
 from tests.cluster import live_story as story

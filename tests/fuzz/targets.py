@@ -28,9 +28,9 @@ from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.folder import _Gathered
 from auditor.connectors.text.sniff import normalise, sniff
-from auditor.replay.coordinator_reader import CoordinatorReader
-from auditor.replay.offsets_reader import OffsetsReader
-from auditor.rules.named import naming
+from auditor.replay.internal.coordinator_reader import CoordinatorReader
+from auditor.replay.internal.offsets_reader import OffsetsReader
+from auditor.rules.seen.named import naming
 from tests.internal_tables import same_both_ways
 from tests.segments import accounted, batch, chunks, record
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from auditor.model.policies import POLICIES
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from tests.bare_broker import BEGAN, broker, finish
 from tests.coordinator_records import Coordinator
 from tests.facts import opened

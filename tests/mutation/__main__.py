@@ -27,7 +27,7 @@ ALSO = {
     "policies.py": ("test_releases.py",),
     "releases.py": ("test_releases.py",),
 }
-REPLAY = ROOT / "auditor" / "replay"
+REPLAY = ROOT / "auditor" / "replay" / "producers"
 KERNELS = ("explanations.py", "kernel.py", "policy_kernel.py", "stored_sequences.py")
 PROOF = (  # of the kernels
     "test_producer_account.py", "test_replay_kernel.py", "test_replay_policies.py", "test_replay_events.py",

@@ -22,11 +22,14 @@ def main(master: str, path: str) -> None:
         spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
     with auditor.open(path, spark=spark) as audit:
         print("batches", spark.read.format("kafka_log_batches").load(path).count())
-        frame = audit.table("transactions")
+        frame = audit.table("transactions").to_spark()
         print("hanging", frame.where("class = 'hanging'").count(), "connect" in type(frame).__module__)
         print("findings", len(audit.findings.where(lambda f: f.severity == "critical")))
-        print("frame", audit.table("findings").where("severity = 'critical' AND timestamp > '2026-01-01'").count())
-        print("tables", [row["name"] for row in audit.sql("SHOW TABLES;").to_pylist()] == [*audit.tables])
+        found = audit.table("findings").to_spark()
+        print("frame", found.where("severity = 'critical' AND timestamp > '2026-01-01'").count())
+        print("tables", [row["name"] for row in audit.sql("SHOW TABLES;").to_dicts()] == [*audit.tables])
+        print("blocked", audit.blocked[0].transactional_id is None, audit.blocked.to_spark().count())
+        print("same", audit.table("transactions").schema == audit.table("transactions").to_arrow().schema)
         for ask in (lambda: audit.sql("select nothing from batches"), lambda: audit.table("nothing")):
             print("mistake", said(ask))
     print("alive", spark.range(3).count())

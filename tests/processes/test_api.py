@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
@@ -18,6 +17,7 @@ import pytest
 
 import auditor
 from auditor import cli
+from auditor.inline import kept_lists
 from auditor.pipeline.table_schemas import schemas
 from tests import corpora
 from tests.conftest import ROOT
@@ -48,14 +48,14 @@ def test_findings_as_a_table_have_a_time_and_what_to_join_by(audit: auditor.Open
     assert table.schema == schemas()["findings"]
     for row, finding, name in zip(table.to_pylist(), audit.findings, audit.findings.fingerprints, strict=True):
         at = row.pop("timestamp")
-        given = None if finding.timestamp is None else datetime.datetime.fromisoformat(finding.timestamp)
-        assert at == given
+        assert at == finding.timestamp
         assert json.loads(row.pop("evidence")) == finding.evidence
         assert row.pop("cluster_id") == next(iter(audit.summary["inputs"]))["cluster_id"]
         assert (row.pop("run_id"), row["fingerprint"], finding.fingerprint) == (None, name, name)
         assert row.pop("confidence") == finding.evidence.get("confidence")
         told = finding.to_dict()
         assert json.loads(row.pop("advice") or "null") == json.loads(json.dumps(told["advice"]))
+        assert told["timestamp"] == (at and at.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
         assert row == {n: v for n, v in told.items() if n not in ("timestamp", "evidence", "advice")}
     assert str(audit.findings.to_pandas()["timestamp"].dtype) == "datetime64[ms, UTC]"
 
@@ -63,13 +63,16 @@ def test_findings_as_a_table_have_a_time_and_what_to_join_by(audit: auditor.Open
 @pytest.mark.parametrize("name", schemas())
 def test_every_table_has_its_columns(audit: auditor.OpenedAudit, name: str) -> None:
     assert name in audit.tables
-    assert audit.table(name).schema.names == schemas()[name].names
+    table = audit.table(name)
+    assert table.columns == tuple(schemas()[name].names)
+    shown = table._repr_html_()
+    assert all(f">{column}<" in shown for column in table.columns)  # with what it holds: nothing was read
+    assert table.to_arrow().schema == table.schema == schemas()[name]
+    assert table.num_rows == len(table.to_dicts()) == len(table.to_pandas()) == pa.table(table).num_rows
 
 
 def test_tables_hold_what_the_log_holds(audit: auditor.OpenedAudit) -> None:
-    transactions = audit.table("transactions")
-    assert isinstance(transactions, pa.Table)
-    hanging = [row for row in transactions.to_pylist() if row["class"] == "hanging"]
+    hanging = [row for row in audit.table("transactions").to_dicts() if row["class"] == "hanging"]
     assert {(r["topic"], r["partition"], r["first_offset"]) for r in hanging} == {
         (e["topic"], e["partition"], e["firstOffset"]) for e in HANGING
     }
@@ -89,9 +92,31 @@ def test_what_is_written_is_what_the_command_writes(audit: auditor.OpenedAudit, 
     assert audit.table("producer_states").num_rows  # what was given back is read again
 
 
+def test_what_was_read_is_kept_for_the_next(
+    audit: auditor.OpenedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is evidence written to; what the folder holds besides is said."""
+    path, work = corpora.unpack(NAME), tmp_path / "work"
+    with pytest.raises(auditor.AuditInputError, match="nothing to resume"):
+        auditor.open(path, as_of=AS_OF, work=work, resume=True).findings  # noqa: B018
+    with auditor.open(path, as_of=AS_OF, work=work) as first:
+        assert first.findings.to_dicts() == audit.findings.to_dicts()
+        assert not [note for note in first.summary["notes"] if "--work" in note]
+    (work / "mine.txt").write_text("mine")
+    monkeypatch.setattr(kept_lists, "_read_list", None)  # what reads
+    with auditor.open(path, as_of=AS_OF, work=str(work), resume=True) as again:
+        assert again.findings.to_dicts() == audit.findings.to_dicts()
+        (note,) = [note for note in again.summary["notes"] if "--work" in note]
+        assert note.startswith("--work has 1 file left alone, no audit's: mine.txt")
+    inside = corpora.copy(NAME, tmp_path / "in") / "broker-1"
+    with pytest.raises(auditor.AuditInputError, match="is in the log directory"):
+        auditor.open(inside, work=inside / "work").findings  # noqa: B018
+    assert not (inside / "work").exists()
+
+
 def test_what_if_gives_verdicts(audit: auditor.OpenedAudit, tmp_path: Path) -> None:
     compared = audit.what_if("kip-890-p2")
-    assert {row["policy"] for row in compared.verdicts.to_pylist()} >= {"kip-890-p2"}
+    assert {row["policy"] for row in compared.verdicts.to_dicts()} >= {"kip-890-p2"}
     assert "kip-890-p2" in {row["policy"] for row in compared.result["policies"]}
     assert (compared.write(tmp_path) / "what-if.json").exists()
     assert all(f.severity in ("warning", "info") for f in compared.findings)
@@ -122,27 +147,27 @@ def test_a_notebook_shows_who_is_blocked_and_what_to_do(audit: auditor.OpenedAud
     shown = audit._repr_html_()
     assert "4 partitions are blocked" in shown
     assert {f"{e['topic']}-{e['partition']}" for e in HANGING} <= set(re.findall(r">(bank[.\w-]+)<", shown))
-    first = next(iter(audit.table("blocked").to_pylist()))
-    assert f"{first['topic']}-{first['partition']}" in shown
+    assert str(audit.blocked[0]) in shown
     assert "kafka-transactions.sh --bootstrap-server B abort --topic bank.ledger" in shown
 
 
-def test_a_look_in_a_notebook_reads_nothing() -> None:
-    with auditor.open("/not/there", master="inline[1]") as opened:
-        assert "audit.findings reads the input" in opened._repr_html_()
+def test_a_look_in_a_notebook_reads_nothing(tmp_path: Path) -> None:
+    with auditor.open(tmp_path, master="inline[1]") as opened:  # which has nothing that could be read
+        assert "audit.findings read the input" in opened._repr_html_()
     assert "closed audit" in opened._repr_html_()
 
 
 def test_names_from_the_data_are_inert_in_a_notebook() -> None:
-    from auditor.api.notebook import audit_html, findings_html
+    from auditor.api.notebook import audit_html, findings_html, table_html
 
     hostile = auditor.Finding("x", "critical", topic="<script>alert(1)</script>", message="<img src=x onerror=y>")
     held = {"topic": "<script>", "partition": 0, "standing": "stuck", "since": None, "producer_id": 1,
             "remedy": "<img x>", "transactional_id": "<script>"}  # fmt: skip
-    for shown in (findings_html([hostile]), audit_html("<script>", [held] * 30, [hostile])):
+    blocked = audit_html("<script>", [held] * 30, [hostile])
+    assert "10 more rows" in blocked
+    for shown in (findings_html([hostile]), blocked, table_html("<img>", ["<script>"], [["<img x>", None]])):
         assert "<script" not in shown
         assert "<img" not in shown
-    assert "10 more rows" in shown
 
 
 @pytest.mark.parametrize(
@@ -159,7 +184,16 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
         (lambda a: a.explain("zz"), "no finding has a fingerprint"),
         (lambda a: a.what_if("none"), "no policy named 'none'"),
         (lambda a: a.write(corpora.unpack(NAME) / "broker-1" / "out"), "is in the log directory"),
-        (lambda _: auditor.open("/not/there").findings, "check the path"),
+        (lambda _: auditor.open("/not/there"), "check the path"),
+        (lambda _: auditor.open(corpora.unpack(NAME), remote="/not/there"), "check the path"),
+        (lambda _: auditor.open("x", clusters={"a": {"owner": "b"}}), "clusters a is a name, or a table"),
+        (lambda _: auditor.open("x", clusters="/not/there.toml"), "cannot read /not/there.toml"),
+        (lambda _: auditor.open("x", resume=True), "give --work DIR too"),
+        (lambda a: a.findings.where(rule="hanging"), "no rule named 'hanging'"),
+        (lambda a: a.findings.where(min_severity="worst"), "no severity named 'worst'"),
+        (lambda a: a.findings.group_by("evidence"), "not grouped by 'evidence'"),
+        (lambda a: a.blocked.to_spark(), "runs without Spark"),
+        (lambda a: a.table("lag").to_spark(), "runs without Spark"),
         (lambda _: auditor.open("x", policy="y"), "no policy named 'y'"),
         (lambda _: auditor.open("x", nothing=1), "no option named 'nothing'"),
         (lambda _: auditor.open("x", as_of="soon"), "is no time"),
@@ -178,12 +212,15 @@ def test_a_mistake_is_one_sentence(audit: auditor.OpenedAudit, wrong: Any, says:
 
 def test_a_closed_audit_says_so_and_what_it_gave_stays() -> None:
     with auditor.open(corpora.unpack(NAME), master="inline[1]", topic="bank.audit") as opened:
-        table = opened.table("checkpoints")
+        table, late = opened.table("checkpoints"), opened.table("batches")
+        assert table.num_rows
         said = repr(opened)
-    assert table.num_rows
+    assert table.to_dicts()
     assert repr(opened) == said.replace("<", "<closed ")
     with pytest.raises(auditor.AuditInputError, match="is closed"):
         opened.table("batches")
+    with pytest.raises(auditor.AuditInputError, match="is closed"):
+        late.to_arrow()
     opened.close()
 
 

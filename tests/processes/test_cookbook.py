@@ -23,7 +23,7 @@ def opened(corpus: str) -> auditor.OpenedAudit:
 
 
 def by_sql(recipe: Recipe) -> list[dict[str, Any]]:
-    return plain(opened(recipe.corpus).sql(recipe.sql).to_pylist())
+    return plain(opened(recipe.corpus).sql(recipe.sql).to_dicts())
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -83,7 +83,7 @@ def test_bytes_are_those_of_the_dumped_batches() -> None:
     only = ", ".join(f"'{name}'" for name in names)
     text = recipe.sql.replace("NOT is_control", f"NOT is_control AND topic || '-' || partition IN ({only})")
     found = {(row.pop("compression"), row.pop("records_a_batch")): row
-             for row in plain(opened("healthy-41").sql(text).to_pylist())}  # fmt: skip
+             for row in plain(opened("healthy-41").sql(text).to_dicts())}  # fmt: skip
     assert found == {key: dict(counts) for key, counts in expected.items()}
     assert len({codec for codec, _ in found}) > 3
 
@@ -97,7 +97,7 @@ def test_new_ids_are_those_of_the_steps() -> None:
            if line.number("producerid") >= 0 and line.fields["iscontrol"] == "false"}  # fmt: skip
     only = ", ".join(f"'{name}'" for name in names)
     text = recipe.sql.replace("NOT is_control", f"NOT is_control AND topic || '-' || partition IN ({only})")
-    rows = opened("healthy-41").sql(text).to_pylist()
+    rows = opened("healthy-41").sql(text).to_dicts()
     assert sum(row["new_ids"] for row in rows) == len({producer for _, producer in ids}) > 3
     assert sum(row["rows_of_state"] for row in rows) == len(ids)
 
@@ -109,7 +109,7 @@ def test_who_waited_was_behind_by_all_since_the_open_transaction_began() -> None
         name = f"{row['topic']}-{round(row['partition'])}"
         most[name] = max(most[name], row["most_behind"])
     text = "SELECT max(last_offset) AS last, max(last_stable_offset) AS stable FROM aborted_transactions WHERE "
-    (held,) = opened("tiered-43").sql(text + "topic = 'tx' AND partition = 1").to_pylist()
+    (held,) = opened("tiered-43").sql(text + "topic = 'tx' AND partition = 1").to_dicts()
     assert held["stable"] == 0
     assert most["tx-1"] >= held["last"] + 1
     assert most["tx-0"] < most["tx-1"]

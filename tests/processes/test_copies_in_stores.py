@@ -18,8 +18,8 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.connectors import drivers
-from auditor.copying import lease, one_folder
+from auditor.connectors import drivers, lease
+from auditor.copying import one_folder
 from auditor.copying.run import copied
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import COPYING, README
@@ -255,11 +255,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("soon")
 def test_two_copies_at_a_time_are_one(s3: FailingStore, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with lease.alone_in(OUT):
+    with lease.alone_in(OUT, COPYING, "copy"):
         assert len(at_work(s3)) == 1
         assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
         (said,) = capsys.readouterr().err.splitlines()
-        assert said.endswith(f"another copy is being written to {OUT}; wait for its end or choose another --out")
+        assert said.endswith(f"another copy writes to {OUT}; wait for its end or choose another --out")
         assert {name.rpartition("/")[2][: len(COPYING)] for name in objects(s3)} == {COPYING}
     assert cli.main(["copy", str(source.parent), "--out", OUT]) == 0
     assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
@@ -273,7 +273,7 @@ def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore) -> None:
     def copy(_number: int) -> bool:
         ready.wait()
         try:
-            with lease.alone_in(OUT):
+            with lease.alone_in(OUT, COPYING, "copy"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 time.sleep(0.3)
@@ -286,7 +286,7 @@ def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore) -> None:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(copy, range(4)))
     assert most[0] <= 1
-    with lease.alone_in(OUT) as still_alone:
+    with lease.alone_in(OUT, COPYING, "copy") as still_alone:
         still_alone("t-0")
 
 
@@ -300,7 +300,7 @@ def test_what_a_killed_copy_left_is_taken_away(s3: FailingStore, source: Path) -
 
 @pytest.mark.usefixtures("soon")
 def test_who_was_taken_for_killed_writes_no_more(s3: FailingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    with lease.alone_in(OUT) as still_alone:
+    with lease.alone_in(OUT, COPYING, "copy") as still_alone:
         still_alone("t-0")
         (own,) = at_work(s3)
         (s3.buckets["copies"] / own).unlink()

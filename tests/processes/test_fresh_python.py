@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from kafka.record.util import calc_crc32c
 
@@ -34,6 +35,15 @@ def test_bombs_stop_at_the_limit(codec: int) -> None:
     code = f"from tests.unit.test_codec_compression import peak_growth; peak_growth({codec})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 12 * 1024
+
+
+def test_a_spark_that_was_unpacked_has_an_archive_of_classes_too() -> None:
+    """As on YARN: its Python comes as zips beside it, and no installation knows of it."""
+    paths = [*map(str, sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))), str(ROOT)]
+    code = f"from auditor.spark import jvm; print(jvm.archive({sys.executable!r}).name)"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    ran = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert ran.stdout.endswith(".jsa\n"), ran.stderr
 
 
 def test_neither_spark_nor_pandas_is_loaded() -> None:

@@ -1,4 +1,4 @@
-"""auditor.pipeline.isolation: what kills its reader is refused by name, and everything else is read as ever."""
+"""auditor.processes.isolation: what kills its reader is refused by name, and everything else is read as ever."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from auditor.connectors.gate import PATIENCE_S
 from auditor.connectors.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
-from auditor.pipeline.isolation import Pool, _Job, _Note, read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
-from auditor.replay.batch_headers import SegmentHeaders
-from auditor.replay.replica_task import ReplicaTask
+from auditor.processes.isolation import Pool, _Job, _Note, read_apart
+from auditor.replay.segments.batch_headers import SegmentHeaders
+from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 
@@ -55,6 +55,7 @@ def test_sound_replicas_read_as_in_one_process() -> None:
     [
         ("exit", "ends the process: exit status 7"),
         ("segfault", "ends the process: SIGSEGV"),
+        ("kill", "ends the process: SIGKILL"),
         ("raise", "ends the process: exit status 1"),
         ("hang", "takes more than 15 s"),
     ],
@@ -76,6 +77,16 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     sums = facts[victim].sums
     assert sums["bytes_total"] == sums["bytes_decoded"] + sums["bytes_skipped"] + sums["bytes_error"]
     assert sums["bytes_total"] == sum(file.size for file in whole[victim].replica.files())
+
+
+def test_who_was_killed_once_may_have_been_by_anybody(tmp_path: Path) -> None:
+    """Each of the readers of three replicas, over its first file that has anything in it."""
+    whole = [task for task in tasks() if task.replica.segments and task.replica.segments[0].size][:3]
+    files = [(task, task.replica.segments[0].name) for task in whole]
+    mixed = [with_crashing(t, file, "kill", str(tmp_path / str(n))) for n, (t, file) in enumerate(files)]
+    found = [shown(facts) for some in read_apart(mixed, read_task) for facts in some]
+    assert found == [shown(facts) for task in whole for facts in read_task(task)]
+    assert len(list(tmp_path.iterdir())) == len(mixed) > 1
 
 
 def test_a_replica_of_which_every_file_kills_is_given_up_file_by_file() -> None:
@@ -146,7 +157,7 @@ class KillsOnItsWay:
     def __reduce__(self) -> tuple[object, ...]:
         if self.once is not None and not self.once.exists():
             self.once.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSEGV)
         return (int, (self.number,))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.replay.state import Replay
+from auditor.replay.producers.state import Replay
 from tests.conftest import ROOT
 from tests.unit.batch_histories import facts_of, history
 

@@ -18,13 +18,12 @@ import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.cli import main
-from auditor.commands import dashboard
 from auditor.connectors import storage
 from auditor.connectors.inventory import discover
 from auditor.connectors.result_folder import Folder, folder
 from auditor.outputs import runs
 from auditor.outputs.claim import writable
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from tests import corpora, store
 from tests.facts import judge, logs_below
 
@@ -159,7 +158,7 @@ def test_a_manifest_that_breaks_off_in_a_bucket_counts_for_nothing(
     kept = runs.publish(history, "r", {"findings": rows}, {})
     put = Folder.put
 
-    def breaks_off(where: Folder, name: str, content: bytes) -> None:
+    def breaks_off(where: Folder, name: str, content: bytes, kind: str = "") -> None:
         cut = name.startswith("manifest")
         put(where, name, content[:-9] if cut else content)
         if cut:
@@ -202,9 +201,16 @@ def test_an_audit_keeps_its_run_in_a_bucket_and_the_commands_read_it(
     assert main(["history", history, "--diff", "night-1", "night-2"]) == 0
     assert capsys.readouterr().out.endswith(f"0 new, 0 gone, {len(found)} still there\n")
     assert main(["explain", found[0], "--history", history]) == 0
-    page = dashboard.report(history, "night-2")
-    assert page is not None
-    assert all(fingerprint[:12] in page for fingerprint in found)
+    capsys.readouterr()
+    assert main(["dashboard", history, "--export", "s3://results/site"]) == 0
+    assert capsys.readouterr().out == f"{3 + len(found)} pages written, 0 unchanged: s3://results/site/index.html\n"
+    client = store.client_of(s3)
+    pages = {name: client.get_object(Bucket="results", Key=f"site/{name}") for name in
+             ("index.html", "report/night-2.html", *(f"finding/{name}.html" for name in found))}  # fmt: skip
+    assert {page["ContentType"] for page in pages.values()} == {"text/html; charset=utf-8"}
+    report = pages["report/night-2.html"]["Body"].read().decode()
+    assert all(fingerprint[:12] in report for fingerprint in found)
+    client.close()
 
 
 def test_what_reads_results_reads_them_from_a_bucket(

@@ -31,7 +31,7 @@ def test_the_page_is_the_codes() -> None:
 def test_the_question_is_answered(audit: auditor.OpenedAudit, name: str) -> None:
     (text,) = re.findall(rf"^## {name}\n.*?```sql\n(.*?)\n```", PAGE, re.DOTALL | re.MULTILINE)
     assert re.search(rf"\b{name}\b", text)
-    assert audit.sql(text).num_columns
+    assert audit.sql(text).columns
 
 
 def test_questions_of_other_pages_are_answered(audit: auditor.OpenedAudit, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from auditor.rules import registry
-from auditor.rules.finding import Finding
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
 from tests.bare_broker import BEGAN, broker, finish
 from tests.conformance.coordinator_adapter import run_model
 from tests.coordinator_records import Coordinator

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import auditor
+from auditor.pipeline.table_schemas import schemas
 from tests import corpora
 from tests.cookbook import Recipe, plain, recipes
 from tests.facts import opened
@@ -25,21 +26,26 @@ def on_spark(corpus: str, spark: SparkSession) -> auditor.OpenedAudit:
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.title)
 def test_spark_answers_as_duckdb_does(recipe: Recipe, spark: SparkSession) -> None:
     by_duckdb = opened(corpora.unpack(recipe.corpus), as_of=corpora.manifest(recipe.corpus).get("copied_at"))
-    rows = plain(on_spark(recipe.corpus, spark).sql(recipe.sql).to_pylist())
+    rows = plain(on_spark(recipe.corpus, spark).sql(recipe.sql).to_dicts())
     assert rows
     assert rows == plain(by_duckdb.query(recipe.sql).to_pylist())
 
 
 def test_findings_are_a_frame(spark: SparkSession) -> None:
     found = on_spark("hanging-36", spark).findings
-    assert [row.fingerprint for row in found.to_spark(spark).collect()] == found.fingerprints
+    assert [row.fingerprint for row in found.to_spark().collect()] == found.fingerprints
     assert len(found) >= 4
 
 
-@pytest.mark.parametrize("name", ["coordinated_transactions", "blocked"])
-def test_a_table_of_all_logs_is_a_frame(name: str, spark: SparkSession) -> None:
-    by_duckdb = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"])
-    rows = on_spark("hanging-36", spark).table(name).toArrow().to_pylist()
-    found = by_duckdb.query(f"SELECT * FROM {name}").to_pylist()
-    assert sorted(map(str, plain(rows))) == sorted(map(str, plain(found)))
-    assert len(found) > 3
+@pytest.mark.parametrize("name", schemas())
+def test_a_table_is_the_same_by_either_way(name: str, spark: SparkSession) -> None:
+    """Columns and types, and the rows of the frame too."""
+    given = {"as_of": corpora.manifest("hanging-36")["copied_at"]}
+    with auditor.open(corpora.unpack("hanging-36"), master="inline[1]", **given) as inline:
+        expected = inline.table(name).to_arrow()
+    table = on_spark("hanging-36", spark).table(name)
+    assert table.to_arrow().schema == expected.schema == table.schema
+    rows = sorted(map(str, plain(expected.to_pylist())))
+    assert sorted(map(str, plain(table.to_dicts()))) == rows
+    assert sorted(map(str, plain(table.to_spark().toArrow().to_pylist()))) == rows
+    assert sorted(map(str, plain(table.to_spark(spark).toArrow().to_pylist()))) == rows

@@ -1,23 +1,41 @@
 """Workers that die: once, and nothing is different; always over one file, and that file is named, all else audited.
 
-Replicas are read whole, and in parts: there over a segment in the first stage, over an index in the second.
+Replicas are read whole, and in parts: there over a segment in the first stage, over an index in the second. Of long
+ones headers are read again when they are judged. Attempts that were lost with their machines change nothing.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from pyspark import TaskContext
 
 from auditor import running
+from auditor.connectors.storage import Place
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.inline.inline_runner import InlineRunner
+from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan
+from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import KeptFacts, kept
+from auditor.pipeline.runner import LOG, Judged
+from auditor.processes.isolation import Pool
+from auditor.replay.segments import batch_headers
+from auditor.replay.segments.batch_headers import SegmentHeaders
+from auditor.rules.seen.view import Cluster
 from auditor.spark import scan
 from tests import corpora
 from tests.audited import published
-from tests.crashing_files import crashing_tasks
+from tests.crashing_files import CrashingPlace, crashing_tasks
+from tests.facts import opened
 from tests.spark.test_split import divide_all
 
 if TYPE_CHECKING:
@@ -96,3 +114,82 @@ def test_a_file_that_always_kills_is_named_and_all_else_is_audited(
     assert with_all_bytes(name, tmp_path / "out") == [(file, "unreadable", detail)]
     assert elsewhere(tmp_path / "out", place) == elsewhere(sound[name], place)
     assert elsewhere(sound[name], place)
+
+
+LONG = "replicas-41"
+
+
+class Long(NamedTuple):
+    """Facts of replicas that are compared by sums, and what judges their logs; ``again``: places and names of the
+    segments that are then read again."""
+
+    facts: list[ReplicaFacts]
+    clusters: dict[str, Cluster]
+    kinds: tuple[str, ...]
+    again: list[tuple[Place, str]]
+
+    def rows(self) -> list[KeptFacts]:
+        return [kept(facts) for facts in self.facts]
+
+    def inline(self) -> list[tuple[str, str]]:
+        """What is said of them without Spark."""
+        with Pool(1) as pool:
+            runner, judge = InlineRunner(pool), partial(judge_log, kinds=self.kinds)
+            return said(runner.judge(KeptReplicas(self.rows), self.clusters, judge))
+
+
+def said(rows: Iterable[Judged]) -> list[tuple[str, str]]:
+    """Rows of all kinds as texts."""
+    found: list[tuple[str, str]] = []
+    for kind, row in rows:
+        found += [(kind, text) for _, text in row] if kind == LOG else [(kind, json.dumps(row))]
+    return sorted(found)
+
+
+@pytest.fixture
+def long(monkeypatch: pytest.MonkeyPatch) -> Long:
+    again: list[tuple[Place, str]] = []
+    read = SegmentHeaders.read
+
+    def noted(self: SegmentHeaders, number: int, *where: Any) -> Iterator[Any]:
+        again.append((self.place, self.segments[number][0]))
+        yield from read(self, number, *where)
+
+    with monkeypatch.context() as here:
+        here.setattr(batch_headers, "MOST_KEPT", -1)
+        here.setattr(SegmentHeaders, "read", noted)
+        audit = opened(corpora.unpack(LONG))
+        _ = audit.judged
+    facts = [pickle.loads(row.facts) for row in audit.replicas.rows()]
+    return Long(facts, audit.clusters, tuple(audit.kinds), again)
+
+
+def lost_twice(replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Judges a log at the third attempt: to Spark a machine that goes is a task that failed, too."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() < 2:
+        raise RuntimeError("as if its machine had gone")
+    yield from judge_log(replicas, cluster, kinds)
+
+
+def test_attempts_that_were_lost_leave_no_file_out(long: Long, spark: SparkSession) -> None:
+    assert long.again, "nothing is read again"
+    held = scan.held(spark, long.rows())
+    assert said(scan.judge_logs(held, long.clusters, partial(lost_twice, kinds=long.kinds))) == long.inline()
+
+
+def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) -> None:
+    place, name = long.again[0]
+    whole = long.inline()
+    for facts in long.facts:
+        files = getattr(facts.digests, "files", None)
+        if files is not None and files.place == place and name in [segment[0] for segment in files.segments]:
+            facts.digests.files = replace(files, place=CrashingPlace(*place, name, "exit", ""))  # type: ignore[union-attr, arg-type]
+    found = said(scan.judge_logs(scan.held(spark, long.rows()), long.clusters, partial(judge_log, kinds=long.kinds)))
+    assert found == long.inline() != whole
+    (row,) = [json.loads(text) for kind, text in found if kind == LOG and "ends the process" in text]
+    detail = "reading it ends the process: exit status 7, when replicas were compared"
+    assert [(e["file"], e["detail"]) for e in row["errors"] if e["reason"] == "unreadable"] == [(name, detail)]
+    others = [text for kind, text in whole if kind == LOG and json.loads(text)["partition"] != row["partition"]]
+    assert others
+    assert set(others) <= {text for _, text in found}

@@ -83,9 +83,9 @@ def test_a_session_that_changed_registers_again(spark: SparkSession, pushes: boo
 def test_sql_of_the_auditor_takes_both(spark: SparkSession) -> None:
     ours = "SELECT count(*) AS n, min(broker_id) AS b FROM batches WHERE topic = 'trio.log' AND partition = 1"
     with auditor.open(corpora.unpack(NAME), spark=spark) as audit, auditor.open(corpora.unpack(NAME)) as inline:
-        assert audit.sql(ours).to_pylist() == inline.sql(ours).to_pylist() != [{"n": 0, "b": None}]
+        assert audit.sql(ours).to_dicts() == inline.sql(ours).to_dicts() != [{"n": 0, "b": None}]
     with auditor.open(corpora.unpack(NAME), spark=spark, only_broker=2) as audit:
-        assert audit.sql(ours).to_pylist()[0]["b"] == 2
+        assert audit.sql(ours).to_dicts()[0]["b"] == 2
 
 
 def test_columns_are_those_asked_for(spark: SparkSession) -> None:

@@ -49,7 +49,7 @@ def test_workers_have_what_an_audit_needs_before_their_first_task(spark: SparkSe
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import sys
 
-        loaded = "auditor.replay.replica_reader" in sys.modules
+        loaded = "auditor.replay.reading.replica_reader" in sys.modules
         for batch in batches:
             yield pa.RecordBatch.from_arrays([pa.array([str(loaded)] * batch.num_rows)], names=["loaded"])
 

@@ -11,10 +11,10 @@ import pytest
 
 from auditor import running
 from auditor.outputs.publish import publish_what_if
-from auditor.pipeline import what_if_plan
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.verdicts import VERDICTS
-from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if import what_if_plan
+from auditor.pipeline.what_if.verdicts import VERDICTS
+from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
 from tests import corpora
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.replay.replica_reader import ReplicaReader
-from auditor.replay.replica_task import ReplicaTask
-from auditor.replay.snapshot_chain import Stored
+from auditor.replay.producers.snapshot_chain import Stored
+from auditor.replay.reading.replica_reader import ReplicaReader
+from auditor.replay.task.replica_task import ReplicaTask
 from tests.made import batches, data, marker
 
 LAST, LAST_EPOCH = 2**31 - 1, 32767

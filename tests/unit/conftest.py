@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from auditor import running
-from auditor.pipeline.isolation import Pool
+from auditor.processes.isolation import Pool
 from tests.facts import here
 
 

@@ -8,17 +8,18 @@ import numpy as np
 
 from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.replay.audit_replay import AuditReplay
-from auditor.replay.bounds import ReplicaBounds
-from auditor.replay.policy_replay import PolicyReplay
-from auditor.replay.replica_task import FAR, PolicySettings
+from auditor.replay.producers.audit_replay import AuditReplay
+from auditor.replay.producers.bounds import ReplicaBounds
+from auditor.replay.producers.policy_replay import PolicyReplay
+from auditor.replay.task.replica_task import FAR, PolicySettings
 
 NOTHING = np.empty(0, np.int64)
 PLAIN = ReplicaBounds(0, 0, True, False, False, 86_400_000)
 
 
 class World:
-    """One replica from its first batch on, as :class:`auditor.replay.replica_reader.ReplicaReader` replays it."""
+    """One replica from its first batch on, as :class:`auditor.replay.reading.replica_reader.ReplicaReader` replays
+    it."""
 
     def __init__(
         self, settings: Sequence[PolicySettings], bounds: ReplicaBounds = PLAIN, *, newest_time: int = FAR

@@ -6,7 +6,7 @@ import datetime
 import functools
 from typing import Any
 
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from tests import corpora
 
 HOSTILE = "<script>alert(1)</script>\"'"

@@ -10,9 +10,9 @@ import pytest
 
 from auditor.connectors.codec import batch as walking
 from auditor.facts.transaction_rows import TRANSACTION
-from auditor.replay import ahead_counts
-from auditor.replay.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Counts, Outcomes
-from auditor.replay.share_batches import combined, settled
+from auditor.replay.internal.share_batches import combined, settled
+from auditor.replay.reading import ahead_counts
+from auditor.replay.reading.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Counts, Outcomes
 
 MARKER_OF = {"commit": 1, "abort": 0}
 

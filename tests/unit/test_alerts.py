@@ -16,7 +16,7 @@ from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.outputs import alerts
 from auditor.outputs.alerts import News
-from auditor.rules.finding import Finding
+from auditor.rules.seen.finding import Finding
 from tests import corpora
 from tests.facts import opened
 

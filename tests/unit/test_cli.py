@@ -17,9 +17,9 @@ from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions, parse_time
 from auditor.pipeline.runner import JudgedLogs
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import registry
-from auditor.rules.finding import Finding
-from auditor.rules.kinds import SECTIONS
+from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.kinds import SECTIONS
+from auditor.rules.seen.finding import Finding
 from auditor.spark.session import local_with_retries
 from tests.facts import here
 

@@ -9,8 +9,8 @@ from auditor.connectors.inventory import discover
 from auditor.dashboards.happened import around, stories, when
 from auditor.dashboards.one_finding import explained
 from auditor.dashboards.report_shapes import FINDING
-from auditor.pipeline import cluster_events
-from auditor.pipeline.cluster_events import EventsTask, read_events
+from auditor.pipeline.cluster import cluster_events
+from auditor.pipeline.cluster.cluster_events import EventsTask, read_events
 from tests import corpora
 from tests.facts import opened
 

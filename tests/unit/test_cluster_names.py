@@ -10,10 +10,12 @@ import pytest
 from auditor import cli
 from auditor.base.cluster_names import Named, of_table
 from auditor.base.errors import AuditInputError
-from auditor.commands import dashboard
 from auditor.outputs import alerts, runs
 from auditor.outputs.alerts import News
+from auditor.outputs.shelf import Shelf
+from auditor.outputs.site import Site
 from tests import corpora
+from tests.unit.html_page import Page
 
 NAME = "hanging-36"
 WORDS = ["--master", "inline[1]", "--fail-on", "never", "--as-of", str(corpora.manifest(NAME)["copied_at"])]
@@ -74,9 +76,9 @@ def test_clusters_are_named_in_the_file_of_options(
     assert '<a href="https://wiki.example/prod-eu">prod-eu</a></b> of payments · stage prod' in page
     assert 'name="prod-eu",owner="payments"} 1.0' in Path("out-0/metrics.prom").read_text()
     assert json.loads(Path("out-1/summary.json").read_text())["clusters"] == []
-    shown = dashboard.clusters(history)
-    assert shown is not None
-    assert ">prod-eu</a>" in shown
+    shown = Page(Site(Shelf(history)).front())
+    assert "prod-eu of payments stage prod its page" in shown.text
+    assert "https://wiki.example/prod-eu" in [a["href"] for a in shown.all("a")]
 
 
 def test_one_name_for_several_clusters_is_a_wrong_call(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from auditor import cli
-from auditor.commands import dashboard
+from auditor.dashboards.addresses import Links
 from auditor.dashboards.cluster_page import render_clusters
 from auditor.outputs import cluster_standings as clusters
 from auditor.outputs import runs
+from auditor.outputs.shelf import Shelf
+from auditor.outputs.site import Site
 from auditor.pipeline import results
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
@@ -31,7 +34,11 @@ def publish(history: Path, cluster: str, night: int, *offsets: int, complete: bo
         "as_of": f"2026-11-{night:02d}T04:00:00.000Z", "counts": {"error": len(rows)}, "batches": 1,
         "complete": complete, "clusters": [cluster],
     }  # fmt: skip
-    tables = {"findings": pa.Table.from_pylist(found, schema=results.FINDINGS)}
+    summary = json.dumps(samples.empty_summary(as_of=facts["as_of"]))
+    tables = {
+        "findings": pa.Table.from_pylist(found, schema=results.FINDINGS),
+        "runs": pa.Table.from_pylist([{"summary": summary}], schema=results.RUNS),
+    }
     runs.publish(history, f"{cluster}-{night}", tables, facts)
 
 
@@ -45,7 +52,7 @@ def history(tmp_path: Path) -> Path:
 
 
 def test_a_row_a_cluster_the_worst_first(history: Path) -> None:
-    found = clusters.standings(history, runs.committed(history), NOW)
+    found = clusters.standings(Shelf(history), runs.committed(history), NOW)
     assert [each.name for each in found] == ["ill", "torn", "well"]
     ill, torn, well = found
     assert (ill.runs, ill.new, ill.gone, ill.since) == (3, 1, 1, "2026-11-20T04:00:00.000Z")
@@ -57,10 +64,10 @@ def test_who_has_had_no_run_for_half_as_long_again_is_overdue(history: Path) -> 
     day = 86_400_000
     known = runs.committed(history)
     for hours, late in ((35, False), (37, True)):
-        found = clusters.standings(history, known, NOW + datetime.timedelta(hours=hours), day)
+        found = clusters.standings(Shelf(history), known, NOW + datetime.timedelta(hours=hours), day)
         assert {each.overdue for each in found} == {late}
     # By what it did before: the runs of the test are moments apart, and one run alone tells nothing.
-    found = clusters.standings(history, known, NOW + datetime.timedelta(hours=2))
+    found = clusters.standings(Shelf(history), known, NOW + datetime.timedelta(hours=2))
     assert {each.name: each.overdue for each in found} == {"ill": True, "well": True, "torn": False}
 
 
@@ -71,15 +78,14 @@ def test_the_run_before_is_one_of_the_same_cluster(history: Path) -> None:
 
 
 def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path) -> None:
-    text = dashboard.clusters(history)
-    assert text is not None
-    page = Page(text)
+    site = Site(Shelf(history))
+    page = Page(site.page("") or "")
     assert page.faults == []
-    assert "1 of 3 clusters has critical or error findings; 1 not read whole" in page.text
-    assert [a["href"] for a in page.all("a") if (a.get("href") or "").startswith("?run=")] == [
-        "?run=ill-21", "?run=torn-21", "?run=well-21"
-    ]  # fmt: skip
-    inside = Page(dashboard.overview(history, "ill-21") or "")
+    said = "Nothing is known to be blocked in 3 clusters; in 1 there are critical or error findings; 1 not read whole"
+    assert said in page.text
+    rows = [a["href"] for a in page.all("a") if a.get("class") == "where" and "cluster/" in (a["href"] or "")]
+    assert rows == ["cluster/ill.html", "cluster/torn.html", "cluster/well.html"]
+    inside = Page(site.page("cluster/ill.html") or "")
     assert "1 new finding, 1 gone, 1 still there" in inside.text
     assert "well-21" not in inside.text
     assert "all clusters" in inside.text
@@ -87,16 +93,16 @@ def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path)
 
 def test_one_cluster_has_no_page_of_clusters(tmp_path: Path) -> None:
     publish(tmp_path, "only", 21, 1)
-    assert dashboard.clusters(tmp_path) is None
+    assert "run only-21" in (Site(Shelf(tmp_path)).page("index.html") or "").replace('<span class="id">', "").lower()
 
 
 def test_hostile_names_are_inert(tmp_path: Path) -> None:
     for name in (samples.HOSTILE, "other"):
         publish(tmp_path, name, 21, 1)
-    text = dashboard.clusters(tmp_path) or ""
+    text = Site(Shelf(tmp_path)).front()
     assert Page(text).faults == []
     assert len(Page(text).all("script")) == 1
-    assert render_clusters([]) != ""
+    assert render_clusters([], Links()) != ""
 
 
 def test_the_command_says_the_same(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,10 @@ import shlex
 
 import pytest
 
-from auditor.rules import commands, registry
-from auditor.rules.coordinator_history import Entry, build_history
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.catalogue import registry
+from auditor.rules.lib import commands
+from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.view import Cluster, LogView
 from tests import made
 
 HOSTILE = "pay'; rm -rf ~; echo '$(id) `id` \"x\" ; --"

@@ -12,11 +12,11 @@ import pytest
 
 from auditor.facts.coordinator_log import Entry
 from auditor.facts.coordinator_packing import pack
-from auditor.pipeline import coordinated_table
-from auditor.rules import coordinated
-from auditor.rules.coordinated import BRANCH, Share, summed
-from auditor.rules.coordinator_history import build_history
-from auditor.rules.view import Cluster
+from auditor.pipeline.tables import coordinated_table
+from auditor.rules.seen.coordinator_history import build_history
+from auditor.rules.seen.view import Cluster
+from auditor.rules.transactions import coordinated
+from auditor.rules.transactions.coordinated import BRANCH, Share, summed
 
 START, TIMEOUT = 1_000_000, 60_000
 Step = tuple[str, int, int, int]  # state, epoch, ms since the beginning, transaction.version of the client

@@ -13,10 +13,10 @@ from auditor.facts import coordinator_log, coordinator_packing
 from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, tally
 from auditor.facts.coordinator_packing import pack
 from auditor.model.transaction_account import IdAccount
-from auditor.rules.coordinated import decisions
-from auditor.rules.named import DECIDING
-from auditor.rules.state_records import _alone, producer_runs, raised, value
-from auditor.rules.state_steps import KIND_BITS, _kinds, odd_steps
+from auditor.rules.seen.named import DECIDING
+from auditor.rules.transactions.coordinated import decisions
+from auditor.rules.transactions.state_records import _alone, producer_runs, raised, value
+from auditor.rules.transactions.state_steps import KIND_BITS, _kinds, odd_steps
 
 PARTITIONS = ("orders-0", "orders-1", "payments-3", "__consumer_offsets-7")
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from auditor.base.advice import Advice, Moves, Verdict
 from auditor.base.errors import DamagedField
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import crossed, repairs
-from auditor.rules.finding import Finding
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.lib import repairs
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.settled import crossed
 from tests.facts import log_of
 from tests.made import facts
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urljoin
 
 import pyarrow as pa
 import pytest
@@ -17,9 +19,12 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
+from auditor.dashboards import addresses
 from auditor.outputs import runs
+from auditor.outputs.shelf import Shelf
+from auditor.outputs.site import Site
 from auditor.pipeline import results
-from auditor.rules.fingerprint import fingerprint
+from auditor.rules.settled.fingerprint import fingerprint
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 
@@ -84,32 +89,52 @@ def test_the_latest_run_is_compared_with_the_one_before(port: int) -> None:
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_every_link_of_the_page_leads_to_a_page(port: int) -> None:
-    links = {a["href"] or "" for a in Page(get(port, "/")[1]).all("a")}
-    followed = {link for link in links if not link.startswith("#")}
-    assert len({link.partition("#")[0] for link in followed}) == 4
-    assert (
-        sum("#" in link for link in followed) == 3
-    )  # two findings that are new, and one that is gone, in their reports
-    for link in followed:
-        address, _, anchor = link.partition("#")
-        status, source, _ = get(port, "/" + address)
+def test_every_link_of_every_page_leads_to_a_page(port: int) -> None:
+    """From the front on: cluster, runs, reports, and the five findings that any run has."""
+    known, due = {"/"}, ["/"]
+    while due:
+        path = due.pop()
+        status, source, _ = get(port, path)
         page = Page(source)
-        assert (status, page.faults) == (200, []), link
-        assert not anchor or anchor in {a.get("id") for _, a in page.elements}, link
+        assert (status, page.faults) == (200, []), path
+        for link in {a["href"] or "" for a in page.all("a")}:
+            address, _, anchor = urljoin(path, link).partition("#")
+            if address not in known:
+                known.add(address)
+                due.append(address)
+            if anchor and address != path:
+                assert anchor in {a.get("id") for _, a in Page(get(port, address)[1]).elements}, (path, link)
+    rooms = Counter(path.split("/")[1] for path in known if path.count("/") == 2)
+    assert rooms == {"cluster": 1, "run": 2, "report": 2, "finding": 5}
+
+
+def test_a_finding_has_a_page_that_says_since_when(port: int) -> None:
+    """Of the first run alone, of both, and of the second alone."""
+    first, both, _, second = samples.hanging()[0]
+    pages = [Page(get(port, f"/finding/{fingerprint(row, 'c')}.html")[1]).text for row in (first, both, second)]
+    said = [re.search(r"first seen (\S+) .* last seen (\S+) .* runs in (.*?) since then", text) for text in pages]
+    assert [match and match.groups() for match in said] == [
+        ("night-1", "night-1", "1 of 2 runs"), ("night-1", SLASHED, "2 of 2 runs"), (SLASHED, SLASHED, "1 of 1 run"),
+    ]  # fmt: skip
+    assert [("gone" in text, "there in the latest run" in text) for text in pages] == [
+        (True, False), (False, True), (False, True),
+    ]  # fmt: skip
+    assert f"Your transactional id {second['transactional_id']}" in pages[2]
 
 
 def test_a_report_is_what_the_run_found(port: int) -> None:
-    text = Page(get(port, "/report/" + quote(SLASHED, safe=""))[1]).text
+    text = Page(get(port, "/" + addresses.report(SLASHED))[1]).text
     for row in samples.hanging()[0][1:]:
         assert row["message"] in text
     assert "Timelines" in text
-    assert "Timelines" not in Page(get(port, "/report/night-1")[1]).text
+    assert "Timelines" not in Page(get(port, "/report/night-1.html")[1]).text
 
 
 @pytest.mark.parametrize(
-    "path", ["/?run=none", "/report/none", "/report/", "/secret.txt", "/report/../secret.txt", "/report/%00%ff"]
-)
+    "path",
+    ["/run/none.html", "/report/none.html", "/report/", "/secret.txt", "/report/../secret.txt", "/report/%00%ff",
+     "/finding/none.html", "/finding/", "/cluster/x.html"],
+)  # fmt: skip
 def test_nothing_else_is_served(port: int, path: str) -> None:
     status, text, headers = get(port, path)
     assert (status, text) == (404, "no such page or run\n")
@@ -128,7 +153,7 @@ def test_a_run_that_cannot_be_read_is_reported_and_the_server_lives(tmp_path: Pa
     with dashboard.serve(tmp_path, 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        answers = [get(server.server_port, path) for path in ("/", "/report/a", "/none")]
+        answers = [get(server.server_port, path) for path in ("/", "/report/a.html", "/none")]
         server.shutdown()
         thread.join()
     assert [status for status, _, _ in answers] == [500, 500, 404]
@@ -136,10 +161,13 @@ def test_a_run_that_cannot_be_read_is_reported_and_the_server_lives(tmp_path: Pa
 
 
 def test_a_run_that_comes_while_it_serves_is_on_the_next_page(tmp_path: Path) -> None:
-    assert "No run is kept here yet" in (dashboard.overview(tmp_path) or "")
+    shelf = Shelf(tmp_path)
+    assert "No run is kept here yet" in Site(shelf).front()
     publish(tmp_path, "a", [])
-    assert "No run is kept" not in (dashboard.overview(tmp_path) or "")
-    assert "0 findings in the first run" in (dashboard.overview(tmp_path) or "")
+    assert "No run is kept" not in Site(shelf).front()
+    assert "The first run" in Site(shelf).front()
+    publish(tmp_path, "a", samples.hanging()[0])
+    assert "4 critical" in Site(shelf).front(), "a rerun replaces it"
 
 
 def test_only_this_machine_is_listened_to(history: Path) -> None:

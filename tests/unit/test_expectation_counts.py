@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auditor.inline import duckdb_sql
-from auditor.pipeline import parquet_files
+from auditor.pipeline.tables import parquet_files
 from auditor.rules.expectations.measures import MEASURES
 from tests.broken_rows import BREAKS, broken, rows_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from auditor.base.advice import Act, Advice, Condition, Look, Verdict
-from auditor.rules import commands
+from auditor.rules.lib import commands
 from tests.terminal_text import expanded
 from tests.unit import report_samples as samples
 from tests.unit.test_terminal import printed
@@ -16,7 +16,7 @@ TOPICS = ("payments.transactions.v2", "orders", "a.rather.long.name.of.a.topic",
 
 
 def abort(topic: str, partition: int, producer: int, offset: int, records: int) -> Advice:
-    """As :mod:`auditor.rules.safety` advises it."""
+    """As :mod:`auditor.rules.transactions.safety` advises it."""
     stay = "record of it stays" if records == 1 else "records of it stay"
     return Advice(
         Verdict.ACT, f"aborting is safe: {records} {stay} unread",

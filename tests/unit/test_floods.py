@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from auditor.connectors import internal_rows
-from auditor.rules import floods, registry
-from auditor.rules.finding import SEVERITIES, Finding, in_order
-from auditor.rules.resolve import resolve
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import SEVERITIES, Finding, in_order
+from auditor.rules.settled import floods
+from auditor.rules.settled.resolve import resolve
 from tests import corpora, segments
 from tests.audited import audit_folder
 from tests.facts import log_of, opened

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from auditor.dashboards import output_formats, report_shapes, verdict
 from auditor.dashboards.row_formats import escaped
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from tests.unit import report_samples as samples
 
 TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}

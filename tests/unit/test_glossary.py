@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from auditor.base.glossary import GLOSSARY, words_in
 from auditor.dashboards.report import render_report
-from auditor.rules import registry
-from auditor.rules.rule_page import page
+from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.rule_page import page
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 

@@ -14,12 +14,13 @@ from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import place
 from auditor.facts.transaction_rows import ABORTED, TRANSACTION
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask
-from auditor.rules import chain, index_entries
-from auditor.rules.floods import SUMMED, judge_bounded
-from auditor.rules.registry import kinds
-from auditor.rules.view import Cluster, LogView
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.task.replica_task import ReplicaTask
+from auditor.rules import chain
+from auditor.rules.catalogue.registry import kinds
+from auditor.rules.lib import index_entries
+from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.settled.floods import SUMMED, judge_bounded
 from tests.made import facts
 from tests.segments import simple
 

@@ -17,11 +17,11 @@ from auditor.connectors.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets
-from auditor.pipeline.context import entries
-from auditor.replay.coordinator_reader import CoordinatorReader, PartitionSets, Room
-from auditor.replay.offsets_reader import OffsetsReader
-from auditor.rules.group_offsets import watched
-from auditor.rules.view import Cluster, LogView
+from auditor.pipeline.cluster.context import entries
+from auditor.replay.internal.coordinator_reader import CoordinatorReader, PartitionSets, Room
+from auditor.replay.internal.offsets_reader import OffsetsReader
+from auditor.rules.lib.group_offsets import watched
+from auditor.rules.seen.view import Cluster, LogView
 from tests import corpora, made
 from tests.fuzz.mutate import mutated
 from tests.fuzz.seeds import by_kind

@@ -14,12 +14,13 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.commands import dashboard
 from auditor.connectors.result_folder import Folder
 from auditor.outputs import runs
+from auditor.outputs.shelf import Shelf
+from auditor.outputs.site import Site
 from auditor.pipeline import results
-from auditor.rules.finding import Finding
-from auditor.rules.fingerprint import fingerprint
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.fingerprint import fingerprint
 
 FACTS = {"as_of": "2026-11-21T04:00:00.000Z", "counts": dict.fromkeys(("critical", "error", "warning", "info"), 0),
          "batches": 7, "bytes": 9, "complete": True}  # fmt: skip
@@ -197,7 +198,7 @@ def test_what_a_baseline_accepts_is_counted_apart(tmp_path: Path, capsys: pytest
         assert capsys.readouterr().out.splitlines()[-1] == said
     assert cli.main(["history", str(tmp_path)]) == 0
     assert [", 1 accepted " in line for line in capsys.readouterr().out.splitlines()] == [False, True, False]
-    page = dashboard.overview(tmp_path, "b")
+    page = Site(Shelf(tmp_path)).page("run/b.html")
     assert page is not None
     assert "and 1 that the baseline accepts" in page
     assert "0 new findings, 1 gone, 1 still there" in page

@@ -10,9 +10,9 @@ from types import MappingProxyType
 import pytest
 
 from auditor import cli
-from auditor.rules import registry
-from auditor.rules.finding import Finding
-from auditor.rules.fingerprint import fingerprint, signed
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.fingerprint import fingerprint, signed
 from tests import earlier
 
 DIRS = {"b1": "c"}

@@ -11,9 +11,9 @@ from auditor.connectors.codec.batch import rows_of
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.connectors.codec.crc32c import crc_of_change
 from auditor.facts.events import Kind
-from auditor.replay.batch_kinds import has_broker_time, is_control, is_foreign, is_marker
-from auditor.replay.batch_records import as_records
-from auditor.replay.replica_task import DAY_MS
+from auditor.replay.task.batch_kinds import has_broker_time, is_control, is_foreign, is_marker
+from auditor.replay.task.batch_records import as_records
+from auditor.replay.task.replica_task import DAY_MS
 from tests.made import APPEND_TIME, TRANSACTIONAL
 from tests.unit.batch_histories import LAST, History, facts_of, history
 

@@ -32,13 +32,13 @@ from auditor.connectors.live_cluster import (
 from auditor.dashboards.selection import Printing
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts
-from auditor.pipeline import derived_tables
 from auditor.pipeline.judge import judge_log
-from auditor.pipeline.live_audit import LiveAudit
-from auditor.pipeline.live_reading import Abandoned, Reading
+from auditor.pipeline.live.live_audit import LiveAudit
+from auditor.pipeline.live.live_reading import Abandoned, Reading
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.live_replica import LiveReader, LiveTask, whole_batches
-from auditor.rules.view import Cluster, LogView
+from auditor.pipeline.tables import derived_tables
+from auditor.replay.reading.live_replica import LiveReader, LiveTask, whole_batches
+from auditor.rules.seen.view import Cluster, LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs, here, judge, log_of
 

@@ -15,7 +15,7 @@ from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.replica_task import ReplicaTask
+from auditor.replay.task.replica_task import ReplicaTask
 
 OPTIONS = AuditOptions(("/nowhere",), Path("out"))
 

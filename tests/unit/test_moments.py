@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
-from auditor.rules.coordinator_history import Entry, build_history
-from auditor.rules.elections import Election
-from auditor.rules.finding import Finding
-from auditor.rules.log_bounds import Bounds
-from auditor.rules.resolve import resolve
-from auditor.rules.view import TRANSACTION_STATE, Cluster, LogView
+from auditor.pipeline.cluster.moments import ReadLog, copying_ms, passes, settled
+from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.elections import Election
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.log_bounds import Bounds
+from auditor.rules.seen.view import TRANSACTION_STATE, Cluster, LogView
+from auditor.rules.settled.resolve import resolve
 from tests import made
 
 NOW, S, MIN = 10_000_000, 1_000, 60_000

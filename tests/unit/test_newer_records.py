@@ -17,14 +17,14 @@ from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
 from auditor.outputs import publish
-from auditor.pipeline import cluster_settings
+from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask
-from auditor.rules.view import Cluster
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.task.replica_task import ReplicaTask
+from auditor.rules.seen.view import Cluster
 from tests import segments
 from tests.segments import record
 

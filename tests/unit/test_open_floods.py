@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from auditor.rules import floods, registry
-from auditor.rules.coordinator_history import Entry, build_history
-from auditor.rules.finding import SEVERITIES, Finding
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.settled import floods
 from bench import growth
 from tests import made, segments
 from tests.facts import logs_below

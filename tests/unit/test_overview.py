@@ -2,31 +2,64 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from auditor.dashboards import overview
-from auditor.dashboards.overview import Changes, step
+import pytest
+
+from auditor.dashboards import overview, report_shapes, trend, verdict
+from auditor.dashboards.addresses import Links
+from auditor.dashboards.board import Board, Cluster
+from auditor.dashboards.overview import step
+from auditor.dashboards.time_axis import Axis, milliseconds
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 
+DAY = 86_400_000
+DAYS_OF = "2026-11-{:02d}T04:00:00+00:00"
+
 
 def night(n: int, **counts: int) -> overview.Step:
-    return step(f"night-{n}", {"as_of": f"2026-11-{n:02d}T04:00:00.000Z", "counts": counts, "batches": n})
+    return step(f"night-{n}", DAYS_OF.format(n), {"as_of": DAYS_OF.format(n), "counts": counts, "batches": n})
 
 
-def test_a_bar_is_as_high_as_its_share_of_the_most() -> None:
-    trend = overview.draw([night(1, critical=4), night(2, critical=1), night(3, error=7)])
-    critical, error, warning, info = trend.lanes
-    assert [bar[3] for bar in critical.bars] == [34.0, 8.5, 0.0]
-    assert [bar[1] + bar[3] for bar in critical.bars] == [critical.y] * 3
-    assert [bar[3] for bar in error.bars] == [0.0, 0.0, 34.0]
-    assert all(bar[3] == 0 for lane in (warning, info) for bar in lane.bars)
-    assert all(x + width <= overview.WIDTH for x, width, _ in trend.columns)
+def board(steps: list[overview.Step], at: int, new: Any = (), gone: Any = (), still: int = 0) -> Board:
+    decided = verdict.of_run((), report_shapes.summary({"counts": {"by_severity": steps[at].counts}}))
+    compared = (new, gone) if at else (None, None)
+    return Board(Cluster("c", "prod-eu"), decided, steps[at].as_of, *compared, still, {"new": 0, "gone": 0})
 
 
-def test_a_number_stands_where_it_changes() -> None:
-    lane = overview.draw([night(n, info=count) for n, count in enumerate((5, 5, 6, 0, 6), 1)]).lanes[3]
-    assert [bar[5] for bar in lane.bars] == [True, False, True, False, True]
+def test_a_run_stands_where_its_time_is() -> None:
+    """Nights 1, 2 and 5: the second a fourth of the way, and its count holds for three fourths of it."""
+    drawn = overview.draw([night(1, error=4), night(2, error=1), night(5, error=1)])
+    end = trend.WIDTH - trend.TAIL
+    assert [mark for _, _, mark, _ in drawn.columns] == [0.0, end / 4, end]
+    lane = next(lane for lane in drawn.lanes if lane.name == "error")
+    assert lane.path == (
+        f"M0.0 {lane.y}V{lane.y - trend.HIGH}H{end / 4}V{lane.y}Z"
+        f"M{end / 4} {lane.y}V{lane.y - trend.HIGH / 4}H{end}V{lane.y}Z"
+        f"M{end} {lane.y}V{lane.y - trend.HIGH / 4}H{trend.WIDTH}V{lane.y}Z"
+    )
+    assert [(label.count, label.x) for label in lane.labels] == [(4, 0.0), (1, end / 4)]
+    assert [lane.name for lane in drawn.lanes] == ["blocked", "critical", "error", "warning"], "infos have none"
+    assert sum(width for _, width, _, _ in drawn.columns) == pytest.approx(trend.WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("length", "first", "apart"),
+    [
+        (4 * DAY, "11-01 00:00", DAY // 2),
+        (9 * DAY, "2026-11-01", DAY),
+        (DAY // 4, "11-01 00:00", 3_600_000),
+        (300 * DAY, "2026-12-03", 90 * DAY),  # day 231 × 90 since the epoch
+    ],
+)
+def test_ticks_are_whole_days_or_hours(length: int, first: str, apart: int) -> None:
+    start = milliseconds("2026-11-01T00:00:00+00:00")
+    ticks = Axis(start, start + length, 0.0, 944.0).ticks()
+    assert ticks[0].label == first
+    assert ticks[1].x - ticks[0].x == pytest.approx(944.0 * apart / length, abs=0.2)
+    assert len(ticks) <= 944 / 90 + 1
 
 
 def test_the_worst_of_the_last_run_comes_first_then_who_is_named_most() -> None:
@@ -59,64 +92,68 @@ def test_a_row_that_names_nobody_is_left_out_and_the_rest_add_up() -> None:
     }
 
 
-def page(steps: list[overview.Step], shown: int, changes: Changes, *tallies: Any) -> Page:
-    found = Page(overview.render_overview(steps, steps[shown], changes, *(tallies or ([{}], [{}]))))
+def page(steps: list[overview.Step], shown: int, of: Board | None, *tallies: Any) -> Page:
+    found = Page(overview.render_overview(steps, shown, of, *(tallies or ([{}], [{}])), Links("../"), True))
     assert found.faults == []
     return found
 
 
-def test_the_page_says_what_changed_and_links_to_the_reports() -> None:
+def test_the_page_says_what_changed_and_links_to_findings_and_reports() -> None:
     steps = [night(1), night(2, critical=1, info=3)]
-    new = samples.finding(rule="hanging-transaction", severity="critical", topic="pay", partition=3, message="it hangs")
-    found = page(steps, 1, Changes([new], [], 120, 0, 3))
-    for said in ("120 new findings, 0 gone, 3 still there", "pay-3", "it hangs", "119 more not shown", "2 runs"):
+    new = samples.finding(
+        rule="hanging-transaction", severity="critical", topic="pay", partition=3, message="it hangs", fingerprint="a1"
+    )
+    found = page(steps, 1, board(steps, 1, [new] * 120, [], 3))
+    for said in ("120 new findings, 0 gone, 3 still there", "pay-3", "it hangs", "20 more not shown", "2 runs"):
         assert said in found.text
-    links = [a["href"] for a in found.all("a")]
-    assert {"report/night-1", "report/night-2", "?run=night-1", "?run=night-2"} <= set(links)
-    assert 'class="tone-bad"' in overview.render_overview(steps, steps[1], Changes(), [{}], [{}])
-    assert 'class="tone-good"' in overview.render_overview(steps, steps[0], Changes(), [{}], [{}])
+    links = {a["href"] for a in found.all("a")}
+    assert {f"../{room}/night-{n}.html" for room in ("report", "run") for n in (1, 2)} <= links
+    assert {"../finding/a1.html", "../index.html"} <= links
+    assert "3 info" not in found.text[: found.text.index("Blocked now")], "infos are not in the headline"
 
 
 def test_an_older_run_says_that_it_is_not_the_latest() -> None:
     steps = [night(n) for n in (1, 2, 3)]
-    assert "not the latest run" in page(steps, 1, Changes()).text
-    assert "Nothing has changed since the run before" in page(steps, 2, Changes()).text
-    assert "there is no run before this one" in page(steps, 0, Changes()).text
+    assert "not the latest run" in page(steps, 1, board(steps, 1)).text
+    assert "0 new findings, 0 gone" in page(steps, 2, board(steps, 2)).text
+    assert "there is no run before this one" in page(steps, 0, board(steps, 0)).text
 
 
 def test_no_run_is_said_and_how_to_keep_one() -> None:
-    found = Page(overview.render_overview([], None, Changes(), [], []))
+    found = Page(overview.render_overview([], 0, None, [], [], Links()))
     assert found.faults == []
     assert "No run is kept here yet" in found.text
     assert "--history" in found.text
 
 
 def test_a_run_that_read_only_a_part_is_no_all_clear() -> None:
-    part = step("a", {"complete": False})
-    source = overview.render_overview([part], part, Changes(), [{}], [{}])
+    part = step("a", "", {"complete": False, "verdict": {"tone": "good", "headline": "Nothing is blocked"}})
+    source = overview.render_overview([part], 0, board([part], 0), [{}], [{}], Links())
     assert 'class="tone-good"' not in source
     assert "part of the input could not be read" in source
 
 
 def test_many_runs_are_drawn_around_the_one_that_is_shown() -> None:
-    steps = [night(n % 28 + 1, info=n) for n in range(500)]
-    steps = [step(f"run {n}", each.facts) for n, each in enumerate(steps)]
-    for shown in (0, 250, 499):
-        found = page(steps, shown, Changes())
+    steps = [step(f"run {n}", DAYS_OF.format(n % 28 + 1), {"counts": {"error": n}}) for n in range(900)]
+    for shown in (0, 450, 899):
+        found = page(steps, shown, board(steps, shown))
         drawn = [a for a in found.all("rect") if (a.get("class") or "").startswith("column")]
-        assert len(drawn) == overview.MAX_RUNS
+        assert len(drawn) == overview.MAX_DRAWN
         assert sum("shown" in (a["class"] or "") for a in drawn) == 1
-    assert "100 more not shown here" in found.text
+    assert "500 more not shown here" in found.text
 
 
 def test_hostile_names_are_inert() -> None:
     name = samples.HOSTILE + "\x1b\u202e"
     key = (name, name, 0)
     bad = samples.finding(
-        rule=name, topic=name, partition=0, transactional_id=name, group_id=name, producer_id=1, message=name
-    )
-    steps = [step(name, {"as_of": name, "counts": {"error": 1}}), step("b", {"counts": {}})]
-    found = page(steps, 0, Changes([bad], [bad], 1, 1, 0), [{key: {"error": 1}}], [{key: {"error": 1}}])
+        rule=name, topic=name, partition=0, transactional_id=name, group_id=name, producer_id=1, message=name,
+        fingerprint=name,
+    )  # fmt: skip
+    steps = [step("b", "", {"counts": {}}), step(name, "", {"as_of": name, "counts": {"error": 1}})]
+    named = board(steps, 1, [bad], [bad])
+    named = dataclasses.replace(named, cluster=Cluster(name, name, name, "https://wiki.example/", {name: name}))
+    found = page(steps, 1, named, [{key: {"error": 1}}], [{key: {"error": 1}}])
     assert len(found.all("script")) == 1
     assert "alert(1)" not in "".join(found.raw["script"])
     assert found.text.count(samples.HOSTILE) > 12

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from auditor.cli import parsers
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from scripts import site_pages
 from tests.conftest import ROOT
 

@@ -11,9 +11,8 @@ import pytest
 
 from auditor.base.words import NO_TIMEOUT_MS
 from auditor.model.releases import Shown
-from auditor.rules import prevention, registry, safeguards
-from auditor.rules.finding import Finding
-from auditor.rules.safeguards import (
+from auditor.rules.catalogue import registry, safeguards
+from auditor.rules.catalogue.safeguards import (
     CLEAN_ELECTION,
     GROUP_METADATA,
     ID_EXPIRATION,
@@ -25,7 +24,9 @@ from auditor.rules.safeguards import (
     TRANSACTION_TIMEOUT,
     Safeguard,
 )
-from auditor.rules.view import Cluster
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster
+from auditor.rules.settled import prevention
 
 TOPIC = "bank ledger"  # a name that a shell has to be given in quotes
 DAY, WEEK = "86400000", "604800000"

@@ -12,9 +12,9 @@ from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER
-from auditor.replay import stored_sequences
-from auditor.replay.new_rows import producer_row
-from auditor.replay.state import LATER, MAX_OLD_RUNS, PARAMS, new_replay
+from auditor.replay.producers import stored_sequences
+from auditor.replay.producers.new_rows import producer_row
+from auditor.replay.producers.state import LATER, MAX_OLD_RUNS, PARAMS, new_replay
 from tests.made import data, marker
 from tests.unit.batch_histories import History, facts_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.rules import registry
-from auditor.rules.finding import Finding
-from auditor.rules.relations import of_the_marker_that_raised_its_epoch
+from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.relations import of_the_marker_that_raised_its_epoch
+from auditor.rules.seen.finding import Finding
 
 
 @pytest.mark.parametrize(("marker", "higher", "explained"), [(True, 50, True), (True, 40, False),

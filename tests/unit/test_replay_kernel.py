@@ -7,9 +7,9 @@ import pytest
 
 from auditor.facts.events import Kind
 from auditor.facts.producer_rows import PRODUCER
-from auditor.replay import finish
-from auditor.replay.producer_columns import column, rows_of_producers
-from auditor.replay.state import Replay
+from auditor.replay.producers import finish
+from auditor.replay.producers.producer_columns import column, rows_of_producers
+from auditor.replay.producers.state import Replay
 from tests.made import data, marker
 from tests.unit.batch_histories import LAST, History, facts_of, history
 

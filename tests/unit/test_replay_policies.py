@@ -12,9 +12,9 @@ from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.facts.policy_outcomes import PolicyOutcome, state_bytes
 from auditor.model import policies as model
 from auditor.model import releases
-from auditor.replay import policy_kernel as pol
-from auditor.replay.bounds import ReplicaBounds
-from auditor.replay.replica_task import FAR, PolicySettings
+from auditor.replay.producers import policy_kernel as pol
+from auditor.replay.producers.bounds import ReplicaBounds
+from auditor.replay.task.replica_task import FAR, PolicySettings
 from tests import corpora
 from tests.made import batches, data, marker
 from tests.unit.policy_worlds import World

@@ -10,7 +10,7 @@ import pytest
 from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
-from auditor.replay.snapshot_chain import MAX_DIFFERENCES, Stored
+from auditor.replay.producers.snapshot_chain import MAX_DIFFERENCES, Stored
 from tests.made import data, marker
 from tests.unit.batch_histories import History, facts_of
 

@@ -13,13 +13,13 @@ from auditor.base.errors import DecodeError
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.replay.batch_headers import DIGEST
-from auditor.rules import headers_again, stretches
-from auditor.rules import pairs as comparing
-from auditor.rules.headers_again import FOR_EVIDENCE, Allowance, Columns
-from auditor.rules.pairs import Pair, pairs, row_of, unread_again
-from auditor.rules.repairs import keeps_out
-from auditor.rules.replica_batches import ReplicaBatches
+from auditor.replay.segments.batch_headers import DIGEST
+from auditor.rules.lib import headers_again, stretches
+from auditor.rules.lib import pairs as comparing
+from auditor.rules.lib.headers_again import FOR_EVIDENCE, Allowance, Columns
+from auditor.rules.lib.pairs import Pair, pairs, row_of, unread_again
+from auditor.rules.lib.repairs import keeps_out
+from auditor.rules.lib.replica_batches import ReplicaBatches
 from tests.facts import log_of
 
 Row = dict[str, int]

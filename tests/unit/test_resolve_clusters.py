@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from auditor.rules.finding import Finding
-from auditor.rules.resolve import resolve_each
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.resolve import resolve_each
 
 CLUSTER_OF = {"a/broker-1": "a", "a/broker-2": "a", "b/broker-1": "b"}
 

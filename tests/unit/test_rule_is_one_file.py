@@ -14,9 +14,11 @@ import pytest
 from auditor import rules
 from auditor.dashboards.report import render_report
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import prevention, questions, registry, rule_page
-from auditor.rules.finding import Finding
-from auditor.rules.resolve import resolve
+from auditor.rules import questions
+from auditor.rules.catalogue import registry, rule_page
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled import prevention
+from auditor.rules.settled.resolve import resolve
 from tests.facts import log_of
 from tests.unit.report_samples import empty_summary
 
@@ -25,10 +27,10 @@ MADE_UP = '''
 """A family of rules made up by a test."""
 
 from auditor.rules.hanging import FAMILY
-from auditor.rules.kinds import Blocks
-from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_transaction
-from auditor.rules.safeguards import LATE_WRITES, Safeguard
+from auditor.rules.catalogue.kinds import Blocks
+from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.relations import By, same_transaction
+from auditor.rules.catalogue.safeguards import LATE_WRITES, Safeguard
 
 COFFEE = Safeguard("coffee.enable=true", "kitchen", "Nobody falls asleep over an open transaction.")
 
@@ -179,7 +181,7 @@ def test_no_other_file_names_a_rule() -> None:
     found = {}
     for folder in ("auditor", "connectors", "dashboards", "rules"):
         for path in (ROOT / folder).rglob("*.py"):
-            module = f"auditor.rules.{path.stem}" if folder == "rules" else ""
+            module = f"auditor.rules.{path.stem}" if path.parent == ROOT / "rules" else ""
             strangers = [name for name in named_rules(path.read_text(encoding="utf-8"), ids) if home[name] != module]
             if strangers:
                 found[path.relative_to(ROOT).as_posix()] = strangers

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from auditor.model.releases import Shown
-from auditor.pipeline.verdicts import VERDICTS, judge_log
-from auditor.rules import registry
+from auditor.pipeline.what_if.verdicts import VERDICTS, judge_log
 from auditor.rules.capacity import Peak, broker_memory, known_peaks
-from auditor.rules.finding import Finding
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster, LogView
 from tests import corpora, facts, made
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -289,7 +289,7 @@ def test_only_what_was_never_stored_is_a_false_duplicate() -> None:
     ]
     (f,) = found(with_verdicts(*rows), "draft-false-duplicate")
     assert (f.severity, f.offset, f.last_offset, f.file, f.position) == ("warning", 5, 6, "0.log", 40)
-    assert f.timestamp == "1970-01-01T00:00:00.000Z"
+    assert f.to_dict()["timestamp"] == "1970-01-01T00:00:00.000Z"
 
 
 def test_a_client_s_time_beyond_the_year_9999_is_no_obstacle() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from auditor.connectors.codec.cluster_metadata import Change, PartitionState
 from auditor.connectors.codec.metadata_records import MetadataRecord
-from auditor.pipeline.cluster_settings import elected
-from auditor.rules.elections import RECOVERING, Election, Elections
-from auditor.rules.finding import Finding
-from auditor.rules.resolve import resolve
+from auditor.pipeline.cluster.cluster_settings import elected
+from auditor.rules.seen.elections import RECOVERING, Election, Elections
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.resolve import resolve
 from tests import corpora
 from tests.facts import corpus_logs, judge, logs_below
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auditor.facts.snapshot_links import Difference, SnapshotLink
-from auditor.rules.expiry import built_without
+from auditor.rules.lib.expiry import built_without
 from tests.made import facts
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from auditor.rules import registry
-from auditor.rules.finding import Finding
-from auditor.rules.view import LogView
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import LogView
 from tests.unit.test_rules_windows import closed, entry, log, transaction
 
 RULE = "transactions-merged-under-one-marker"

@@ -16,10 +16,10 @@ from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
-from auditor.replay.recovery_scan import RecoveryScan
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask
-from auditor.rules.crash_recovery import both_runs, directory, dry_run
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.segments.recovery_scan import RecoveryScan
+from auditor.replay.task.replica_task import ReplicaTask
+from auditor.rules.lib.crash_recovery import both_runs, directory, dry_run
 from tests import corpora
 from tests.facts import corpus_logs
 from tests.segments import batch, chunks, record, simple

@@ -8,13 +8,14 @@ import pytest
 
 from auditor.facts.events import Kind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import blocking, registry
-from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
-from auditor.rules.log_bounds import Bounds
-from auditor.rules.named import STAMP, WINDOW, naming
-from auditor.rules.open_transactions import open_transactions
-from auditor.rules.view import Cluster, LogView
-from auditor.rules.windows import matching, owner_complete
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, build_history
+from auditor.rules.seen.log_bounds import Bounds
+from auditor.rules.seen.named import STAMP, WINDOW, naming
+from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.transactions import blocking
+from auditor.rules.transactions.open_transactions import open_transactions
+from auditor.rules.transactions.windows import matching, owner_complete
 from tests import made
 
 PID, NOW = 7, 1_000_000

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from auditor.connectors.inventory import discover
-from auditor.pipeline import context, plan
+from auditor.pipeline import plan
+from auditor.pipeline.cluster import context
 from auditor.pipeline.options import AuditOptions
-from auditor.replay import coordinator_reader
-from auditor.replay.offsets_reader import DICTIONARIES_IN_ALL, dictionary_room
-from auditor.replay.replica_task import ReplicaTask
+from auditor.replay.internal import coordinator_reader
+from auditor.replay.internal.offsets_reader import DICTIONARIES_IN_ALL, dictionary_room
+from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora, segments
 from tests.facts import opened
 

@@ -12,8 +12,8 @@ import pytest
 
 from auditor.base.advice import Act, Advice, Moves, Verdict
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import repairs, stops
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.lib import repairs, stops
+from auditor.rules.seen.view import Cluster, LogView
 from tests.facts import log_of
 from tests.made import facts
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.rules.finding import Finding
-from auditor.rules.floods import SUMMED
-from auditor.rules.resolve import resolve
-from auditor.rules.together import by_cause
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.floods import SUMMED
+from auditor.rules.settled.resolve import resolve
+from auditor.rules.settled.together import by_cause
 from tests import corpora
 from tests.audited import audit_folder
 

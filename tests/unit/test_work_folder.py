@@ -21,8 +21,21 @@ from auditor.inline import kept_lists
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan, work_folder
 from auditor.pipeline.read_step import KeptFacts, kept, read_task
-from auditor.pipeline.work_folder import CLASSES, FACTS, WRONG, AnyTask, WorkFolder, identities, is_kept
-from auditor.replay.replica_task import ReplicaTask
+from auditor.pipeline.work_folder import (
+    BEGUN,
+    CLASSES,
+    FACTS,
+    FOREIGN,
+    HALF,
+    OLDER,
+    PART,
+    WRONG,
+    AnyTask,
+    WorkFolder,
+    identities,
+    is_kept,
+)
+from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
 from tests.whole.test_split import tasks_below
 
@@ -52,8 +65,8 @@ def test_what_was_kept_comes_back_as_it_was(work: WorkFolder, name: str) -> None
     tasks = tasks_of(corpora.unpack(name))
     facts, names = read(tasks), identities(tasks)
     assert work.keep(list(zip(names, facts, strict=True)), names) == frozenset(names)
-    there, wrong = work.known()
-    assert (there.keys(), wrong) == ({*names}, 0)
+    there, left_alone = work.known()
+    assert (there.keys(), left_alone) == ({*names}, {})
     for identity, before in zip(names, facts, strict=True):
         (after,) = work.facts(there[identity].file, [there[identity].row]) or ()
         assert stored(after, CLASSES) == stored(before, CLASSES)
@@ -86,15 +99,35 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
     facts, names = read(tasks), identities(tasks)
     work.keep([(names[0], facts[0])], names[:1])
     (whole,) = Path(work.text).glob(f"*{FACTS}")
-    for length in (0, 10, whole.stat().st_size // 2, whole.stat().st_size - 1):
-        (whole.parent / f"cut-{length}{FACTS}").write_bytes(whole.read_bytes()[:length])
+    lengths = (0, 10, whole.stat().st_size // 2, whole.stat().st_size - 1)
+    cut = [f"cut-{length}{FACTS}" for length in lengths]
+    for name, length in zip(cut, lengths, strict=True):
+        (whole.parent / name).write_bytes(whole.read_bytes()[:length])
     (whole.parent / f"foreign{FACTS}").write_bytes(pickle.dumps(facts[0]))
     with monkeypatch.context() as older:
-        older.setattr(work_folder, "SCHEMA", work_folder.SCHEMA.with_metadata({b"form": b"0"}))
+        older.setattr(work_folder, "SCHEMA", work_folder.SCHEMA.with_metadata(work_folder.META | {b"form": b"0"}))
         work.keep([(names[1], facts[1])], names[1:])
-    there, wrong = work.known()
-    assert (there.keys(), wrong) == ({names[0]}, 6)
-    assert there[names[0]].file == whole.name
+    (older,) = {path.name for path in Path(work.text).glob(f"*{FACTS}")} - {whole.name, f"foreign{FACTS}", *cut}
+    (whole.parent / "notes.txt").write_text("mine")
+    (whole.parent / f".killed{PART}").write_bytes(b"")
+    (whole.parent / f"another{BEGUN}").write_bytes(b"begun")
+    with (
+        pa.OSFile(str(whole.parent / f"table{FACTS}"), "wb") as out,
+        pa.ipc.new_file(out, pa.schema([("n", pa.int32())])),
+    ):
+        pass
+    known = work.known()
+    assert known.there == {names[0]: (whole.name, 0)}
+    halves = dict.fromkeys([*cut, f"foreign{FACTS}", f".killed{PART}"], HALF)
+    assert known.left_alone == halves | {older: OLDER, "notes.txt": FOREIGN, f"table{FACTS}": FOREIGN}
+    said = known.notes([names[1]])
+    assert [note.partition(":")[0] for note in said[:3]] == [
+        "--work has 6 files left alone, half-written or damaged",
+        "--work has 1 file left alone, of another release",
+        "--work has 2 files left alone, no audit's",
+    ]
+    assert "facts of 1 partition copy that are of no use here" in said[3]
+    assert len(known.notes(names[:1])) == 3
 
 
 @pytest.mark.parametrize(
@@ -130,16 +163,18 @@ def test_what_is_damaged_is_read_anew(work: WorkFolder) -> None:
     table = pa.table([names[1:], ["[1]"] * len(names[1:]), [[]] * len(names[1:])], schema=work_folder.SCHEMA)
     with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
         writer.write_table(table)
-    assert work.known()[0].keys() == {*names}
+    assert work.known().there.keys() == {*names}
     asked: list[AnyTask] = []
 
     def read_others(given: list[AnyTask]) -> KeptReplicas:
         asked.extend(given)
         return KeptReplicas(lambda: rows_of(given))
 
-    found = sorted(row[:4] for row in kept_lists.read([*tasks], work, read_others).rows())
+    notes: list[str] = []
+    found = sorted(row[:4] for row in kept_lists.read([*tasks], work, read_others, notes).rows())
     assert found == sorted(row[:4] for row in rows_of(tasks))
     assert asked == tasks[1:]
+    assert notes == [f"--work has 1 file left alone, {HALF}: made{FACTS}; what would have been there was read"]
 
 
 def test_a_note_says_that_a_reader_ended_early(work: WorkFolder) -> None:

@@ -16,8 +16,8 @@ from auditor.dashboards.wording import instant
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import registry
-from auditor.rules.readers import readers
+from auditor.rules.catalogue import registry
+from auditor.rules.lib.readers import readers
 from tests import corpora
 from tests.coordinator_records import Coordinator
 from tests.facts import opened

@@ -12,9 +12,9 @@ import pytest
 
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import registry
-from auditor.rules.finding import Finding
-from auditor.rules.fingerprint import PARTS
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.fingerprint import PARTS
 from tests import corpora, earlier
 from tests.audited import graver_inside, published, undeclared
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.finding import Finding
+from auditor.rules.seen.finding import Finding
 from tests import corpora
 from tests.audited import audit_folder
 from tests.facts import logs_below

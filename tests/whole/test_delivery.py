@@ -13,10 +13,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.cli import main
+from auditor.connectors import lease
 from auditor.connectors.files import DataFile, Inventory, LogDir, RemoteFiles, RemoteFolder
 from auditor.connectors.storage import Place
 from auditor.outputs import publish
-from auditor.outputs.delivery import gathered
+from auditor.outputs.delivery import RUNNING, gathered
 from auditor.pipeline.options import AuditOptions, out_of
 from tests import corpora
 from tests.audited import published
@@ -86,6 +87,25 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, part: str, error: Exception) -> Non
         return written(self, path, mode=mode, **more)
 
     monkeypatch.setattr(MemoryFileSystem, "_open", refuses)
+
+
+def test_of_two_runs_into_one_uri_the_second_is_refused(
+    store: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What the first one wrote is whole, and nothing is left of the second, nor of a run that was killed."""
+    monkeypatch.setattr(lease, "RENEW_S", 0.05)
+    monkeypatch.setattr(lease, "WATCHED_S", 2.0)
+    words = ["audit", str(corpora.unpack(NAME)), "--out", OUT, "--quiet", "--master", "inline"]
+    with gathered(OUT, None) as folder:
+        (folder / "findings.jsonl").write_text("of the first")
+        assert main(words) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith(f"another run writes to {OUT}; wait for its end or choose another --out")
+    assert files_of(store) == {"findings.jsonl": b"of the first"}
+    store.pipe(f"/audits/tonight/{RUNNING}of-the-killed", b"7")
+    assert main(words) == 1
+    assert b"hanging-transaction" in files_of(store)["findings.jsonl"]
+    assert not [name for name in files_of(store) if name.startswith(RUNNING)]
 
 
 def test_nothing_is_taken_away_by_a_call_that_is_a_mistake(store: Any, tmp_path: Path) -> None:

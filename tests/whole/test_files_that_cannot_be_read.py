@@ -14,8 +14,8 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.connectors import storage
 from auditor.connectors.storage import BinaryFile, Place
-from auditor.rules import registry
-from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import SEVERITIES, Finding
 from tests import corpora
 from tests.conftest import NIGHTLY
 from tests.facts import judge, logs_below

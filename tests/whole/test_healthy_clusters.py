@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from auditor.facts.events import Kind, events_of
-from auditor.rules.coordinator_history import Entry, build_history
-from auditor.rules.finding import Finding
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Cluster, LogView
 from tests import corpora, made, segments
 from tests.audited import above_info, audit_folder
 from tests.facts import judge, log_of
@@ -238,7 +238,7 @@ def test_a_topic_made_anew_under_its_producers(tmp_path: Path) -> None:
     as_of = corpora.manifest("expiry-unknown-43")["copied_at"]
     found = [f for f in of_rule(audit_folder(root, as_of), "unknown-producer-first-sequence") if f.topic == "again"]
     assert {f.severity for f in found} == {"info"}
-    assert all(f.evidence["topic_removed"] <= f.evidence["topic_created"] <= f.timestamp for f in found)
+    assert all(f.evidence["topic_removed"] <= f.evidence["topic_created"] <= f.to_dict()["timestamp"] for f in found)
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT)

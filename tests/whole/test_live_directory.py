@@ -15,7 +15,7 @@ from auditor.connectors.inventory import discover
 from auditor.pipeline import whole_audit
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Say, nobody
-from auditor.rules import registry
+from auditor.rules.catalogue import registry
 from tests import corpora, facts
 from tests.audited import above_info, audit_folder, published
 from tests.changing_directory import CHANGES, changes_going_on, live_copy

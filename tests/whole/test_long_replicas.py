@@ -14,9 +14,9 @@ import pytest
 from auditor.facts.batch_sums import BatchSums
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay import batch_headers
-from auditor.rules import pairs
-from auditor.rules.headers_again import FOR_EVIDENCE, Allowance
+from auditor.replay.segments import batch_headers
+from auditor.rules.lib import pairs
+from auditor.rules.lib.headers_again import FOR_EVIDENCE, Allowance
 from tests import corpora, segments
 from tests.facts import here, opened
 

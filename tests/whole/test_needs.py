@@ -10,10 +10,10 @@ import pytest
 from auditor.facts.events import NO_EVENTS
 from auditor.facts.producer_rows import NO_PRODUCERS
 from auditor.facts.transaction_rows import NO_ABORTED, NO_TRANSACTIONS
-from auditor.rules import registry
-from auditor.rules.kinds import Kind
-from auditor.rules.needs import HAS, Need, there
-from auditor.rules.view import LogView
+from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.kinds import Kind
+from auditor.rules.catalogue.needs import HAS, Need, there
+from auditor.rules.seen.view import LogView
 from tests import corpora
 from tests.facts import corpus_logs
 

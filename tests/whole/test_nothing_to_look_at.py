@@ -16,8 +16,8 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ABORTED
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline.judge import judge_log
-from auditor.rules import registry
-from auditor.rules.view import Cluster
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.view import Cluster
 from tests import corpora, made
 from tests.facts import opened
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from auditor.facts.packed import PackedRows
-from auditor.replay import replica_reader
-from auditor.rules.finding import Finding
+from auditor.replay.reading import replica_reader
+from auditor.rules.seen.finding import Finding
 from tests import corpora
 from tests.facts import judge, logs_below
 

@@ -18,12 +18,14 @@ from auditor.connectors.codec.index import TimeIndex
 from auditor.connectors.inventory import discover
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, plan
+from auditor.pipeline import plan
+from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
-from auditor.replay import batch_headers, resume_point
-from auditor.replay.index_checks import TimeCheck
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask
+from auditor.replay.reading import resume_point
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.segments import batch_headers
+from auditor.replay.segments.index_checks import TimeCheck
+from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora, segments
 from tests.forge import snapshot
 from tests.whole.test_resume_point import places_read, tasks_below

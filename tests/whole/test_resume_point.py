@@ -13,12 +13,14 @@ from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.files import DataFile
 from auditor.connectors.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, plan
+from auditor.pipeline import plan
+from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
-from auditor.replay import chunks, resume_point
-from auditor.replay.chunks import Span, read_chunks
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask
+from auditor.replay.reading import resume_point
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.segments import chunks
+from auditor.replay.segments.chunks import Span, read_chunks
+from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
 from tests.whole.test_split import same
 

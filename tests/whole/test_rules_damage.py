@@ -12,11 +12,11 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from auditor.connectors.schema import DECODED
-from auditor.pipeline import context
+from auditor.pipeline.cluster import context
 from auditor.pipeline.judge import judge_log
-from auditor.rules import registry
-from auditor.rules.finding import Finding
-from auditor.rules.resolve import resolve
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled.resolve import resolve
 from tests import corpora
 from tests.facts import logs_below
 

@@ -14,9 +14,10 @@ from auditor.commands.demo import DEMO
 from auditor.dashboards import report, terminal
 from auditor.model.releases import SKIPS_MARKERS, Shown
 from auditor.outputs.publish import described_findings, summarise
-from auditor.rules import prevention, registry
-from auditor.rules.elections import WithoutLeader
-from auditor.rules.finding import Finding
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.elections import WithoutLeader
+from auditor.rules.seen.finding import Finding
+from auditor.rules.settled import prevention
 from tests.conftest import ROOT
 from tests.facts import judge, logs_below, opened
 

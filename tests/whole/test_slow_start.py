@@ -9,7 +9,8 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.inline.inline_runner import InlineRunner
-from auditor.pipeline import cluster_settings, whole_audit
+from auditor.pipeline import whole_audit
+from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, beside
 from tests import corpora

@@ -24,12 +24,14 @@ from auditor.facts.batch_sums import BatchSums
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import cluster_settings, plan
-from auditor.pipeline.isolation import read_apart
+from auditor.pipeline import plan
+from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
-from auditor.replay import batch_headers
-from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.chunks import (
+from auditor.processes.isolation import read_apart
+from auditor.replay.producers.bounds import INTERNAL_TOPICS
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.segments import batch_headers
+from auditor.replay.segments.chunks import (
     PackedRow,
     packed,
     read_chunks,
@@ -37,9 +39,8 @@ from auditor.replay.chunks import (
     unpacked,
     unpacked_row,
 )
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask
-from auditor.replay.segment_checks import SegmentOutcome
+from auditor.replay.segments.segment_checks import SegmentOutcome
+from auditor.replay.task.replica_task import ReplicaTask
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.crashing_files import CrashingPlace

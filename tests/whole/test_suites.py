@@ -5,6 +5,7 @@ great-expectations is imported where it is called: it takes 4 s, in each worker 
 
 from __future__ import annotations
 
+import datetime
 import os
 import socket
 from typing import Any
@@ -14,12 +15,20 @@ import pytest
 
 from auditor.connectors import schema
 from auditor.pipeline import results
-from auditor.pipeline.derived_tables import OF_FACTS
+from auditor.pipeline.tables.derived_tables import OF_FACTS
 from auditor.rules.expectations.measures import MEASURES
-from auditor.rules.finding import FIELDS, Finding
+from auditor.rules.seen.finding import FIELDS, Finding
 
 FINDING = Finding(
-    "sequence-gap", "warning", 1, "t", 0, 5, 6, message="m", timestamp="2026-11-21T04:00:00.000Z"
+    "sequence-gap",
+    "warning",
+    1,
+    "t",
+    0,
+    5,
+    6,
+    message="m",
+    timestamp=datetime.datetime.fromisoformat("2026-11-21T04:00:00.000Z"),
 ).to_dict()
 LOG = {
     **dict.fromkeys(results.LOGS.names, 0), "cluster_id": "c", "log_dir": "d", "topic": "t",

@@ -18,11 +18,12 @@ from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay import chunks, shared_reading
-from auditor.replay.chunks import read_packed
-from auditor.replay.replica_reader import read_replica
-from auditor.replay.replica_task import ReplicaTask, SharingTask
-from auditor.replay.shared_reading import read_sharing
+from auditor.replay.reading import shared_reading
+from auditor.replay.reading.replica_reader import read_replica
+from auditor.replay.reading.shared_reading import read_sharing
+from auditor.replay.segments import chunks
+from auditor.replay.segments.chunks import read_packed
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask
 from tests import corpora, tiering
 from tests.facts import here, logs_of, opened
 from tests.forge import TRANSACTIONAL, Forged

@@ -16,13 +16,15 @@ from auditor.connectors.inventory import discover
 from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
-from auditor.pipeline import cluster_settings, context, plan, what_if_plan
-from auditor.pipeline import what_if_numbers as numbers
+from auditor.pipeline import plan
+from auditor.pipeline.cluster import cluster_settings, context
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
-from auditor.pipeline.verdicts import judge_log
-from auditor.replay.replica_task import ReplicaTask
-from auditor.rules.view import Cluster
+from auditor.pipeline.what_if import what_if_numbers as numbers
+from auditor.pipeline.what_if import what_if_plan
+from auditor.pipeline.what_if.verdicts import judge_log
+from auditor.replay.task.replica_task import ReplicaTask
+from auditor.rules.seen.view import Cluster
 from tests import corpora, facts
 
 POLICIES = policies.COMPARED

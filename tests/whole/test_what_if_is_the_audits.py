@@ -16,10 +16,10 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.model.policies import COMPARED
-from auditor.pipeline.verdicts import judge_log
-from auditor.replay import bounds
-from auditor.replay.replica_reader import ReplicaReader
-from auditor.rules.finding import Finding
+from auditor.pipeline.what_if.verdicts import judge_log
+from auditor.replay.producers import bounds
+from auditor.replay.reading.replica_reader import ReplicaReader
+from auditor.rules.seen.finding import Finding
 from tests import audited, corpora, facts
 from tests.whole.test_what_if import by_log, facts_below
 

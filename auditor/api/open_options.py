@@ -1,0 +1,158 @@
+"""What ``auditor.open`` takes by name, and how Python's values become what the audit goes by.
+
+The options of ``auditor audit`` under their names, ``-`` as ``_``; of one that is repeatable there, a list or a tuple
+here. Editors, notebooks and mypy see them; a test holds them against the command line's.
+"""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, get_type_hints
+
+from auditor.base import cluster_names
+from auditor.base.errors import AuditInputError
+from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.scope import Since, since_of
+from auditor.pipeline.options import AuditOptions, limits_of, parse_time
+
+Time = str | int | datetime.datetime
+Several = str | tuple[str, ...] | list[str]
+AnyPath = str | os.PathLike[str]
+Severity = Literal["critical", "error", "warning", "info", "never"]
+
+
+class OpenOptions(TypedDict, total=False):
+    """The options of :func:`auditor.open`. Each may be left out."""
+
+    topic: Several
+    """Read only the topics that match this glob, or one of several. Internal topics are always read."""
+    only_partition: Several | int
+    """Read only the partitions ``TOPIC-N`` that match, or those of this number; one or several."""
+    only_broker: int | Sequence[int]
+    """Read only the copies of this broker, or of these."""
+    since: Time | None
+    """Read logs from here on: an offset (a number), a ``datetime``, or ISO-8601. What a producer snapshot has open
+    there is named all the same."""
+    as_of: Time | None
+    """The clock that time-outs are judged by: a ``datetime``, ISO-8601, epoch milliseconds or ``"now"``. Default: the
+    newest broker-written time in the input."""
+    rule: Several
+    """Only this rule, or these."""
+    skip_rule: Several
+    """All but this rule, or these."""
+    records: bool
+    """Decode every record too (KIP-467 checks)."""
+    policy: str
+    """Which brokers' rules the log was written under; ``auto`` (the default) finds out."""
+    at_once: bool
+    """Every file is of one moment, as in a snapshot of the file system: nothing is put down to copying."""
+    whole: bool
+    """All log directories of each broker are in the input: a replica without a folder is lost, not left out."""
+    remote: Several
+    """A folder with the remote part of tiered topics, or several, where it is not below the paths."""
+    fail_on: Severity
+    """``exit_status`` is 1 at findings of this severity or above; ``error`` by default."""
+    fail_on_unsure: bool
+    """``exit_status`` is 1 also where a partition is held for longer than is normal, if it is held still."""
+    baseline: AnyPath | None
+    """The file of accepted findings that ``auditor baseline`` writes."""
+    max_findings: int
+    """Of a rule in a partition, a hundred times as many in all; those beyond are summed."""
+    cluster_name: str | None
+    """What people call the one cluster of the input."""
+    clusters: Mapping[str, str | Mapping[str, Any]] | AnyPath
+    """What they call which, by cluster id: a name, or a table with ``name``, ``owner``, ``link`` and ``labels``; or a
+    file, such as ``auditor.toml``, whose table ``[clusters]`` says so."""
+    include_payload: bool
+    """Let keys and values into the table ``records``."""
+    work: AnyPath | None
+    """A folder or URI where what was read of each partition is kept: the next audit of the same input reads nothing
+    twice."""
+    resume: bool
+    """Go on in ``work``, which an earlier audit must have begun."""
+    split_size: int
+    """Of tables: bytes of a segment that a task reads."""
+    max_batch_bytes: int
+    """Bytes that a batch may take, plain."""
+    max_batch_ratio: int
+    """How many times its stored size a batch may become."""
+
+
+_PLAIN = (
+    "records", "policy", "at_once", "whole", "fail_on", "fail_on_unsure", "max_findings", "cluster_name",
+    "include_payload", "resume", "split_size",
+)  # fmt: skip
+
+
+def audit_options(paths: Sequence[AnyPath], given: Mapping[str, Any], **settled: Any) -> AuditOptions:
+    """The options as checked data; ``settled``: what is not one of :class:`OpenOptions`.
+
+    Errors: ``AuditInputError`` for a name or value that is none.
+    """
+    if unknown := sorted(given.keys() - OpenOptions.__annotations__.keys()):
+        raise AuditInputError(f"no option named {unknown[0]!r}; there are {', '.join(OpenOptions.__annotations__)}")
+    of = given.get
+    limits = {name: given[name] for name in ("max_batch_bytes", "max_batch_ratio") if name in given}
+    work, baseline = of("work"), of("baseline")
+    return AuditOptions(
+        tuple(os.fspath(path) for path in paths), Path(),
+        topics=several(of("topic", ())), only_partitions=several(text(of("only_partition", ()))),
+        only_brokers=numbers(of("only_broker", ()), "only_broker"), since=_since(of("since")), as_of=_time(of("as_of")),
+        rules=several(of("rule", ())), skip_rules=several(of("skip_rule", ())), remote=several(of("remote", ())),
+        baseline=None if baseline is None else Path(baseline), work=None if work is None else os.fspath(work),
+        clusters=_clusters(of("clusters", {})), limits=limits_of(**limits),
+        **{name: given[name] for name in _PLAIN if name in given}, **settled,
+    )  # fmt: skip
+
+
+def signature(function: Any) -> inspect.Signature:
+    """The signature of a function of ``**options``, with each option by itself: notebooks complete by it."""
+    found = inspect.signature(function)
+    own = [one for one in found.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    hints = get_type_hints(OpenOptions)
+    defaults = {name: getattr(AuditOptions, name) for name in _PLAIN} | DEFAULT_LIMITS._asdict()
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=hint)
+        for name, hint in hints.items()
+    ]
+    return found.replace(parameters=[*own, *named])
+
+
+def several(given: Several) -> tuple[str, ...]:
+    """One text, or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def text(given: Several | int) -> Several:
+    """A number as the glob that it is."""
+    return str(given) if isinstance(given, int) else given
+
+
+def numbers(given: int | Sequence[int], name: str) -> tuple[int, ...]:
+    """Broker ids. Errors: :class:`AuditInputError` for what is none, with the option's ``name``."""
+    found = (given,) if isinstance(given, int) else tuple(given)
+    if not all(isinstance(number, int) for number in found):
+        raise AuditInputError(f"{name} is a broker's id, or several, not {given!r}; give whole numbers")
+    return found
+
+
+def _time(given: Time | None) -> int | None:
+    if given is None:
+        return None
+    return parse_time(given.isoformat() if isinstance(given, datetime.datetime) else str(given))
+
+
+def _since(given: Time | None) -> Since | None:
+    if given is None:
+        return None
+    return since_of(given.isoformat() if isinstance(given, datetime.datetime) else str(given))
+
+
+def _clusters(given: Mapping[str, Any] | AnyPath) -> cluster_names.Names:
+    if isinstance(given, Mapping):
+        return cluster_names.of_table(given, "clusters")
+    return cluster_names.of_file(Path(given))

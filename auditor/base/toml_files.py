@@ -1,0 +1,19 @@
+"""TOML files that people write."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from auditor.base.errors import AuditInputError
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file says. Errors: :class:`AuditInputError` where it cannot be read or is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AuditInputError(f"cannot read {path}: {error.strerror}; give a TOML file, such as auditor.toml") from None
+    except ValueError as error:  # of the encoding, or of TOML
+        raise AuditInputError(f"{path} is no TOML: {error}; mend it, or give another file") from None

@@ -1,0 +1,55 @@
+"""Kept runs for who asks for them again and again: what was read of a run is kept, since no file of one changes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from auditor.outputs import runs
+from auditor.outputs.runs import History, Run
+
+WHO = ("fingerprint", "cluster_id", "severity", "topic", "partition", "transactional_id", "producer_id")
+MOST_BYTES = 256 << 20  # of tables in memory, the oldest of which then goes
+
+
+@dataclass(slots=True)
+class Shelf:
+    """A history, and the tables that were read of it. Manifests are read once, tables again where they had to go."""
+
+    history: History
+    _manifests: dict[str, Run] = field(default_factory=dict)
+    _tables: OrderedDict[tuple[object, ...], pa.Table] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+
+    def runs(self) -> list[Run]:
+        """What is committed now, the oldest first. Errors: as of :func:`runs.kept`."""
+        return runs.kept(self.history, self._manifests).runs
+
+    def read(self, run: Run, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A table of a run, or some columns of it. Errors: as of :func:`runs.read`."""
+        asked = run.run_id, run.published_at, table, tuple(columns or ())
+        found = self._tables.pop(asked, None)
+        if found is None:
+            found = runs.read(self.history, run, table, list(columns) if columns else None)
+            self._bytes += found.nbytes
+        self._tables[asked] = found
+        while self._bytes > MOST_BYTES and len(self._tables) > 1:
+            _, gone = self._tables.popitem(last=False)
+            self._bytes -= gone.nbytes
+        return found
+
+    def who(self, run: Run, accepted: bool = True) -> pa.Table:
+        """A run's findings, by what is asked of many runs: :data:`WHO`. Not ``accepted``: without those that its
+        baseline accepts."""
+        found = self.read(run, "findings", WHO)
+        return found if accepted else self.unaccepted(run, found)
+
+    def unaccepted(self, run: Run, found: pa.Table) -> pa.Table:
+        """Findings of a run without those that its baseline accepts, as :func:`runs.open_findings` has them."""
+        names = runs.accepted(self.history, run)
+        if not names:
+            return found
+        return found.filter(pa.array([name not in names for name in found["fingerprint"].to_pylist()], pa.bool_()))

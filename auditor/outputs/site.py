@@ -1,0 +1,248 @@
+"""The pages of the dashboard, made of kept runs: for who serves them, and for who writes them as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditor.dashboards import addresses, cluster_page, overview, report_shapes, verdict
+from auditor.dashboards.addresses import FRONT, Links
+from auditor.dashboards.board import Board, Cluster
+from auditor.dashboards.finding_page import Story, render_finding
+from auditor.dashboards.overview import Step
+from auditor.dashboards.report import render_report
+from auditor.outputs import cluster_standings, runs
+from auditor.outputs.runs import Run
+from auditor.outputs.shelf import Shelf
+from auditor.pipeline import results
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import iso
+
+LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked for: runs, and findings of them
+_PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
+
+
+class Seen(NamedTuple):
+    """Findings over the runs of a cluster: ``since`` is the place of the first run that was looked into; ``places`` has
+    by fingerprint the places of the runs that have it, with its severity there."""
+
+    since: int
+    places: dict[str, dict[int, str]]
+
+
+class Site:
+    """The pages over a history as it is now; ``has``: which of them are there, where not all are.
+
+    Cost: a page of all clusters reads the findings of two runs each and what is held in the last; a finding's page the
+    fingerprints of all its cluster's runs (at most :data:`LOOKED`).
+    """
+
+    def __init__(
+        self, shelf: Shelf, every_ms: int | None = None, has: Callable[[str], bool] | None = None
+    ) -> None:  # fmt: skip
+        self.shelf, self.every_ms = shelf, every_ms
+        self.known = shelf.runs()
+        self.by_cluster = cluster_standings.by_cluster(self.known)
+        self._has = has
+        self._seen: dict[str, Seen] = {}
+
+    def page(self, path: str) -> str | None:
+        """A page by its address, see :mod:`auditor.dashboards.addresses`; None where there is none.
+
+        Errors: :class:`AuditInputError` where a run cannot be read.
+        """
+        if path in ("", FRONT):
+            return self.front()
+        room, _, _ = path.partition("/")
+        if room == "cluster":
+            id = next((id for id in self.by_cluster if addresses.cluster(id) == path), None)
+            return None if id is None else self.of_cluster(self.by_cluster[id], -1, "../")
+        if room == "finding":
+            return self.finding(path)
+        for run in self.known:
+            if path == addresses.run(run.run_id):
+                mine = self.by_cluster[runs.cluster(run)]
+                return self.of_cluster(mine, mine.index(run), "../")
+            if path == addresses.report(run.run_id):
+                return self.report(run)
+        return None
+
+    def front(self) -> str:
+        """The page of all clusters; of one alone, where there is no other, its own."""
+        if len(self.by_cluster) < 2:
+            mine = next(iter(self.by_cluster.values()), [])
+            return self.of_cluster(mine, -1, "")
+        rows = []
+        found = cluster_standings.standings(self.shelf, self.known, datetime.now(UTC), self.every_ms)
+        for each in found:
+            mine = self.by_cluster[each.name]
+            names = ("runs", "since", "overdue", "complete", "every_ms", "silent_ms")
+            steps = [_step(run) for run in mine[-overview.MAX_DRAWN :]]
+            rows.append(
+                cluster_page.Row(
+                    self.board(mine, len(mine) - 1), run_id=each.last.run_id, facts=each.last.facts,
+                    published=each.last.published_at, moments=[step.at for step in steps],
+                    grave=[sum(step.counts[name] for name in cluster_page.GRAVE) for step in steps],
+                    **{name: getattr(each, name) for name in names},
+                )
+            )  # fmt: skip
+        return cluster_page.render_clusters(rows, self._links(""))
+
+    def of_cluster(self, mine: Sequence[Run], at: int, up: str) -> str:
+        """The page of a cluster as of one of its runs. Cost: seven columns of the findings of 60 runs."""
+        if not mine:
+            return overview.render_overview([], 0, None, [], [], self._links(up))
+        at %= len(mine)
+        tallies = [self._tallies(each) for each in mine[max(0, at + 1 - overview.MAX_RUNS) : at + 1]]
+        partitions, producers = zip(*tallies, strict=True)
+        return overview.render_overview(
+            [_step(each) for each in mine], at, self.board(mine, at), partitions, producers, self._links(up),
+            len(self.by_cluster) > 1,
+        )  # fmt: skip
+
+    def board(self, mine: Sequence[Run], at: int) -> Board:
+        """How a cluster stood as of one of its runs."""
+        run = mine[at]
+        found = _rows(self._notable(run))
+        decided = verdict.of_run(registry.described(found), report_shapes.summary(self._summary(run)))
+        shown = Board(_cluster(run), decided, run.facts.get("as_of"))
+        if at == 0:
+            return shown
+        then, now = (self._by_severity(each) for each in (mine[at - 1], run))
+        new, gone = now.keys() - then.keys(), then.keys() - now.keys()
+        infos = {
+            "new": sum(now[name] == "info" for name in new),
+            "gone": sum(then[name] == "info" for name in gone),
+        }
+        rows = [[row for row in _rows(self._above_info(each)) if row["fingerprint"] in names]
+                for each, names in ((run, new), (mine[at - 1], gone))]  # fmt: skip
+        still = sum(now[name] != "info" for name in now.keys() & then.keys())
+        return Board(shown.cluster, decided, shown.as_of, rows[0], rows[1], still, infos)
+
+    def finding(self, path: str) -> str | None:
+        """The page of a finding; None where no run that is looked into has it."""
+        name = path.partition("/")[2].removesuffix(".html")
+        id = next(
+            (id for id in self.by_cluster if addresses.finding(name) == path and name in self.seen(id).places), None
+        )
+        return None if id is None else self.story(id, name)
+
+    def seen(self, id: str) -> Seen:
+        """Of a cluster's findings where they were seen. Made once."""
+        if id not in self._seen:
+            mine, found, rows = self.by_cluster[id], Seen(len(self.by_cluster[id]), {}), 0
+            while found.since and len(mine) - found.since < LOOKED:
+                table = self.shelf.who(mine[found.since - 1])
+                rows += table.num_rows
+                if rows > MOST_ROWS and found.places:
+                    break
+                found = found._replace(since=found.since - 1)
+                of_run = zip(table["fingerprint"].to_pylist(), table["severity"].to_pylist(), strict=True)
+                for name, severity in of_run:
+                    found.places.setdefault(name, {}).setdefault(found.since, severity)
+            self._seen[id] = found
+        return self._seen[id]
+
+    def story(self, id: str, fingerprint: str) -> str:
+        """The page of a finding of a cluster, which some of its runs that are looked into have."""
+        mine, seen = self.by_cluster[id], self.seen(id)
+        places = seen.places[fingerprint]
+        first, last = min(places), max(places)
+        run, now = mine[last], min(last + 1, len(mine) - 1)
+        table = self.shelf.read(run, "findings")
+        (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)))
+        (described,) = registry.described([row])
+        decided = verdict.of_run([described], report_shapes.summary(self._summary(run, fingerprint)))
+        held = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
+        entries = self.shelf.read(run, "baseline").to_pylist() if "baseline" in run.files else ()
+        kind = registry.kinds().get(row["kind"] or row["rule"])
+        story = Story(
+            _cluster(run), described, held, [(_step(mine[at]), places.get(at)) for at in range(first, now + 1)],
+            first > seen.since or not seen.since, next((e for e in entries if e["fingerprint"] == fingerprint), None),
+            {} if kind is None else {"Title": kind.title, **kind.sections},
+        )  # fmt: skip
+        return render_finding(story, self._links("../"), run.facts.get("as_of"))
+
+    def report(self, run: Run) -> str:
+        """A run's report, made again from what was kept of it.
+
+        Runs that were kept before open transactions and timelines were have a report without them.
+        """
+        accepted = runs.accepted(self.shelf.history, run)
+        findings = _rows(self.shelf.read(run, "findings"))
+        for row in findings:
+            row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
+        summary = json.loads(self.shelf.read(run, "runs")["summary"][0].as_py())
+        kept = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
+        rows = {kind: [json.loads(row["row"]) for row in kept if row["kind"] == kind] for kind in ("open", "timeline")}
+        return render_report(registry.described(findings), summary, rows["open"], rows["timeline"])
+
+    def _links(self, up: str) -> Links:
+        return Links(up) if self._has is None else Links(up, self._has)
+
+    def _by_severity(self, run: Run) -> dict[str, str]:
+        found = self.shelf.who(run, accepted=False)
+        return dict(zip(found["fingerprint"].to_pylist(), found["severity"].to_pylist(), strict=True))
+
+    def _above_info(self, run: Run) -> pa.Table:
+        found = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
+        return found.filter(pc.not_equal(found["severity"], "info"))
+
+    def _notable(self, run: Run) -> pa.Table:
+        """What the verdict goes by: findings above info of rules that say that readers wait or that data is lost."""
+        kinds = registry.kinds()
+        told = [name for name, kind in kinds.items() if kind.blocks is not None or kind.loses is not None]
+        found = self._above_info(run)
+        return found.filter(pc.is_in(pc.coalesce(found["kind"], found["rule"]), pa.array(told)))
+
+    def _summary(self, run: Run, fingerprint: str | None = None) -> dict[str, Any]:
+        """So much of a run's summary as the verdict needs; ``fingerprint``: what is held by this finding alone."""
+        facts: dict[str, Any] = {"as_of": run.facts.get("as_of"), "complete": run.facts.get("complete", True),
+                                 "counts": {"by_severity": run.facts.get("counts") or {}},
+                                 "batches": run.facts.get("batches")}  # fmt: skip
+        if "blocked" not in run.files:
+            return facts
+        table = self.shelf.read(run, "blocked")
+        if fingerprint is not None:
+            table = table.filter(pc.equal(table["fingerprint"], fingerprint))
+        facts["blocked"] = rows = [_held(row) for row in table.to_pylist()]
+        inputs = {row["log_dir"]: row["cluster_id"] for row in rows}
+        return facts | {"inputs": [{"log_dir": name, "cluster_id": id} for name, id in inputs.items()]}
+
+    def _tallies(self, run: Run) -> list[overview.Tally]:
+        """A run's findings by partition, and by producer."""
+        table, found = self.shelf.who(run, accepted=False), []
+        for names in (_PARTITION, _PRODUCER):
+            counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
+            found.append(overview.tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names))
+        return found
+
+
+def _step(run: Run) -> Step:
+    return overview.step(run.run_id, run.created_at, run.facts)
+
+
+def _cluster(run: Run) -> Cluster:
+    id, named = runs.cluster(run), run.facts.get("named") or {}
+    alone = {name: said for name, said in named.get(id, {}).items() if name != "name"}
+    return Cluster(id, runs.shown(run), **alone)
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Findings with their structures, and every key there."""
+    return report_shapes.whole(map(results.unfolded, table.to_pylist()), report_shapes.FINDING)
+
+
+def _held(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the kept table of what is held, as the summary has it."""
+    times = {name: _iso(row[name]) for name in ("since", "since_not_before", "since_not_after")}
+    return {**row, **times, "advice": json.loads(row["advice"] or "null")}
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(round(moment.timestamp() * 1000))

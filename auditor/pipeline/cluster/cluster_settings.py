@@ -1,0 +1,456 @@
+"""What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
+
+A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
+where the driver runs but in a process apart, which it may kill; of a cluster the one that a quorum would elect counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import Limits
+from auditor.base.numbers import setting_number
+from auditor.base.remote_segments import RemoteLogs
+from auditor.connectors import remote_log, schema
+from auditor.connectors.arrow import from_rows
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
+from auditor.connectors.codec.settings import OF_BROKERS, OF_TOPICS, sort_out
+from auditor.connectors.files import Inventory, LogDir, Replica
+from auditor.connectors.identity import JUDGED
+from auditor.connectors.metadata_history import beginning
+from auditor.connectors.metadata_log import MetadataLog
+from auditor.connectors.storage import Place
+from auditor.model import releases
+from auditor.model.releases import Shown
+from auditor.pipeline.cluster import quorum
+from auditor.processes.isolation import Pool
+from auditor.rules.seen.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
+
+METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
+TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
+Stopped = dict[tuple[str, int], tuple[int, ...]]  # by topic id and partition
+LeftSync = dict[tuple[str, int], dict[int, int | None]]
+Made = dict[
+    tuple[str, int], tuple[int, int]
+]  # offset and time (ms) of the record that made a partition, -1: a snapshot
+
+# Broker-level names of topic settings (formats 10.2); the rest have the same name at both levels.
+BROKER_NAMES = {
+    "cleanup.policy": "log.cleanup.policy",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "max.message.bytes": "message.max.bytes",
+    "segment.bytes": "log.segment.bytes",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "preallocate": "log.preallocate",
+}
+
+
+@dataclass
+class ClusterSettings:
+    """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
+
+    ``unknown``: by broker, the settings of its file whose value cannot be known; ``of_files``: those that count of it.
+    ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
+    read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
+    broker's own metadata log ends, of those that could be read whole, as far as it is one with that. ``committed``: by
+    log directory below which offset its metadata log is known to be committed. ``not_committed_from``: where a majority
+    of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
+    ``voters``: of the quorum. ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker
+    the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
+    ``removed``: ids of topics that are gone. ``went_on``: brokers that ran on, or again, behind the moment that their
+    directories are of.
+    """
+
+    metadata: ClusterMetadata | None = None
+    whole: bool = False
+    source: LogDir | None = None
+    newest_time: int = -1
+    elections: Elections = field(default_factory=dict)
+    leaderless: Leaderless = field(default_factory=dict)
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    unknown: dict[int | None, frozenset[str]] = field(default_factory=dict)
+    of_files: dict[int | None, frozenset[str]] = field(default_factory=dict)
+    releases: dict[int | None, Shown] = field(default_factory=dict)
+    remote: RemoteLogs = field(default_factory=RemoteLogs)
+    metadata_ends: dict[int | None, int] = field(default_factory=dict)
+    directory_ids: dict[str, str] = field(default_factory=dict)
+    voters: tuple[int, ...] = ()
+    committed: dict[str, int] = field(default_factory=dict)
+    not_committed_from: int | None = None
+    assigned: dict[int, Made] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    went_on: frozenset[int] = frozenset()
+    stopped: Stopped = field(default_factory=dict)
+    sound: tuple[int, int] = (-1, -1)
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """The levels of features in the metadata."""
+        if self.metadata is None:
+            return {}
+        return {name: f.level for name, f in self.metadata.features.items()} | {KRAFT: self.metadata.kraft_version}
+
+    def is_tiered(self, topic: str) -> bool:
+        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        return self.topic_setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
+
+    def expiration_ms(self, broker_id: int | None) -> int:
+        """How long a broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        shown = self.releases.get(broker_id, releases.UNKNOWN)
+        return releases.expiration_ms(shown, lambda name: self.topic_setting("", name, broker_id))
+
+    def topic_setting(self, topic: str, name: str, broker_id: int | None = None) -> str | None:
+        """A topic's effective setting: its own, the broker's, or the cluster's default; None where none says."""
+        own = self.topic_configs.get(topic, {}).get(name)
+        if own is not None:
+            return own
+        at_broker = BROKER_NAMES.get(name, name)
+        for entity in (str(broker_id), ""):
+            value = self.broker_configs.get(entity, {}).get(at_broker)
+            if value is not None:
+                return value
+        return None
+
+
+def timestamp_limit(cluster: ClusterSettings, side: str, topic: str, broker_id: int | None) -> int | None:
+    """How far in ms a CreateTime may lie before (``side`` "before") or after ("after") the append; None where unset.
+
+    Until 3.5 message.timestamp.difference.max.ms is the only limit; up to 3.9 it stands in for whichever of the two is
+    unset, 4.0 does not know it. Source: KIP-937.
+    """
+    names = [f"message.timestamp.{side}.max.ms"]
+    if cluster.releases.get(broker_id, releases.UNKNOWN).least < (4, 0):
+        names.append("message.timestamp.difference.max.ms")
+    values = (cluster.topic_setting(topic, name, broker_id) for name in names)
+    return setting_number(next((v for v in values if v is not None), None))
+
+
+class MetadataTask(NamedTuple):
+    """A replica of ``__cluster_metadata`` to read."""
+
+    place: Place
+    replica: Replica
+    limits: Limits
+
+
+class MetadataRead(NamedTuple):
+    """What a replica of it says: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
+
+    ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
+    led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
+    ``made``: when each partition was. ``lineage``: the leader epochs of the log with their first offsets. ``voters``:
+    of the quorum, as far as it says. ``sound``: the last leader epoch of its log and its end, up to what is damaged in
+    it (``damaged``: something is).
+    """
+
+    metadata: ClusterMetadata
+    whole: bool
+    newest_time: int
+    errors: list[DecodeError]
+    elections: Elections
+    leaderless: Leaderless
+    stopped: Stopped
+    made: Made
+    lineage: tuple[tuple[int, int], ...]
+    voters: tuple[int, ...]
+    sound: tuple[int, int]
+    damaged: bool
+
+
+def read_settings(
+    inventory: Inventory, limits: Limits, pool: Pool | None = None
+) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
+    """Settings of every cluster by join key, and what could not be read as (log_dir, error).
+
+    ``pool``: processes that read, since a file may kill its reader; None: this process reads.
+    """
+    clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
+    found = [(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic == METADATA_TOPIC]
+    tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in found]
+    errors: list[tuple[str, DecodeError]] = []
+    reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
+    copies: dict[str, list[_Read]] = {}
+    for (log_dir, replica), read in zip(found, reads, strict=True):
+        copies.setdefault(log_dir.join_key, []).append(_Read(_copy(log_dir, replica, read), log_dir, read))
+        errors += [(log_dir.name, error) for error in read.errors]
+    for join_key, some in copies.items():
+        _take(clusters[join_key], some)
+    for log_dir in inventory.log_dirs:
+        _note_deleted(clusters[log_dir.join_key], log_dir)
+    for cluster in clusters.values():
+        _who_stopped_before(cluster)
+        errors += leave_out_refused(cluster)
+    for join_key, remote in _remote(inventory, limits, pool).items():
+        clusters[join_key].remote = remote
+    for log_dir in inventory.log_dirs:
+        _add_configs(clusters[log_dir.join_key], log_dir)
+        if log_dir.meta is not None and log_dir.meta.directory_id is not None:
+            clusters[log_dir.join_key].directory_ids[log_dir.name] = log_dir.meta.directory_id
+        known = clusters[log_dir.join_key].releases
+        before = known.get(log_dir.broker_id, releases.UNKNOWN)
+        known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
+    return clusters, errors
+
+
+def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:
+    """What is known of tiered storage, by join key."""
+    found = remote_log.tasks(inventory, limits)
+    if pool is None:
+        return remote_log.read_all(found)
+    read = pool.all([task for _, task in found], remote_log.read_remote_log)
+    return remote_log.joined(zip((join_key for join_key, _ in found), read, strict=True))
+
+
+class _Read(NamedTuple):
+    copy: quorum.Copy
+    log_dir: LogDir
+    read: MetadataRead
+
+
+def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> quorum.Copy:
+    begins = max(replica.segments[0].base_offset, 0) if replica.segments else read.metadata.snapshot_end
+    end = read.metadata.end_offset
+    return quorum.Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
+
+
+def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
+    """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
+    furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
+    copies = [each.copy for each in reads]
+    cluster.committed = quorum.committed(copies, read.voters)
+    damaged = any(each.read.damaged for each in reads)  # then it shows less than it had
+    if not damaged and quorum.has_majority(copies, read.voters):
+        cluster.not_committed_from = cluster.committed[furthest.log_dir]
+    for copy, own, said in reads:
+        if said.whole and own.broker_id is not None:
+            end = copy.end if said.damaged else quorum.same_until(copy, furthest)
+            cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
+            mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
+            cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}
+            if copy.end < furthest.end and _went_on(own.broker_id, said.metadata, read.metadata, copy.end):
+                cluster.went_on |= {own.broker_id}
+    cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+    cluster.voters = read.voters
+    cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
+    topics = read.metadata.topics  # one that was recreated under its name has another past
+    of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
+    cluster.elections = {at: some for at, some in of_now.items() if some}
+    gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
+    cluster.leaderless = {at: some for at, some in gaps.items() if some}
+    cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
+    of_brokers = read.metadata.broker_configs
+    cluster.broker_configs = {
+        entity: {k: v for k, v in settings.items() if v is not None} for entity, settings in of_brokers.items()
+    }
+
+
+def _went_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:
+    """Whether a broker ran on, or again, behind the end of its own copy of the metadata, as a copy that goes further
+    shows: it was not being stopped there, or has registered since. Its epoch is the offset of its registration."""
+    before, since = then.brokers.get(number), now.brokers.get(number)
+    if since is None:
+        return False
+    return since.broker_epoch > end or before is None or not (before.fenced or before.in_controlled_shutdown)
+
+
+def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
+    """Takes note of topics that a log directory has deleted folders of, and the metadata does not know (any more)."""
+    if cluster.metadata is not None:
+        ids = {c.topic_id for c in log_dir.aside if c.kind == "deleted" and c.topic_id is not None}
+        cluster.removed |= ids - set(cluster.metadata.topics.values())
+
+
+def _who_stopped_before(cluster: ClusterSettings) -> None:
+    """Marks the elections whose new leader was in sync for as long as the last leader ran, by that one's metadata."""
+    ends = cluster.metadata_ends
+    for at, some in cluster.elections.items():
+        cluster.elections[at] = [
+            e._replace(in_sync_to_the_end=True)
+            if e.left_sync is not None and e.last_leader in ends and ends[e.last_leader] <= e.left_sync else e
+            for e in some
+        ]  # fmt: skip
+
+
+def read_metadata(task: MetadataTask) -> MetadataRead:
+    """Reads one replica: its newest snapshot that is complete, and the log behind it."""
+    reading = MetadataLog(*task)
+    snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
+    elections: Elections = {}
+    leaderless: Leaderless = {}
+    made: Made = {}
+
+    left: LeftSync = {}
+    stopping: dict[int, int | None] = {}
+
+    def take(change: Change) -> None:
+        left_sync(change, left)
+        shut_down(change, stopping)
+        elected(change, elections, left)
+        deserted(change, leaderless)
+        if change.partition is not None and change.before is None and change.offset is not None:
+            made[change.partition.topic_id, change.partition.partition] = change.offset, change.timestamp or -1
+
+    earlier, changes = beginning(reading)
+    for change in changes:
+        take(change)
+    earlier.on_change = take
+    metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
+    errors = reading.unopened + errors
+    by_shutdown = left_by_shutdown(left, stopping)
+    sound = reading.sound if reading.doubted else max(reading.sound, (reading.sound[0], metadata.end_offset))
+    return MetadataRead(
+        metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown, made,
+        tuple(reading.lineage), metadata.voters or reading.voters(), sound, reading.doubted,
+    )  # fmt: skip
+
+
+def deserted(change: Change, leaderless: Leaderless) -> None:
+    """Takes note of when a partition loses its leader, and gets one again; the last times of each."""
+    state, before = change.partition, change.before
+    if state is None or change.timestamp is None or before is None or (state.leader < 0) == (before.leader < 0):
+        return
+    known = leaderless.setdefault((state.topic, state.partition), [])
+    if state.leader < 0:
+        known.append(WithoutLeader(state.topic_id, change.timestamp, offset=change.offset))
+        del known[:-TIMES_WITHOUT_LEADER]
+    elif known and known[-1].until is None:
+        known[-1] = known[-1]._replace(until=change.timestamp)
+
+
+def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
+    """Takes note of where in the log each broker that is shutting down, or has, began to."""
+    if change.broker is not None:
+        number = change.broker.broker_id
+        if not change.broker.in_controlled_shutdown:
+            stopping.pop(number, None)
+        else:
+            stopping.setdefault(number, change.offset)
+
+
+def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped:
+    """The brokers that had all of a partition until they were stopped, for those that were not started again since."""
+    found: Stopped = {}
+    for at, brokers in left.items():
+        for number, offset in brokers.items():
+            since = stopping.get(number)
+            if since is not None and offset is not None and offset >= since:
+                found[at] = (*found.get(at, ()), number)
+    return found
+
+
+def left_sync(change: Change, left: LeftSync) -> None:
+    """Takes note of where in the log each replica last left the in-sync set, by topic id and partition."""
+    state, before = change.partition, change.before
+    if state is None or before is None or not set(before.isr) - set(state.isr):
+        return
+    known = left.setdefault((state.topic_id, state.partition), {})
+    known.update(dict.fromkeys(set(before.isr) - set(state.isr), change.offset))
+
+
+def elected(change: Change, elections: Elections, left: LeftSync) -> None:
+    """Takes note of a change of a partition's leader, or of one that a snapshot shows to be recovering."""
+    state, before = change.partition, change.before
+    if state is None or state.leader < 0:
+        return
+    recovering = state.recovery_state == RECOVERING and (before is None or before.recovery_state != RECOVERING)
+    if before is not None and before.leader_epoch == state.leader_epoch and not recovering:
+        return
+    known = elections.setdefault((state.topic, state.partition), [])
+    same_topic = bool(known) and known[-1].topic_id == state.topic_id
+    if before is None:  # made, or of a snapshot, where of an election only the outcome is known
+        before = state._replace(isr=() if recovering else state.isr, elr=(), last_known_elr=(), adding=(), removing=())
+    known.append(
+        Election(
+            state.topic_id,
+            state.leader,
+            state.leader_epoch,
+            known[-1].leader if same_topic else before.leader,
+            state.isr,
+            before.isr,
+            before.elr,
+            before.last_known_elr,
+            recovering,
+            bool(before.adding or before.removing) and not (state.adding or state.removing),
+            change.offset,
+            change.timestamp,
+            left.get((state.topic_id, state.partition), {}).get(state.leader),
+        )
+    )
+
+
+def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]:
+    """Leaves out of the metadata's settings those with a value that no controller takes; an error for each name."""
+    if cluster.metadata is None or cluster.source is None:
+        return []
+    met: dict[str, list[str]] = {}
+    for kind, names, configs in (("topic", OF_TOPICS, cluster.topic_configs),
+                                 ("broker", OF_BROKERS, cluster.broker_configs)):  # fmt: skip
+        for entity in sorted(configs):
+            known, *refused = sort_out(configs[entity], names)
+            configs[entity] = known
+            for name in sorted(frozenset().union(*refused)):
+                met.setdefault(name, []).append(f"{kind} {entity or 'default'}")
+    folder = f"{METADATA_TOPIC}-0"
+    return [
+        (cluster.source.name, DecodeError(folder, 0, -1, "bad_setting", f"{name} of {entities[0]}"
+         + (f" and {len(entities) - 1:,} more" if entities[1:] else "") + f" has a value that no broker takes{JUDGED}"))
+        for name, entities in sorted(met.items())
+    ]  # fmt: skip
+
+
+def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
+    """Dynamic settings win over the broker's own file, as on a broker."""
+    own = cluster.broker_configs.setdefault(str(log_dir.broker_id), {})
+    default = cluster.broker_configs.get("", {})
+    counting = {name: value for name, value in log_dir.configs.items() if name not in own and name not in default}
+    own |= counting
+    if log_dir.configs:
+        cluster.of_files[log_dir.broker_id] = cluster.of_files.get(log_dir.broker_id, frozenset()) | counting.keys()
+    met = cluster.unknown.get(log_dir.broker_id, frozenset())  # of the broker's other directories
+    cluster.unknown[log_dir.broker_id] = (met | log_dir.unknown_settings) - own.keys() - default.keys()
+
+
+def _release(cluster: ClusterSettings, log_dir: LogDir) -> Shown:
+    """What the metadata, the settings and meta.properties show of a broker's release."""
+    protocol, message_format = (
+        cluster.topic_setting("", name, log_dir.broker_id)
+        for name in ("inter.broker.protocol.version", "log.message.format.version")
+    )
+    meta = log_dir.meta
+    return releases.shown_by(
+        cluster.levels.get("metadata.version", 0),
+        protocol,
+        message_format,
+        None if meta is None else meta.cluster_id is not None,
+        meta is not None and meta.directory_id is not None,
+    )
+
+
+def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
+    """``topics``, ``topic_configs``, ``broker_configs`` and ``partitions`` of one cluster."""
+    if cluster.metadata is None or cluster.source is None:
+        return {}
+    m, d = cluster.metadata, cluster.source
+    key = (d.cluster_id, d.broker_id, d.name)
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "topics": [(name, topic_id) for name, topic_id in sorted(m.topics.items())],
+        "topic_configs": [(t, n, v) for t, c in sorted(m.topic_configs.items()) for n, v in sorted(c.items())],
+        "broker_configs": [(e, n, v) for e, c in sorted(cluster.broker_configs.items()) for n, v in sorted(c.items())],
+        "partitions": [_partition(p) for p in sorted(m.partitions.values(), key=lambda p: (p.topic, p.partition))],
+    }
+    return {name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, v)]) for name, v in rows.items()}
+
+
+def _partition(p: PartitionState) -> tuple[Any, ...]:
+    known = 0 <= p.recovery_state < len(schema.RECOVERY_STATES)
+    lists = (p.adding, p.removing, p.elr, p.last_known_elr)
+    place = (p.topic, p.partition, p.topic_id, p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch)
+    return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if known else None)

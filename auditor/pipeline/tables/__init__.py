@@ -1,0 +1,1 @@
+"""The derived tables, and how tasks write tables as Parquet."""

@@ -1,0 +1,151 @@
+"""The table ``cleaner``: where the log cleaner of each broker stands in each compacted log, and what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.connectors.arrow import from_rows
+from auditor.connectors.declared import declared
+from auditor.connectors.schema import LOG_KEY
+from auditor.facts.events import Kind, events_of
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.model import log_cleaning
+from auditor.model.log_cleaning import LAG, STABLE, Rules, Segment, Standing
+from auditor.pipeline.tables.stable_end import readable_end, stable_end
+from auditor.rules.lib.topic_settings import setting
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.open_transactions import open_transactions
+
+CLEANER = declared("cleaner", LOG_KEY, """
+    stands:string clean, below_ratio (not dirty enough), due (cleaned at the next pass), faulty (see `fault`) or off
+    checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say
+    first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside
+    first_uncleanable_offset:long the base offset of the first segment that it would leave alone
+    held_by:string what ends it there: active_segment, last_stable_offset or min_compaction_lag
+    held_until:time of min_compaction_lag, when that segment is old enough; null else
+    held_by_transaction:string of last_stable_offset, the transactional id that is open there; null where not known
+    held_producer_id:long its producer id
+    dirty_offsets:long offsets from the first dirty one to the end of the log
+    clean_bytes:long bytes of the segments below the first dirty offset
+    cleanable_bytes:long bytes of the segments that it would clean
+    uncleanable_bytes:long bytes of the segments behind, the active one among them
+    dirty_ratio:double cleanable bytes of the clean and the cleanable ones, as the broker counts
+    min_dirty_ratio:double above this ratio it is cleaned
+    ratio_by:string who sets that: topic, broker or default
+    due_because:string dirty_ratio or max_compaction_lag; null where it is not due
+    horizons:long batches whose tombstones or markers wait for their delete horizon (KIP-534)
+    first_horizon:time the earliest of these: what is cleaned then loses them
+    fault:string what is wrong with a batch that the cleaner has to read; it may stop there, at each start of the broker
+    fault_offset:long where that is; -1 where no offset can be read
+    fault_file:string segment that has it
+    fault_position:long byte in it
+    undecided:string why this may be wrong; null where nothing speaks against it
+""")  # fmt: skip
+_COLUMNS = [field.name for field in CLEANER][len(LOG_KEY) :]
+Row = dict[str, Any]
+
+
+def rows(log: LogView) -> Iterator[pa.RecordBatch]:
+    """A row a replica of a compacted log."""
+    if log.is_gone:
+        return
+    for replica in log.replicas:
+        row = row_of(log, replica)
+        if row is not None:
+            key = (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
+            yield from_rows(CLEANER, key, [[row.get(name) for name in _COLUMNS]])
+
+
+def row_of(log: LogView, replica: ReplicaFacts) -> Row | None:
+    """The row of one replica, times in ms; None where its log is not compacted."""
+    policy = setting(log.cluster, replica.broker_id, log.topic, "cleanup.policy")
+    known = policy.sure or replica.cleaner_offset is None
+    if ("compact" not in policy.value and known) or not replica.scans or replica.text or replica.live:
+        return None
+    named = {
+        name: setting(log.cluster, replica.broker_id, log.topic, name)
+        for name in ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms")
+    }
+    ratio = named["min.cleanable.dirty.ratio"]
+    segments = [Segment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
+    rules = Rules(
+        _ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number
+    )  # fmt: skip
+    end = readable_end(log, replica)
+    stable = stable_end(replica, end)
+    found = log_cleaning.standing(
+        segments, replica.own_start, replica.log_end, stable, replica.cleaner_offset, rules, log.cluster.as_of
+    )
+    fault = _fault(replica, found.first_uncleanable)
+    off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
+    return {
+        "stands": "off" if off else "faulty" if fault else _stands(found),
+        "checkpoint": replica.cleaner_offset, "first_dirty_offset": found.first_dirty,
+        "first_uncleanable_offset": found.first_uncleanable, "held_by": found.because,
+        "held_until": segments[found.held_segment].largest_time + rules.min_lag_ms if found.because == LAG else None,
+        **_holder(log, replica, found),
+        "dirty_offsets": replica.log_end - found.first_dirty, "clean_bytes": found.clean_bytes,
+        "cleanable_bytes": found.cleanable_bytes,
+        "uncleanable_bytes": sum(s.size for s in segments if s.base >= found.first_uncleanable),
+        "dirty_ratio": found.ratio, "min_dirty_ratio": rules.min_ratio, "ratio_by": ratio.by,
+        "due_because": found.due or None, "horizons": sum(s.horizons for s in replica.scans),
+        "first_horizon": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
+        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values()))), **(fault or {}),
+    }  # fmt: skip
+
+
+def _ratio(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return 0.5
+
+
+def _stands(found: Standing) -> str:
+    if found.due:
+        return "due"
+    return "below_ratio" if found.cleanable_bytes else "clean"
+
+
+def _holder(log: LogView, replica: ReplicaFacts, found: Standing) -> Row:
+    """The transaction that holds it, where one does; of a follower by what its leader's log tells."""
+    if found.because != STABLE:
+        return {}
+    t = next(iter(open_transactions(log)), None)
+    if t is None:
+        return {}
+    return {"held_by_transaction": t.owner, "held_producer_id": int(t.row["producer_id"])}
+
+
+def _fault(replica: ReplicaFacts, until: int) -> Row | None:
+    """The first batch below an offset that does not hold together: the cleaner reads all of the log up to there."""
+    found: list[tuple[int, int, int, str]] = [
+        (int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
+        for e in events_of(replica.events, Kind.CRC)
+    ]
+    by_name = {name: number for number, name in enumerate(replica.segments)}
+    found += [
+        (by_name[e.file], e.position, -1, f"bytes are no batch: {e.reason}")
+        for e in replica.errors
+        if e.file in by_name and e.reason in ("bad_size", "bad_magic", "batch_limit", "truncated", "unreadable")
+    ]
+    below = [f for f in found if replica.segment_bases[f[0]] < until]
+    if not below:
+        return None
+    segment, position, offset, why = min(below)
+    return {"fault": why, "fault_offset": offset, "fault_file": replica.segments[segment], "fault_position": position}
+
+
+def _doubt(replica: ReplicaFacts, sure: bool) -> str | None:
+    if replica.cut_short or replica.breaks_off:
+        return "the end of the log is not in the input"
+    if replica.unread_from >= 0:
+        return "the log was not read from its start"
+    if replica.absent:
+        return "a segment is not in the input"
+    if not sure:
+        return "not all settings are in the input: defaults stand in for them"
+    return None

@@ -1,0 +1,266 @@
+"""The table ``lag``: what each group has left to read of each partition, counted by batches, not by offsets.
+
+Out of the facts of an audit and the headers of a log from the lowest position on, which are read once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.connectors.arrow import Key, from_rows
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.declared import declared
+from auditor.connectors.schema import LOG_KEY
+from auditor.facts.group_position import SHARE, Position
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.unverified import touches
+from auditor.pipeline.tables.read_cluster import ReadCluster
+from auditor.pipeline.tables.stable_end import stable_end
+from auditor.replay.reading import ahead_counts, counted_ahead
+from auditor.replay.reading.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Ahead, Counts, Outcomes
+from auditor.replay.reading.headers_from import offsets_in
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions import blocking, written_times
+from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+
+LAG = declared("lag", LOG_KEY, """
+    group_id:string
+    kind:string consumer (a committed offset, whatever the protocol) or share (the start offset of a share group)
+    committed_offset:long the position that its coordinator has; null where it has none that counts yet
+    committed_at:time time of the record that says so
+    pending_offset:long what a transaction that is not decided would commit; null: none does
+    stands:string points at: record, marker, gap, batch (a cleaned one: record or gap), end, before_start, beyond_end
+    log_start:long first offset of the log
+    last_stable_offset:long where a read_committed reader is held at present; the end where nothing is open
+    end_offset:long where reading ends at present
+    offsets:long offsets from the position, or the log start behind it, to the end: what is usually called lag
+    committed_records:long records that a read_committed reader gets from there on at present, at least
+    committed_most:long at most: differs where the position points into a cleaned batch (`--records` looks into it)
+    uncommitted_records:long records that a read_uncommitted reader gets, at least
+    uncommitted_most:long the same, at most
+    waiting_records:long decided records behind the last stable offset, which read_committed readers get later
+    open_records:long records of transactions that are open
+    aborted_records:long records of aborted transactions, which read_committed readers never get
+    marker_offsets:long offsets that markers have, which no reader gets
+    missing_offsets:long offsets that no record has any more: cleaned away
+    settled_records:long of a share group, records that are acknowledged or archived; in no other column
+    committed_bytes:long bytes of the batches that a read_committed reader fetches, aborted ones too
+    uncommitted_bytes:long bytes of the batches that a read_uncommitted reader fetches
+    first_offset:long where the first record for a read_committed reader lies, or its cleaned batch begins; null: none
+    since_not_before:time when that could be read first, by brokers' clocks: no earlier
+    since_not_after:time the same, no later
+    held_by:string transactional id of the first open transaction, which holds the partition; null where not known
+    held_producer_id:long its producer id
+    held_class:string what it is, as in `transactions`
+    held_since:time when it began
+    undecided:string why the numbers may be wrong; null where they are exact
+""")  # fmt: skip
+STANDS = {
+    ahead_counts.RECORD: "record", ahead_counts.IN_BATCH: "batch", ahead_counts.AT_MARKER: "marker",
+    ahead_counts.GAP: "gap", ahead_counts.NOWHERE: "end",
+}  # fmt: skip
+_COLUMNS = [field.name for field in LAG][len(LOG_KEY) :]
+LEFT = (
+    "committed_records", "committed_most", "uncommitted_records", "uncommitted_most", "waiting_records",
+    "open_records", "aborted_records", "marker_offsets", "missing_offsets", "settled_records", "committed_bytes",
+    "uncommitted_bytes",
+)  # fmt: skip
+Row = dict[str, Any]
+
+
+def rows(log: LogView, cluster: ReadCluster) -> Iterator[pa.RecordBatch]:
+    """The rows about one log; of a coordinator's log those of its groups' positions in logs that are not in the
+    input, too."""
+    if log.is_gone:
+        return
+    leader, at = log.leader, (log.topic, log.partition)
+    if found := rows_of(log, cluster):
+        yield _batch(_key(leader, *at), found)
+    for p in cluster.elsewhere.get(at, ()):
+        row = _position(p) | {"undecided": "the partition is not in the input"}
+        yield _batch(_key(leader, p.topic, p.partition), [row])
+
+
+def rows_of(log: LogView, cluster: ReadCluster) -> list[Row]:
+    """A row a position in one log, by name, times in ms."""
+    asked = cluster.positions.get((log.topic, log.partition))
+    return _Reading(log, cluster, asked).rows() if asked else []
+
+
+def _key(of: ReplicaFacts, topic: str | None, partition: int) -> Key:
+    return (of.cluster_id, of.broker_id, of.log_dir, topic, partition)
+
+
+def _batch(key: Key, found: list[Row]) -> pa.RecordBatch:
+    return from_rows(LAG, key, [[row.get(name) for name in _COLUMNS] for row in found])
+
+
+def _position(p: Position) -> Row:
+    return {
+        "group_id": p.group_id, "kind": p.kind, "committed_offset": p.offset if p.offset >= 0 else None,
+        "committed_at": p.time, "pending_offset": p.pending if p.pending >= 0 else None,
+    }  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Where a position's reading begins, as far as anything can be read there; ``settled`` is inside the log."""
+
+    position: Position
+    begin: int
+    settled: list[tuple[int, int]]
+
+
+class _Reading:
+    """One log, read from the lowest of its groups' positions on."""
+
+    def __init__(self, log: LogView, cluster: ReadCluster, asked: list[Position]) -> None:
+        self.log, self.cluster = log, cluster
+        self.leader = log.leader
+        self.start, self.end = self.leader.own_start, log.readable_end
+        outcomes = Outcomes(self.leader.transactions, self.end)
+        self.stable = stable_end(self.leader, self.end)
+        self.held = next((t for t in open_transactions(log) if int(t.row["first_offset"]) < self.end), None)
+        self.stretches = [self._stretch(p) for p in asked]
+        wanted = [edge for s in self.stretches for edge in (s.begin, *(e for a, b in s.settled for e in (a, b + 1)))]
+        self.counts = Counts(wanted, outcomes, self.stable, self.end)
+        self.failed = ""
+
+    def _stretch(self, p: Position) -> _Stretch:
+        begin = min(max(p.offset, self.start), self.end)
+        settled = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
+        return _Stretch(p, begin, settled)
+
+    def rows(self) -> list[Row]:
+        """A row a position."""
+        self._read()
+        return [self._row(s) for s in self.stretches]
+
+    def _read(self) -> None:
+        low = min(s.begin for s in self.stretches)
+        task = self.cluster.tasks.get((self.leader.log_dir, self.leader.topic, self.leader.partition))
+        if task is None:
+            self.failed = "batches of this input cannot be read a second time"
+            return
+        if low >= self.end:
+            return
+        if (error := counted_ahead.count(self.counts, task, self.leader.scans)) is not None:
+            self.failed = f"{error.file}: {error.detail}"
+            return
+        if self.counts.next_offset < min(self.end, self.leader.settled_end):
+            self.failed = "the log changed while it was read"
+        if task.records:
+            for offset, segment, position in self.counts.unsure():
+                found = offsets_in(task, segment, position)
+                if found is not None:
+                    self.counts.looked_into(offset, found)
+
+    def _row(self, s: _Stretch) -> Row:
+        p = s.position
+        row = _position(p) | {
+            "log_start": self.start, "last_stable_offset": self.stable, "end_offset": self.end,
+            "undecided": self._doubt(s),
+        }  # fmt: skip
+        row |= self._holder()
+        if p.offset < 0 or self.failed:
+            return row
+        ahead = self.counts.ahead(s.begin)
+        row |= {"stands": self._stands(p, ahead)}
+        if p.offset <= self.end:
+            row |= self._left(s, ahead) | self._first(s, ahead)
+        return row
+
+    def _stands(self, p: Position, ahead: Ahead) -> str:
+        if p.offset < self.start:
+            return "before_start"
+        if p.offset > self.end:
+            return "beyond_end"
+        return STANDS[ahead.stands]
+
+    def _left(self, s: _Stretch, ahead: Ahead) -> Row:
+        least, most = ahead.least.copy(), ahead.most.copy()
+        done = 0
+        for first, last in s.settled:
+            inside, behind = self.counts.ahead(first), self.counts.ahead(last + 1)
+            least -= inside.most - behind.least
+            most -= inside.least - behind.most
+            done += int((inside.least - behind.most)[:MARKER].sum())
+        least = np.maximum(least, 0)
+        offsets = self.end - s.begin
+        numbers = (
+            least[SEEN], most[SEEN], least[:MARKER].sum(), most[:MARKER].sum(), least[WAITING], least[OPEN],
+            least[ABORTED], least[MARKER], max(0, offsets - int(ahead.most.sum())), done, ahead.fetched_stable,
+            ahead.fetched,
+        )  # fmt: skip
+        shown = dict(zip(LEFT, map(int, numbers), strict=True)) | {"offsets": offsets}
+        if s.position.kind != SHARE:
+            shown["settled_records"] = None  # type: ignore[assignment]
+        return shown
+
+    def _first(self, s: _Stretch, ahead: Ahead) -> Row:
+        """The first record that a read_committed reader gets, and since when."""
+        if ahead.first is None or s.settled:
+            return {}
+        row = ahead.first
+        offset = max(int(row[walking.BASE_OFFSET]), s.begin)
+        if row[walking.MAGIC] >= 1 and row[walking.ATTRIBUTES] & walking.LOG_APPEND_TIME:
+            earliest = latest = int(row[walking.MAX_TIMESTAMP])
+        else:
+            earliest, latest = written_times.around(self.log, int(row[walking.PRODUCER_ID]), offset)
+        if (let_on := self._let_on(offset)) >= 0:
+            earliest = latest = let_on
+        return {"first_offset": offset, "since_not_before": earliest, "since_not_after": latest}
+
+    def _let_on(self, offset: int) -> int:
+        """When (ms) the last stable offset passed an offset: the marker behind it of the last transaction to end that
+        had begun before; -1 where none had."""
+        if "let_on" not in self.log.cache:
+            found = self.leader.transactions
+            found = found[(found["first_offset"] >= 0) & (found["marker_offset"] >= 0)]
+            found = found[np.argsort(found["first_offset"], kind="stable")]
+            ends = np.maximum.accumulate(found["marker_offset"])
+            in_order = np.sort(found[["marker_offset", "marker_timestamp"]], order="marker_offset")
+            self.log.cache["let_on"] = found["first_offset"], ends, in_order
+        firsts, ends, markers = self.log.cache["let_on"]
+        at = int(np.searchsorted(firsts, offset, "right")) - 1
+        if at < 0 or ends[at] <= offset:
+            return -1
+        return int(markers["marker_timestamp"][np.searchsorted(markers["marker_offset"], ends[at])])
+
+    def _holder(self) -> Row:
+        t: OpenTransaction | None = self.held
+        if t is None or self.stable >= self.end:
+            return {}
+        verdict = blocking.judged(self.log, t)
+        return {
+            "held_by": t.owner, "held_producer_id": int(t.row["producer_id"]), "held_class": verdict.klass,
+            "held_since": blocking.since(self.log, t),
+        }  # fmt: skip
+
+    def _doubt(self, s: _Stretch) -> str | None:
+        """Why the numbers may be wrong; None where nothing speaks against them."""
+        p, leader = s.position, self.leader
+        if p.offset < 0:
+            return "the group has committed nothing yet" if p.kind != SHARE else "the group has not begun here"
+        if self.failed:
+            return self.failed
+        if p.offset > self.end:
+            other = p.broker_id is None or p.broker_id != leader.broker_id
+            late = self.cluster.lacks(leader.topic, leader.partition, p.time, other_clock=other)
+            return "the log may have been copied before the offset was committed" if late else None
+        if s.begin < leader.log_start:
+            return "a part of the log from there on is remote or was left out, and is not in the input"
+        if max(leader.unreadable_at, *(until for _, until in leader.absent), -1) > s.begin:
+            return "bytes that could not be read, or a segment that is not there, lie behind the position"
+        if leader.ends_early:
+            return "the end of the log is not in the input"
+        if leader.open_unknown or leader.cannot_show:
+            return "which transactions are open is not known"
+        if touches(leader.unverified, s.begin, FAR):
+            return "checksums of batches behind the position were not verified when the log was copied"
+        return None

@@ -1,0 +1,178 @@
+"""What tasks that write tables do, on every way to run: files under names that no other attempt of a task has.
+
+Where results go to a store, a task writes its files on its own machine, and puts them there once they are whole.
+Who replays does not load this: it loads what decodes into rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import uuid
+from collections.abc import Iterable
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import pyarrow as pa
+
+from auditor.connectors import ahead, asking, pieces
+from auditor.connectors.result_folder import Folder
+from auditor.connectors.rows import How, Piece, read_piece, table_schema
+from auditor.pipeline.tables import coordinated_table, derived_tables
+from auditor.pipeline.tables.parquet_files import ParquetFile
+
+if TYPE_CHECKING:
+    from auditor.rules.seen.view import Cluster
+
+NOT_SHARED = "."  # in place of a table: the staging folder is not there where a task runs
+MOST_BYTES = 1 << 30  # of a file, before the next one is begun; S3 copies 5 GB at once and no more
+
+
+class Part(NamedTuple):
+    """A file that a task has written. ``task``: its number; ``file``: its name in the staging folder."""
+
+    task: int
+    table: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What tasks write, and where: the decoded tables and those derived from facts."""
+
+    staging: Folder
+    decoded: frozenset[str]
+    derived: tuple[str, ...]
+    how: How
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether what cannot be read has rows of its own; else a table would lack it, and nobody would know."""
+        return "decode_errors" in self.decoded
+
+    @property
+    def of_logs(self) -> list[str]:
+        """Those of the derived ones whose rows each log gives by itself."""
+        return [name for name in self.derived if name != derived_tables.COORDINATED_TRANSACTIONS]
+
+    @property
+    def of_all(self) -> bool:
+        """Whether the table is wanted that all logs have a share in."""
+        return len(self.of_logs) < len(self.derived)
+
+    def is_reached(self) -> bool:
+        """Whether a task can write there, as far as that can be told: a folder is of all machines, or of one."""
+        return bool(self.staging.uri) or Path(self.staging.path).is_dir()
+
+    def columns(self, table: str) -> pa.Schema:
+        """The columns of one of them."""
+        return derived_tables.OF_FACTS.get(table) or table_schema(table, self.how.payload)
+
+
+class Written(NamedTuple):
+    """Tables that were written: ``folder`` has a folder of each, of this machine, but for parts in a store.
+
+    ``stored``: by table, the names of its parts in ``staging``, in their order.
+    """
+
+    folder: Path
+    staging: Folder
+    stored: dict[str, list[str]]
+
+    def has(self, table: str) -> bool:
+        """Whether a table is among them."""
+        return table in self.stored or (self.folder / table).is_dir()
+
+    def columns(self, table: str) -> pa.Schema:
+        """The columns of one of them."""
+        import pyarrow.parquet as pq
+
+        if table in self.stored:
+            return self.staging.reading(pq.read_schema, self.stored[table][0])
+        return pq.read_schema(next((self.folder / table).glob("*.parquet")))
+
+
+class _Files:
+    """The files of one attempt of a task, made when the first row comes: one a table, and more of a large one."""
+
+    def __init__(self, wanted: Wanted, task: int) -> None:
+        self.wanted, self.task = wanted, task
+        self.parts: list[Part] = []
+        self._files: dict[str, ParquetFile] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        where = self.wanted.staging
+        own = tempfile.TemporaryDirectory(prefix="auditor-parts-") if where.uri else nullcontext(where.path)
+        self._folder = Path(self._open.enter_context(own))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def add(self, table: str, rows: pa.RecordBatch) -> None:
+        """Adds rows of a table."""
+        if not rows.num_rows:
+            return
+        if table in self._files and self._files[table].size() > MOST_BYTES:
+            self._files.pop(table).close()
+        if table not in self._files:
+            name = f"{table}-{self.task}-{len(self.parts):05d}-{uuid.uuid4().hex}.parquet"
+            self.parts.append(Part(self.task, table, name))
+            file = ParquetFile(self._folder / name, self.wanted.columns(table))
+            self._files[table] = self._open.enter_context(file)
+        self._files[table].add(rows)
+
+    def ended(self) -> list[Part]:
+        """All of them, whole and where they belong. Errors: :class:`StoreTrouble` where a store goes on refusing, so
+        that another attempt comes."""
+        for file in self._files.values():
+            file.close()
+        if self.wanted.staging.uri:
+            with asking.resigned(None):
+                for part in self.parts:
+                    self.wanted.staging.put_file(part.file, self._folder / part.file)
+        return self.parts
+
+
+def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
+    """A task: the decoded tables of some pieces. Memory: a chunk of a segment, and a row group a table."""
+    number, found = numbered
+    if not wanted.is_reached():
+        return [Part(number, NOT_SHARED, "")]
+    with _Files(wanted, number) as files, ahead.coming(ahead.of_work(found)):
+        for piece in found:
+            for table, rows in read_piece(piece, pieces.tables_of(piece, wanted.decoded), wanted.how):
+                if table in wanted.decoded:
+                    files.add(table, rows)
+        return files.ended()
+
+
+def derive(
+    wanted: Wanted, clusters: dict[str, Cluster], number: int, logs: Iterable[tuple[str, list[bytes]]]
+) -> list[Part]:
+    """A task: the derived tables of some logs, each the key of its cluster and the pickled facts of its replicas."""
+    if not wanted.is_reached():
+        return [Part(number, NOT_SHARED, "")]
+    with _Files(wanted, number) as files:
+        for join_key, facts in logs:
+            replicas = [pickle.loads(one) for one in facts]
+            for table in wanted.of_logs:
+                for rows in derived_tables.of_log(replicas, clusters[join_key], table):
+                    files.add(table, rows)
+        return files.ended()
+
+
+def gather(
+    wanted: Wanted, clusters: dict[str, Cluster], number: int, found: Iterable[tuple[str, int, Iterable[bytes]]]
+) -> list[Part]:
+    """A task: the whole transactions of some partitions of the coordinators' log, each with all shares in it."""
+    if not wanted.is_reached():
+        return [Part(number, NOT_SHARED, "")]
+    with _Files(wanted, number) as files:
+        for join_key, partition, shares in found:
+            for rows in coordinated_table.rows(clusters[join_key], partition, shares):
+                files.add(derived_tables.COORDINATED_TRANSACTIONS, rows)
+        return files.ended()

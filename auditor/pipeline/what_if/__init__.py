@@ -1,0 +1,1 @@
+"""The same history under other policies."""

@@ -1,0 +1,158 @@
+"""The audit of a what-if: the read step with policies beside the audit's own, and a judge step that gives verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from auditor.base.errors import DecodeError
+from auditor.base.words import plural
+from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
+from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW
+from auditor.pipeline import plan, results
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.what_if import verdicts, what_if_numbers, what_if_plan
+from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.capacity import Peak, broker_memory
+from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.settled.fingerprint import signed
+from auditor.rules.settled.resolve import resolve_each
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from auditor.pipeline.runner import Replicas, Runner
+
+Row = dict[str, Any]
+
+
+class WhatIfAudit(Audit):
+    """The same history under ``policies``; those that the input itself worked under come along, to compare with.
+
+    ``duplicate_window``: how many sequence numbers behind the newest are duplicates by the draft.
+    """
+
+    def __init__(
+        self, options: AuditOptions, runner: Runner, policies: tuple[str, ...] = COMPARED,
+        duplicate_window: int = DRAFT_WINDOW, say: Say = nobody,
+    ) -> None:  # fmt: skip
+        super().__init__(options, runner, say)
+        self.policies = policies
+        self.duplicate_window = duplicate_window
+
+    @cached_property
+    def _compared(self) -> tuple[str, ...]:
+        return what_if_plan.compared(self.inventory, self.settings, self.options.policy, self.policies)
+
+    @cached_property
+    def tasks(self) -> list[ReplicaTask | TextTask]:
+        """Those of an audit, with the policies that each replica is replayed under beside it."""
+        tasks = plan.replica_tasks(self.scoped, self.settings, self.options)
+        return what_if_plan.with_policies(
+            tasks, self.inventory, self.settings, self.options.policy, self._compared, self.duplicate_window
+        )
+
+    @cached_property
+    def believed(self) -> Replicas:
+        """The facts, those replicas read again in which a producer's clock ran ahead of all brokers."""
+        again = what_if_plan.ahead(self.tasks, self.briefs, self.clusters)
+        return self.replicas.replaced(self.runner.read([*again])) if again else self.replicas
+
+    @cached_property
+    def judged(self) -> dict[str, Sequence[Any]]:
+        """Rows of kind finding, verdict, replica and errors."""
+        replicas, clusters = self.believed, self.clusters
+        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "replica", "errors")}
+        with self.step("judge"):
+            for kind, row in self.runner.judge(replicas, clusters, verdicts.judge_log):
+                rows[kind].append(row)
+        rows["verdict"].sort(
+            key=lambda v: (v["policy"], v["topic"], v["partition"], v["base_offset"], v["producer_id"])
+        )
+        rows["replica"].sort(key=lambda c: (c["join_key"], c["topic"], c["partition"], c["log_dir"]))
+        return {**rows}
+
+    @property
+    def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
+        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["errors"] for e in row["errors"]]
+
+    @cached_property
+    def _now(self) -> dict[str, str]:
+        return {choice.log_dir: choice.policy for choice in self.choices}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The policies that are reported."""
+        return tuple(name for name in self._compared if name in self.policies or name in self._now.values())
+
+    @cached_property
+    def verdicts(self) -> list[Row]:
+        """Who would have been answered otherwise: a row a run of stored batches."""
+        return [v for v in self.judged["verdict"] if v["policy"] in self.names]
+
+    @cached_property
+    def result(self) -> Row:
+        """``what-if.json``."""
+        rows, names = self.judged, self.names
+        return {
+            "as_of": iso(max([c.as_of for c in self.clusters.values()], default=0)),
+            "policy": [choice._asdict() for choice in self.choices],
+            "complete": not self.incomplete(),
+            "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks), self.options.scope.said),
+            **what_if_numbers.numbers([*rows["replica"]], self.verdicts, names, self._now, self.duplicate_window),
+        }
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What the policies would have changed, and what each broker's memory would have cost."""
+        names, brokers = self.names, self.result["brokers"]
+        rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
+        found = [Finding.of(row) for row in rows]
+        found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
+        found = resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
+        return signed(found, self.inventory.cluster_ids)
+
+    def held(self, table: str) -> pa.Table | None:
+        """Verdicts are what the judge step gave."""
+        if table == "verdicts":
+            return results.table_of(self.verdicts, verdicts.VERDICTS)
+        return super().held(table)
+
+    def exit_code(self) -> int:
+        """0, or 3 where a part of the input could not be read: what other policies would have done is no failure."""
+        return 3 if self.incomplete() else 0
+
+
+class AuditWithVerdicts(Audit):
+    """An audit that also has the table ``verdicts``: that of a what-if over the same input, by the same runner."""
+
+    def held(self, table: str) -> pa.Table | None:
+        """Verdicts are a what-if's."""
+        if table != "verdicts":
+            return super().held(table)
+        with contextlib.closing(WhatIfAudit(self.options, self.runner)) as what_if:
+            return what_if.held(table)
+
+
+def _memory(broker: Row) -> Finding:
+    """What the producers of one log directory cost as they are, and would cost with the draft."""
+    now, drafted = (
+        Peak(size["producers_peak"], size["bytes_peak"])
+        for size in (broker["policies"][broker["policy_now"]], broker["policies"][DRAFT])
+    )
+    return broker_memory(broker["log_dir"], broker["broker_id"], now, drafted)
+
+
+def _notes(text_folders: int, scope: str) -> list[str]:
+    notes = [
+        "logs hold accepted batches only: what was really refused or retried is not seen, and neither are restarts",
+        f"state sizes are estimates: {BYTES_A_PRODUCER} bytes a producer and {BYTES_A_BATCH} a cached batch",
+    ]
+    if scope:
+        notes.append(scope)
+    if text_folders:
+        notes.append(f"left out, for want of sizes and settings: {plural(text_folders, 'folder')} of text dumps")
+    return notes

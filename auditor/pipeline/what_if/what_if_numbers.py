@@ -1,0 +1,186 @@
+"""What a what-if adds up: policies, the memory of brokers, producer ids, epochs, and what the draft would change.
+
+Bytes are estimates for a 64-bit JVM (:mod:`auditor.facts.policy_outcomes`); rates are of the time each producer wrote.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from auditor.base.producer_numbers import SEQUENCES
+from auditor.facts.policy_outcomes import LEAST_MS, SHOWN
+from auditor.model.policies import DRAFT, DRAFT_WINDOW, DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
+from auditor.rules.seen.finding import iso
+
+Row = dict[str, Any]
+LAST_CLIENT_EPOCH = 32_766
+HOUR_MS = 3_600_000
+YEAR_HOURS = 8_766
+PLACE = ("topic", "partition", "base_offset", "producer_id", "error")
+ANSWERED = (*PLACE, "run_last_offset", "producer_epoch", "transactional_id", "batches", "records")
+FALSE_OR_NOT = ERRORS[DUPLICATE_SEQUENCE_NUMBER]
+
+
+def numbers(
+    replicas: list[Row],
+    verdicts: list[Row],
+    policies: tuple[str, ...],
+    now: dict[str, str],
+    duplicate_window: int = DRAFT_WINDOW,
+) -> Row:
+    """All of it. ``now`` is the policy that each log directory worked under, ``duplicate_window`` the draft's."""
+    leading = [c for c in replicas if c["leader_copy"]]
+    drafted = [v for v in verdicts if v["policy"] == DRAFT]
+    return {
+        "policies": [_policy(name, leading, [v for v in verdicts if v["policy"] == name]) for name in policies],
+        "brokers": _brokers(replicas, policies, now),
+        "producer_ids": [_ids(key, [c for c in leading if c["join_key"] == key]) for key in _keys(leading)],
+        "epochs": _epochs(leading),
+        "answered": _answered(verdicts),
+        "draft": _draft(leading, drafted, duplicate_window) if DRAFT in policies else None,
+    }
+
+
+def _answered(verdicts: list[Row]) -> list[Row]:
+    """Who would have been answered otherwise: a row a run of batches and answer, with the policies that agree on it.
+
+    The first :data:`SHOWN` by place; the table ``verdicts`` has all.
+    """
+    runs: dict[tuple[Any, ...], Row] = {}
+    for v in verdicts:
+        run = {name: v[name] for name in ANSWERED}
+        runs.setdefault(tuple(run.values()), run | {"policies": []})["policies"].append(v["policy"])
+    return sorted(runs.values(), key=lambda r: [r[name] for name in PLACE])[:SHOWN]
+
+
+def _keys(replicas: Iterable[Row]) -> list[str]:
+    return sorted({c["join_key"] for c in replicas})
+
+
+def _policy(name: str, leading: list[Row], verdicts: list[Row]) -> Row:
+    """Who would have been answered otherwise under one policy."""
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for v in verdicts:
+        groups[v["error"], v["topic"]].append(v)
+    return {
+        "policy": name,
+        "cached_batches": POLICIES[name].cached_batches,
+        "runs": len(verdicts),
+        "runs_not_kept": sum(c["policies"][name]["dropped"] for c in leading),
+        "batches": sum(v["batches"] for v in verdicts),
+        "producers": len({v["producer_id"] for v in verdicts}),
+        "errors": [
+            {
+                "error": error,
+                "topic": topic,
+                "runs": len(rows),
+                "batches": sum(v["batches"] for v in rows),
+                "producers": len({v["producer_id"] for v in rows}),
+            }
+            for (error, topic), rows in sorted(groups.items())
+        ],
+        "writes_to_a_forgotten_producer": sum(c["policies"][name]["forgotten"] for c in leading),
+    }
+
+
+def _brokers(replicas: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> list[Row]:
+    """Producer state of each log directory: the sum of its partitions' peaks, an upper bound for the broker's."""
+    by_dir: dict[str, list[Row]] = defaultdict(list)
+    for c in replicas:
+        by_dir[c["log_dir"]].append(c)
+    fields = ("producers_peak", "bytes_peak", "producers_end", "bytes_end")
+    return [
+        {
+            "log_dir": log_dir,
+            "broker_id": mine[0]["broker_id"],
+            "policy_now": now.get(log_dir),
+            "policies": {name: {f: sum(c["policies"][name][f] for c in mine) for f in fields} for name in policies},
+        }
+        for log_dir, mine in sorted(by_dir.items())
+    ]
+
+
+def _ids(join_key: str, replicas: list[Row]) -> Row:
+    """How fast producer ids are used up, by the largest seen in each hour, and how many wrote a single batch."""
+    largest: dict[int, int] = {}
+    began: Counter[int] = Counter()
+    for c in replicas:
+        for hour, count, newest in c["hours"]:
+            largest[hour] = max(largest.get(hour, -1), newest)
+            began[hour] += count
+    hours: list[Row] = []
+    top = -1
+    for hour in sorted(largest):
+        grown = max(0, largest[hour] - top) if top >= 0 else None
+        top = max(top, largest[hour])
+        hours.append({"hour": iso(hour * HOUR_MS), "largest": top, "new_ids": grown, "began": began[hour]})
+    grown_in = [h["new_ids"] for h in hours if h["new_ids"] is not None]
+    span = max(largest) - min(largest) if largest else 0
+    return {
+        "cluster": join_key,
+        "new_ids_per_hour": round(sum(grown_in) / span, 2) if span else None,
+        "most_new_ids_in_an_hour": max(grown_in, default=None),
+        "producers_by_partition": sum(c["producers_seen"] for c in replicas),
+        "one_batch_by_partition": sum(c["one_batch"] for c in replicas),
+        "hours": hours[-24 * 7 :],
+    }
+
+
+def _producers(replicas: list[Row]) -> Iterable[Row]:
+    """The fastest producers with their partition, and the hours that each wrote."""
+    for c in replicas:
+        for p in c["fastest"]:
+            if p["last_time"] - p["first_time"] >= LEAST_MS:
+                place = {"topic": c["topic"], "partition": c["partition"], "producer_id": p["producer_id"]}
+                yield p | {"place": place, "elapsed": (p["last_time"] - p["first_time"]) / HOUR_MS}
+
+
+def _epochs(replicas: list[Row]) -> list[Row]:
+    """The producers whose epochs are used up first at their pace so far. A coordinator then gives a new id."""
+    rows = []
+    for p in _producers(replicas):
+        bumps = p["last_epoch"] - p["first_epoch"]
+        if bumps > 0:
+            left = (LAST_CLIENT_EPOCH - p["last_epoch"]) * p["elapsed"] / bumps
+            rows.append(
+                p["place"]
+                | {
+                    "epoch": p["last_epoch"],
+                    "epochs_per_hour": round(bumps / p["elapsed"], 3),
+                    "hours_left": round(left, 2),
+                }
+            )
+    return sorted(rows, key=lambda r: (r["hours_left"], r["topic"], r["partition"], r["producer_id"]))[:SHOWN]
+
+
+def _draft(replicas: list[Row], verdicts: list[Row], threshold: int) -> Row:
+    """What keeping only the latest batch would mean for this history (the draft's own open questions)."""
+    wraps = []
+    for p in _producers(replicas):
+        rate = p["records"] / p["elapsed"]
+        wraps.append(
+            p["place"]
+            | {"records_per_hour": round(rate, 1), "hours_to_wraparound": round(SEQUENCES / rate, 2) if rate else None}
+        )
+    wraps = [w for w in wraps if w["hours_to_wraparound"] is not None]
+    duplicates = [v for v in verdicts if v["error"] == FALSE_OR_NOT]
+    span = max((c["span"] for c in replicas), default=0)
+    plain, transactional = (sum(c["rates"][k] for c in replicas) * YEAR_HOURS / SEQUENCES for k in (0, 1))
+    return {
+        "threshold": threshold,
+        "in_flight_span": span,
+        "in_flight_share_of_threshold": round(span / threshold, 6),
+        "duplicates_without_offset": sum(v["batches"] for v in duplicates),
+        "false_duplicates": sum(v["batches"] for v in duplicates if not v["stored_before"]),
+        "soonest_wraparounds": sorted(
+            wraps, key=lambda r: (r["hours_to_wraparound"], r["topic"], r["partition"], r["producer_id"])
+        )[:SHOWN],
+        "wraparounds_seen": sum(sum(c["wraps"]) for c in replicas),
+        # Had wraparound been solved by a new epoch instead: each costs a bump, and cuts a transaction if one is open.
+        "epoch_bumps_seen_for_wraparound": sum(sum(c["wraps"]) for c in replicas),
+        "aborts_seen_for_wraparound": sum(c["wraps"][1] for c in replicas),
+        "epoch_bumps_a_year_for_wraparound": round(plain + transactional, 4),
+        "aborts_a_year_for_wraparound": round(transactional, 4),
+    }

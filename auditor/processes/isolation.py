@@ -1,0 +1,488 @@
+"""Work in processes apart: a file that kills its reader, or never lets it go, is left out and named.
+
+Compiled code may die of a file; the driver must not. So a :class:`Pool` has workers, each of which notes which file it
+opens. When one dies, that file is refused to the next, so that it ends among the unreadable files while all else is
+read; where a signal ended it that anybody may have sent, when that has happened twice. What killed a worker is in the
+standard error of who started it.
+
+Workers are forked by a process that has loaded what they need and does nothing else, the starter: a worker more, or
+one in place of a dead one, costs milliseconds, and nothing of the driver (its threads, its main program, which may be
+a script that starts an audit) gets into them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import importlib
+import mmap
+import os
+import pickle
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn, Self, TypeVar
+
+from auditor.base.errors import StoreTrouble
+from auditor.connectors import ahead, asking, gate
+from auditor.connectors.gate import ALL, PATIENCE_S
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+TOGETHER, TOGETHER_BYTES = 32, 1 << 20  # small tasks that are handed out at once, and bytes of them
+SAY_EVERY_S = 0.1
+MAX_REFUSED = 8  # files of one task; then all that it reads is refused
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)  # anybody's, or a file's that is too large
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+KILLS = "reading it "  # how the reason of a refused file begins
+LOADED = ("auditor.base.machine_code", "auditor.replay.reading.replica_reader", "auditor.pipeline.read_step",
+          "auditor.pipeline.cluster.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
+# What numpy reads in a worker. Huge pages are of little use to tables that are mostly written once. Where memory is in
+# pieces, as beside a broker whose log fills the page cache, the kernel first moves pages about to have any: up to a
+# second for 400 MB of producers.
+FOR_NUMPY = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
+_FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
+Opened = tuple[int, str]  # the number of a task, and the file that it opened last
+
+
+def read_apart(
+    tasks: Sequence[Task], read: Callable[[Task], Result], patience_s: float = PATIENCE_S
+) -> Iterator[Result]:
+    """``read`` of each task in turn, in one process apart; see :meth:`Pool.map`. Nothing is started for no task."""
+    if tasks:
+        with Pool(1) as pool:
+            yield from (result for _, result in pool.map(tasks, read, patience_s=patience_s))
+
+
+class _Line:
+    """Whole messages over a socket, nothing kept back, so that what is waiting can be asked of the system."""
+
+    def __init__(self, pipe: socket.socket) -> None:
+        self.pipe = pipe
+
+    def say(self, message: object) -> None:
+        """Sends anything that can be pickled. Errors: OSError where nobody listens."""
+        data = pickle.dumps(message, 5)
+        self.pipe.sendall(_NUMBER.pack(len(data)))
+        self.pipe.sendall(data)
+
+    def hear(self) -> Any:
+        """The next message. Errors: EOFError where the other side ended, be it in the middle of a word."""
+        return pickle.loads(self._exactly(_NUMBER.unpack(self._exactly(_NUMBER.size))[0]))
+
+    def _exactly(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view, have = memoryview(data), 0
+        while have < size:
+            got = self.pipe.recv_into(view[have:])
+            if not got:
+                raise EOFError
+            have += got
+        return data
+
+
+@dataclass
+class _Worker:
+    """A process that works, and the numbers of the tasks that it is at. ``work``: what it does with them."""
+
+    pid: int
+    line: _Line
+    work: bytes = b""
+    tasks: Sequence[int] = ()
+
+    def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
+        """Hands it tasks, each with what is refused, and :func:`auditor.connectors.asking.resigned`'s rounds; whether
+        it is still there is seen when nothing comes from it."""
+        self.tasks = [number for number, *_ in tasks]
+        with contextlib.suppress(OSError):
+            if work is not self.work:
+                self.line.say(("work", work))
+                self.work = work
+            self.line.say(("tasks", tasks))
+
+    def hear(self) -> tuple[str, Any] | None:
+        """What it says next; None at its end."""
+        try:
+            message: tuple[str, Any] = self.line.hear()
+        except (EOFError, OSError):
+            return None
+        return message
+
+
+class Pool:
+    """At most ``size`` workers. They are started when there is work, and stay until the pool is closed. ``waits``:
+    hears why a worker waits for a store."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.waits: Callable[[str], None] = asking.nobody
+        self._idle: list[_Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begins to load what workers need, while the caller does other things. Cost: that of starting a process."""
+        _ = self._starter
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for worker in self._idle:
+            worker.line.pipe.close()
+        self._idle.clear()
+        if "_starter" in self.__dict__:
+            process, line = self.__dict__.pop("_starter")
+            line.close()
+            process.wait()
+
+    @cached_property
+    def _starter(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        ours, theirs = socket.socketpair()
+        call = f"from auditor.processes.isolation import start_workers; start_workers({theirs.fileno()})"
+        path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        env = os.environ | FOR_NUMPY | {"PYTHONPATH": path}
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", call], env=env, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
+                stdout=2,
+            )  # fmt: skip
+        return process, ours
+
+    def _ask(self, what: bytes, *given: socket.socket) -> Any:
+        """The starter's answer. Errors: ``RuntimeError`` where it is gone."""
+        _, line = self._starter
+        with contextlib.suppress(OSError, EOFError):
+            socket.send_fds(line, [what], [one.fileno() for one in given])
+            return _Line(line).hear()
+        raise RuntimeError("the process that starts readers is gone; what it printed last is above")
+
+    def _worker(self) -> _Worker:
+        if self._idle:
+            return self._idle.pop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            return _Worker(self._ask(_FORK, theirs), _Line(ours))
+
+    def map(
+        self, tasks: Sequence[Task], work: Callable[[Task], Result], *, patience_s: float = PATIENCE_S,
+        refused: dict[str, str] | None = None, reads: bool = True, opens: Callable[[int, str], None] | None = None,
+        sizes: Sequence[int] | None = None, rows: bool = True,
+    ) -> Iterator[tuple[int, Result]]:  # fmt: skip
+        """``(number, work(task))`` of every task as they end; one worker gives them in order.
+
+        A task for which a store refuses files is done again later; of one that failed :data:`asking.ROUNDS` times they
+        are unreadable, or, without ``rows``, :class:`StoreTrouble` is raised. What kills a worker is an ``unreadable``
+        file to the next. ``work`` is a function of a module, or a partial of
+        one; ``patience_s``: seconds for one file; ``refused``: paths of files not to be opened, and why; those that
+        killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing;
+        ``opens``: hears which task opens which file, some time later; ``sizes``: bytes of each task, of which small
+        ones may then be handed out together, and be done again where one of them kills.
+        Memory: what twice ``size`` tasks give. Errors: ``RuntimeError`` where a worker dies with nothing left to
+        refuse, or raises where it does not read; ``OSError`` where it finds a disk full.
+        """
+        how = pickle.dumps((work, patience_s, reads, opens is not None), 5)
+        job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), sizes, rows)
+        heard = opens or (lambda number, path: None)
+        busy: dict[int, _Worker] = {}
+        try:
+            with selectors.DefaultSelector() as waiting:
+                self._hand_out(job, tasks, busy, waiting)
+                while busy:
+                    done: list[tuple[int, Result]] = []
+                    for key, _ in waiting.select():
+                        worker = key.data
+                        message = worker.hear()
+                        if message is not None and message[0] in ("opens", "waits"):
+                            self._hear(message[0], message[1], heard)
+                            continue
+                        waiting.unregister(worker.line.pipe)
+                        del busy[worker.pid]
+                        if message is None:
+                            self._bury(worker, job)
+                            continue
+                        self._idle.append(worker)
+                        if message[0] == "raised":
+                            raise RuntimeError("\n".join(message[1]))
+                        if message[0] == "full":
+                            raise OSError(*message[1])
+                        if message[0] == "store":
+                            job.again(worker.tasks, message[1], first=self.size == 1)
+                            continue
+                        job.dry = message[0] == "gave up"
+                        done += zip(worker.tasks, message[1], strict=True)
+                    self._hand_out(job, tasks, busy, waiting)  # before anybody takes his time over what is done
+                    yield from done
+        finally:
+            for worker in busy.values():  # nobody wants the rest
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGKILL)
+                worker.line.pipe.close()
+
+    def _hand_out(
+        self, job: _Job, tasks: Sequence[Any], busy: dict[int, _Worker], waiting: selectors.BaseSelector
+    ) -> None:
+        """Gives all that are idle something to do."""
+        while job.todo and len(busy) < self.size:
+            worker = self._worker()
+            busy[worker.pid] = worker
+            waiting.register(worker.line.pipe, selectors.EVENT_READ, worker)
+            following = job.next_ones(self.size)
+            worker.take(job.work, [(n, tasks[n], job.refused_to(n), job.rounds(n)) for n in following])
+
+    def _hear(self, kind: str, said: Any, heard: Callable[[int, str], None]) -> None:
+        """What a worker says on the way."""
+        if kind == "waits":
+            self.waits(said)
+            return
+        for opened in said:
+            heard(*opened)
+
+    def all(self, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
+        """What :meth:`map` gives, in the order of the tasks."""
+        found = dict(self.map(tasks, work))
+        return [found[number] for number in range(len(tasks))]
+
+    def _bury(self, worker: _Worker, job: _Job) -> None:
+        worker.line.pipe.close()
+        status, opened = self._ask(_WAIT + _NUMBER.pack(worker.pid))
+        if -status in FROM_OUTSIDE and opened not in job.spared:
+            job.spared.add(opened)
+            job.todo.extendleft(reversed(worker.tasks))
+        else:
+            job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
+
+
+@dataclass
+class _Job:
+    """What a pool does with some tasks, whose numbers are in ``todo``. ``refused``: to all of them, ``of_task``: to
+    one, over which workers died; ``spared``: what was open when a worker was killed once. ``sizes``: bytes of each,
+    where some may be handed out together; ``rows`` as of :meth:`Pool.map`; ``failed``: how often a store refused
+    something to a task; ``dry``: it did so until the end of the last one."""
+
+    work: bytes
+    patience_s: float
+    refused: dict[str, str]
+    todo: deque[int]
+    sizes: Sequence[int] | None
+    rows: bool = True
+    of_task: dict[int, dict[str, str]] = field(default_factory=dict)
+    spared: set[Opened] = field(default_factory=set)
+    failed: dict[int, int] = field(default_factory=dict)
+    dry: bool = False
+
+    def next_ones(self, workers: int) -> list[int]:
+        """The tasks to hand out next: one, or some small ones, of which enough are left for the other workers."""
+        numbers = [self.todo.popleft()]
+        if self.sizes is None or numbers[0] in self.of_task:
+            return numbers
+        most, size = min(TOGETHER, len(self.todo) // (4 * workers)), self.sizes[numbers[0]]
+        while len(numbers) < most and self.todo[0] not in self.of_task:
+            size += self.sizes[self.todo[0]]
+            if size > TOGETHER_BYTES:
+                break
+            numbers.append(self.todo.popleft())
+        return numbers
+
+    def refused_to(self, task: int) -> dict[str, str]:
+        """The files that are not opened for a task, and why."""
+        return self.refused | self.of_task.get(task, {})
+
+    def rounds(self, task: int) -> int | None:
+        """How patient a task is to be before what a store refuses is a row; None while it will be done again."""
+        if not self.rows or self.failed.get(task, 0) < asking.ROUNDS - 1:
+            return None
+        return 0 if self.dry else 1
+
+    def again(self, tasks: Sequence[int], code: str, *, first: bool) -> None:
+        """A store refused something to one of these tasks: each comes again by itself, behind the others or ``first``.
+
+        Errors: :class:`StoreTrouble` where that was the last time.
+        """
+        for number in tasks:
+            self.of_task.setdefault(number, {})
+            self.failed[number] = self.failed.get(number, 0) + (len(tasks) == 1)
+            if self.failed[number] >= asking.ROUNDS:
+                raise StoreTrouble(code)
+        if first:
+            self.todo.extendleft(reversed(tasks))
+        else:
+            self.todo.extend(tasks)
+
+    def refuse(self, tasks: Sequence[int], opened: Opened, ending: str) -> None:
+        """Refuses the file that was open at a death, or all of its task where that did not help; the tasks come again.
+
+        A note of none of them is from before the first or behind the last: of several, each then comes by itself.
+        """
+        self.todo.extendleft(reversed(tasks))
+        if opened[0] not in tasks and len(tasks) > 1:
+            for number in tasks:
+                self.of_task.setdefault(number, {})
+            return
+        task, file = opened if opened[0] in tasks else (tasks[0], ALL)
+        mine = self.of_task.setdefault(task, {})
+        if ALL in mine:
+            raise RuntimeError(f"the process that reads ends ({ending}) whatever is left out")
+        path = ALL if file in mine or len(mine) >= MAX_REFUSED else file
+        mine[path] = KILLS + ending
+        if path != ALL:
+            self.refused[path] = mine[path]
+
+
+class _Note:
+    """What a worker is at, in memory that it has in common with the starter, who looks at it after a death.
+
+    A worker may end in the middle of a note: it is written beside the one before, and counts when it is whole.
+    """
+
+    ROOM = 1 << 16
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 1 + 2 * self.ROOM)
+        self.write(-1, ALL)
+
+    def write(self, task: int, path: str) -> None:
+        """A task (-1: none) opens a file. Cost: 1 us."""
+        note = pickle.dumps((task, path), 5)
+        if len(note) > self.ROOM:  # longer than any path that can be opened
+            note = pickle.dumps((task, ALL), 5)
+        other = 1 - self._memory[0]
+        at = 1 + other * self.ROOM
+        self._memory[at : at + len(note)] = note
+        self._memory[0] = other
+
+    def read(self) -> Opened:
+        """What was noted last."""
+        at = 1 + self._memory[0] * self.ROOM
+        found: Opened = pickle.loads(self._memory[at : at + self.ROOM])
+        return found
+
+
+def _ending(status: int, patience_s: float) -> str:
+    """How a process ended, in words."""
+    if status == -signal.SIGALRM:
+        return f"takes more than {patience_s:.0f} s"
+    return f"ends the process: {signal.Signals(-status).name if status < 0 else f'exit status {status}'}"
+
+
+def start_workers(line_fd: int) -> None:
+    """The starter: loads modules, then forks a worker whenever it is asked to, and reports how one ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
+    sys.meta_path.insert(0, _NoPandas())
+    for name in LOADED:
+        importlib.import_module(name)
+    line = _Line(socket.socket(fileno=line_fd))
+    notes: dict[int, _Note] = {}
+    while True:
+        asked, fds, *_ = socket.recv_fds(line.pipe, 1 + _NUMBER.size, 1)
+        if not asked:
+            return
+        if asked[:1] == _FORK:
+            note = _Note()
+            pid = os.fork()
+            if not pid:
+                line.pipe.close()
+                _work(fds[0], note)
+            os.close(fds[0])
+            notes[pid] = note
+            line.say(pid)
+        else:
+            pid, status = os.waitpid(_NUMBER.unpack(asked[1:])[0], 0)
+            line.say((os.waitstatus_to_exitcode(status), notes.pop(pid).read()))
+
+
+class _NoPandas:
+    """Says that pandas is not there: pyarrow would load it for its first array, for half a second and no use."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Errors: ImportError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is of no use here", name=name)
+
+
+def _work(pipe_fd: int, note: _Note) -> NoReturn:
+    """A worker: does what it is handed until nobody hands it anything; notes which file it opens."""
+    status = 1
+    try:
+        line = _Line(socket.socket(fileno=pipe_fd))
+        _serve(line, note)
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _serve(line: _Line, note: _Note) -> None:
+    work, patience_s, reads, heard = None, PATIENCE_S, True, False
+    while True:
+        try:
+            kind, content = line.hear()
+        except (EOFError, ConnectionError):
+            return
+        if kind == "work":
+            work, patience_s, reads, heard = pickle.loads(content)
+            continue
+        opened = _Opened(line, note, heard)
+        results, end = [], "done"
+        try:
+            with asking.heard_by(opened.waits), ahead.coming(ahead.of_work(task for _, task, *_ in content)):
+                for number, task, refused, rounds in content:
+                    opened.file(number, ALL)
+                    guarded = gate.guarded(refused, functools.partial(opened.file, number), patience_s)
+                    with guarded, asking.resigned(rounds):
+                        results.append(work(task))  # type: ignore[misc]
+                        end = "gave up" if asking.gave_up() else end
+        except StoreTrouble as error:  # no file's doing either: another time it may be read
+            line.say(("store", error.code))
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
+                line.say(("full", (error.errno, os.strerror(error.errno))))
+            elif reads:
+                raise
+            else:
+                line.say(("raised", (repr(error), traceback.format_exc())))
+        else:
+            if len(results) > 1:  # handing back kills too, where memory is used up: none of them is to blame yet
+                note.write(-1, ALL)
+            line.say((end, results))
+        note.write(-1, ALL)
+
+
+class _Opened:
+    """The files that a worker opens: noted each, and, where somebody wants to know of them, said now and then."""
+
+    def __init__(self, line: _Line, note: _Note, heard: bool) -> None:
+        self.line, self.note, self.heard = line, note, heard
+        self.unsaid: list[Opened] = []
+        self.said = time.monotonic()
+
+    def file(self, task: int, path: str) -> None:
+        """A task opens a file."""
+        self.note.write(task, path)
+        if not self.heard or path == ALL:
+            return
+        self.unsaid.append((task, path))
+        if (now := time.monotonic()) >= self.said + SAY_EVERY_S:
+            self.line.say(("opens", self.unsaid))
+            self.unsaid, self.said = [], now
+
+    def waits(self, why: str) -> None:
+        """A store is asked again."""
+        self.line.say(("waits", why))

@@ -1,0 +1,343 @@
+"""What a leader's answer to a stored batch means, compiled: an event for each that no correct broker had taken.
+
+The model answers (:mod:`auditor.model.producer_appends`) by the state that the log's own batches left, as if all of
+them had been accepted. What the log shows beyond that state tells one refusal from another: where the producer stood
+before something was repeated or fenced, what it had stored before, and its highest epoch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.base.producer_numbers import LAST_SEQUENCE, SEQUENCES
+from auditor.connectors.codec.crc32c import crc_of_change
+from auditor.facts.events import (
+    AFTER_UNREADABLE,
+    IN_TRANSACTION,
+    KNOWN_BELOW,
+    STATE_MAY_BE_LOST,
+)
+from auditor.model import producer_appends
+from auditor.model import producers as model
+from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
+from auditor.replay.producers.new_rows import (
+    BUMP_NONZERO,
+    EPOCH_REGRESSION,
+    EPOCH_STORM,
+    FIRST_NONZERO,
+    MARKER_EPOCH_REGRESSION,
+    SEQUENCE_GAP,
+    SEQUENCE_OVERLAP,
+    SEQUENCE_RESET,
+    SEQUENCE_RESUMED,
+    ZERO,
+    later_row,
+    new_event,
+)
+from auditor.replay.producers.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, Log, Replay
+from auditor.replay.producers.stored_sequences import (
+    LOG_START,
+    NOTHING,
+    RESET,
+    begin_judging,
+    begin_run,
+    extend_run,
+    next_in_run,
+    note_crowd,
+    note_repeated,
+    reset_run,
+    stored_before,
+)
+
+STORM_WINDOW_MS = 600_000
+STORM_EPOCHS = 10
+BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin, in a batch
+
+
+# --- sequences -------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def simply_goes_on(live: np.record, batch: np.record, answer: int) -> bool:
+    """Whether a judged data batch, as nearly all, goes on where its producer stands; then the producer stands behind
+    it."""
+    if answer != OK or live.crowded or live.batches == 0 or batch.producer_epoch != live.data_epoch:
+        return False
+    if batch.base_sequence == 0 or batch.base_sequence != next_in_run(live):
+        return False
+    extend_run(live, batch.last_offset - batch.base_offset + 1)
+    return True
+
+
+@kernel
+def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
+    """Notes what is odd about the sequences of a judged data batch that does not simply go on; returns whether some may
+    be stored before."""
+    live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
+    count = batch.last_offset - batch.base_offset + 1
+    if live.batches > 0 and epoch == live.data_epoch:
+        stored = _same_epoch(replay, batch, row, count, answer, time)
+    elif live.batches == 0:
+        stored = _first_batch(replay, batch, row, count, answer, time)
+    elif epoch < live.data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
+        return True  # for all that is known: of older epochs nobody keeps count
+    else:
+        stored = False
+        if answer != OK and first != 0 and epoch >= live.max_epoch:
+            event = _sequence_event(replay, BUMP_NONZERO, batch, live, answer, ZERO, time)
+            replay.log.events[event].previous_epoch = live.data_epoch
+        begin_run(replay, row, live.data_epoch, epoch, first, count)
+    if first == 0:
+        _note_zero(replay, batch, row)
+    return stored
+
+
+@kernel
+def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
+    """A batch of the epoch that the producer's batch before had, with ``count`` sequences, that is not simply the
+    next one."""
+    live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
+    expected = producer_appends.next_sequence(live.data_last_sequence)
+    goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
+    behind = (RESET if answer == DUPLICATE else RESET | LOG_START) if goes_on else 0
+    stored = stored_before(replay, row, epoch, first, count, behind)
+    refused = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
+    if goes_on:
+        extend_run(live, count)
+        if stored != NOTHING:
+            _overlap_event(replay, batch, row, answer, expected, time)
+        elif refused:
+            _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+    elif first == 0 and live.data_last_sequence != LAST_SEQUENCE:
+        _from_zero(replay, batch, row, count, answer, expected, time)
+    elif stored != NOTHING:
+        _overlap_event(replay, batch, row, answer, expected, time)
+        note_repeated(replay, row, epoch, first, count)
+    else:
+        if first == expected:
+            if refused:  # by what a fenced producer left; its own batch before went beyond a repetition
+                _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+        elif answer != OK:
+            _gap_event(replay, batch, live, answer, expected, time)
+        begin_run(replay, row, epoch, epoch, first, count)
+    note_crowd(replay, row)
+    return stored != NOTHING
+
+
+@kernel
+def _from_zero(replay: Replay, batch: np.record, row: int, count: int, answer: int, expected: int, time: int) -> None:
+    """The producer is back at sequence 0: with the same bytes once more, or it numbers anew."""
+    live, born = replay.live[row], replay.born[row]
+    if _same_bytes(replay.later, batch, born):
+        event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)
+        replay.log.events[event].stored_base_offset = _zero_base_offset(replay.later, born)
+        note_repeated(replay, row, batch.producer_epoch, 0, count)
+    else:
+        event = _sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)
+        replay.log.events[event].previous_time = live.data_time
+        reset_run(replay, row, batch.producer_epoch, count)
+
+
+@kernel
+def _overlap_event(replay: Replay, batch: np.record, row: int, answer: int, expected: int, time: int) -> None:
+    event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, replay.live[row], answer, expected, time)
+    replay.log.events[event].stored_base_offset = _cached_offset(replay.producers, row, batch.base_sequence)
+
+
+@kernel
+def _gap_event(replay: Replay, batch: np.record, live: np.record, answer: int, expected: int, time: int) -> None:
+    event = replay.log.events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
+    event.previous_time = live.data_time
+    if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
+        transaction = replay.open[live.open_slot]
+        if transaction.gap_offset < 0:
+            transaction.gap_offset = batch.base_offset
+
+
+@kernel
+def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
+    """A producer's first judged batch: what is known from below the log start is compared when all has been read
+    (:mod:`auditor.replay.producers.first_batches`), but for a retry that nobody knew any more."""
+    live, born, first = replay.live[row], replay.born[row], batch.base_sequence
+    again = first == 0 and born.below >= 0 and _same_bytes(replay.later, batch, born)
+    if again or (first != 0 and answer == DUPLICATE):
+        below = replay.below[born.below]
+        expected = producer_appends.next_sequence(below.last_sequence)
+        event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
+        event.stored_base_offset = _cached_offset(replay.producers, row, first)
+        if again:
+            event.stored_base_offset = replay.later[born.later].zero_base_offset
+        event.previous_last_offset = below.last_offset
+        event.context = 0
+    elif first != 0:
+        _first_sequence(replay.log, batch, born, answer, time)
+    if born.below < 0 or replay.below[born.below].epoch != batch.producer_epoch:
+        live.run_start = first
+        live.run_length = count
+        return False
+    return _take_first_run(replay, row, batch.producer_epoch, first, count, again)
+
+
+@kernel
+def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int, again: bool) -> bool:
+    """Adds the first judged batch to what lies below; whether some of it was stored there already. ``again``: it is the
+    last one from sequence 0 on once more."""
+    live = replay.live[row]
+    stored = stored_before(replay, row, epoch, first, count, 0) != NOTHING
+    goes_on, anew = first == next_in_run(live), first == 0 and not again
+    if goes_on:
+        extend_run(live, count)
+    elif anew:
+        reset_run(replay, row, epoch, count)
+    elif not stored:
+        begin_run(replay, row, epoch, epoch, first, count)
+    begin_judging(replay, row)
+    if stored and not goes_on and not anew:
+        note_repeated(replay, row, epoch, first, count)
+    return stored
+
+
+@kernel
+def _sequence_event(
+    replay: Replay, kind: int, batch: np.record, live: np.record, answer: int, expected: int, time: int
+) -> int:
+    """A new event of a kind with the columns SEQUENCE; returns its row."""
+    log = replay.log
+    row = new_event(log, kind, batch, batch.max_timestamp, time)
+    event = log.events[row]
+    event.answer = answer
+    event.expected_sequence = expected
+    event.found_sequence = batch.base_sequence
+    event.previous_last_offset = live.data_last_offset
+    event.previous_leader_epoch = live.data_leader_epoch
+    flags = 0
+    if log.progress[0].unreadable_ordinal > live.ordinal:
+        flags |= AFTER_UNREADABLE
+    if live.open_slot >= 0 and replay.open[live.open_slot].first_offset <= live.data_last_offset:
+        flags |= IN_TRANSACTION
+    if live.data_leader_epoch != batch.partition_leader_epoch:
+        flags |= STATE_MAY_BE_LOST
+    event.context = flags
+    return row
+
+
+@kernel
+def _first_sequence(log: Log, batch: np.record, born: np.record, answer: int, time: int) -> None:
+    """A producer's first judged batch does not begin with sequence 0."""
+    event = log.events[new_event(log, FIRST_NONZERO, batch, batch.max_timestamp, time)]
+    event.answer = answer
+    event.found_sequence = batch.base_sequence
+    flags = KNOWN_BELOW if born.below >= 0 else 0
+    if log.progress[0].unreadable_ordinal >= 0:
+        flags |= AFTER_UNREADABLE
+    event.context = flags
+
+
+@kernel
+def _cached_offset(producers: model.Producers, row: int, first: int) -> int:
+    """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
+    for age in range(producers.entries[row].cached):
+        cached = producers.rings[model.cached_slot(producers, row, age), row]
+        if (cached.last_sequence - first) % SEQUENCES <= cached.offset_delta:
+            return cached.last_offset - cached.offset_delta
+    return -1
+
+
+# --- batches that begin at 0: the same bytes may come again -----------------------------------------------------------
+
+
+@kernel
+def _note_zero(replay: Replay, batch: np.record, row: int) -> None:
+    live, born = replay.live[row], replay.born[row]
+    if live.batches == 0 and born.later < 0:
+        born.zero, born.zero_crc, born.zero_bytes = 1, batch.crc, batch.bytes  # the rest is first_*
+    else:
+        remember_zero(replay, batch, row)
+
+
+@kernel
+def remember_zero(replay: Replay, batch: np.record, row: int) -> None:
+    """What a batch that begins at sequence 0 is made of, other than the first judged one: the same bytes may come
+    again."""
+    later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
+    later.zero_epoch = batch.producer_epoch
+    later.zero_crc = batch.crc
+    later.zero_bytes = batch.bytes
+    later.zero_time = batch.max_timestamp
+    later.zero_base_offset = batch.base_offset
+
+
+@kernel
+def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
+    """Whether the batch is the last one that began at sequence 0 once more, but for the time that a broker wrote.
+    ``table``: LATER."""
+    if born.later >= 0:
+        later = table[born.later]
+        if later.zero_epoch != batch.producer_epoch or later.zero_bytes != batch.bytes:
+            return False
+        crc, time = later.zero_crc, later.zero_time
+    else:
+        if not born.zero or born.first_epoch != batch.producer_epoch or born.zero_bytes != batch.bytes:
+            return False
+        crc, time = born.zero_crc, born.first_timestamp
+    change = time ^ batch.max_timestamp
+    if change and not batch.attributes & ATTR_APPEND_TIME:
+        return False
+    return crc ^ batch.crc == crc_of_change(change, batch.bytes - BEHIND_MAX_TIME)
+
+
+@kernel
+def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
+    """Where a producer's last batch begins that began at sequence 0."""
+    return table[born.later].zero_base_offset if born.later >= 0 else born.first_offset
+
+
+# --- epochs ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
+    """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
+    log, live, born = replay.log, replay.live[row], replay.born[row]
+    epoch, marker = batch.producer_epoch, batch.attributes & ATTR_CONTROL
+    if epoch == live.max_epoch:
+        return False
+    if epoch < live.max_epoch:
+        kind = MARKER_EPOCH_REGRESSION if marker else EPOCH_REGRESSION
+        event = log.events[new_event(log, kind, batch, batch.max_timestamp, time)]
+        event.answer = answer
+        event.known_epoch = live.max_epoch
+        event.known_epoch_offset = born.first_offset if born.later < 0 else replay.later[born.later].max_epoch_offset
+        event.known_leader_epoch = (
+            born.first_leader_epoch if born.later < 0 else replay.later[born.later].max_epoch_leader
+        )
+        return True
+    live.max_epoch = epoch
+    if goes_on_from_first(live, born) or marker:
+        later = replay.later[later_row(log, replay.later, born)]
+        later.max_epoch_offset = batch.base_offset
+        later.max_epoch_leader = batch.partition_leader_epoch
+        if not marker and not batch.attributes & ATTR_TRANSACTIONAL and live.batches > 0:
+            _count_epoch(log, batch, later, time)
+    return False
+
+
+@kernel
+def goes_on_from_first(live: np.record, born: np.record) -> bool:
+    """Whether what a judged data batch leaves has to be noted in LATER: it is not the first, or there is a row."""
+    return live.batches > 0 or born.later >= 0
+
+
+@kernel
+def _count_epoch(log: Log, batch: np.record, later: np.record, time: int) -> None:
+    """A new epoch of a producer without transactions: an event when there are many within a short time."""
+    stamp = batch.max_timestamp
+    if later.epoch_window_count == 0 or stamp - later.epoch_window_start > STORM_WINDOW_MS:
+        later.epoch_window_start = stamp
+        later.epoch_window_count = 0
+    later.epoch_window_count += 1
+    if later.epoch_window_count == STORM_EPOCHS:
+        event = log.events[new_event(log, EPOCH_STORM, batch, stamp, time)]
+        event.epochs = later.epoch_window_count
+        event.first_epoch = batch.producer_epoch - STORM_EPOCHS + 1

@@ -1,0 +1,301 @@
+"""The same batches under another policy, compiled: what its leader would have answered, and what its state would cost.
+
+A log holds only what was accepted. Each data batch counts as one client append, each marker as one of the coordinator,
+in offset order; after a refusal the replay goes on as if the batch had been accepted, so that one cause is reported
+once (semantics 2.6). Time passes with the batches: producers expire and segments fall to retention as on a broker.
+What the log says of a batch whatever the policy is in the steps of the audit's own replay of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
+from auditor.model import producer_appends
+from auditor.model import producers as model
+from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
+from auditor.replay.producers.producer_pace import longer
+from auditor.replay.producers.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
+
+MAX_VERDICTS = 10_000  # kept of one replica and policy; what is beyond is counted
+
+SEGMENT = np.dtype([("next_base", "i8"), ("newest", "i8"), ("size", "i8")])
+# What moves with the log, one row. swept: when producers were last looked through, ms; live, cached: producers and
+# batches in memory; verdicts, dropped: kept and not kept; late: batches that found their producer forgotten. Of the log
+# as retention leaves it: segments that are complete, the oldest left, newest time and bytes of the one being written,
+# and bytes in all.
+TOTALS = np.dtype(
+    [
+        ("swept", "i8"), ("live", "i8"), ("cached", "i8"), ("peak_bytes", "i8"), ("peak_producers", "i8"),
+        ("verdicts", "i8"), ("dropped", "i8"), ("late", "i8"), ("segment", "i8"), ("segments", "i8"),
+        ("oldest", "i8"), ("segment_newest", "i8"), ("segment_bytes", "i8"), ("bytes", "i8"),
+    ]
+)  # fmt: skip
+
+
+class Rules(NamedTuple):
+    """What is fixed for a replica under a policy. Times in ms, sizes in bytes; negative: no limit.
+
+    ``check_ms`` is producer.id.expiration.check.interval.ms.
+    """
+
+    log_start: int
+    sequences: bool
+    expiration_ms: int
+    check_ms: int
+    retention_ms: int
+    retention_bytes: int
+
+
+class World(NamedTuple):
+    """One replica under one policy; a producer has the same row as in its history."""
+
+    rules: Rules
+    producers: model.Producers
+    verdict_of: np.ndarray  # int32, by row: where its run of verdicts is, -1 for none
+    verdicts: np.ndarray  # VERDICT
+    segments: np.ndarray  # SEGMENT, those that are complete
+    totals: np.ndarray  # TOTALS, one row
+
+
+def new_world(policy: Policy, rules: Rules) -> World:
+    """A replica before its first batch."""
+    totals = np.zeros(1, TOTALS)
+    for name in ("swept", "segment", "segment_newest"):
+        totals[name] = -1
+    producers = model.new_producers(64, policy.cached_batches)
+    return World(rules, producers, np.empty(64, np.int32), np.empty(16, VERDICT), np.empty(64, SEGMENT), totals)
+
+
+def with_room(w: World, rows: int) -> World:
+    """The same with room for ``rows`` more producers and verdicts, and one more segment."""
+    table, verdict_of, verdicts, segments = w.producers, w.verdict_of, w.verdicts, w.segments
+    if int(table.meta[0]) + rows > len(table.entries):
+        table = model.grow(table, int(table.meta[0]) + rows)
+        verdict_of = longer(verdict_of, len(table.entries))
+    wanted = min(int(w.totals["verdicts"][0]) + rows, MAX_VERDICTS)
+    if wanted > len(verdicts):
+        verdicts = longer(verdicts, min(max(wanted, 2 * len(verdicts)), MAX_VERDICTS))
+    if int(w.totals["segments"][0]) + 1 > len(segments):
+        segments = longer(segments, 2 * len(segments))
+    return w._replace(producers=table, verdict_of=verdict_of, verdicts=verdicts, segments=segments)
+
+
+@kernel
+def end_segment(w, next_base):  # type: ignore[no-untyped-def]
+    """The segment read so far is complete: from now on retention may take it. ``with_room`` must have made room."""
+    t = w.totals[0]
+    segment = w.segments[t.segments]
+    segment.next_base = next_base
+    segment.newest = t.segment_newest
+    segment.size = t.segment_bytes
+    t.segments += 1
+    t.segment_newest = -1
+    t.segment_bytes = 0
+
+
+@kernel
+def load_entries(w, policy, entries, rows):  # type: ignore[no-untyped-def]
+    """Producers as a snapshot before the first batch has them, with their last batches only, and in these rows."""
+    p, t = w.producers, w.totals[0]
+    for k in range(len(rows)):
+        row = rows[k]
+        _enter(w, row, entries.producer_id[k])
+        entry = p.entries[row]
+        t.live += entry.epoch < 0
+        cached = entry.cached
+        model.set_epoch(p, row, entries.producer_epoch[k])
+        entry.coordinator_epoch = entries.coordinator_epoch[k]
+        entry.last_timestamp = entries.last_timestamp[k]
+        entry.txn_first_offset = entries.current_txn_first_offset[k]
+        if entries.last_offset[k] >= 0 or policy.snapshot_batch_always:
+            model.remember_batch(
+                p, row, entries.last_sequence[k], entries.last_offset[k], entries.offset_delta[k],
+                entries.last_timestamp[k],
+            )  # fmt: skip
+        t.cached += entry.cached - cached
+        t.segment_newest = max(t.segment_newest, entries.last_timestamp[k])
+    _weigh(t)
+
+
+@kernel
+def _enter(w, row, producer_id):  # type: ignore[no-untyped-def]
+    """Makes sure that the producer has its row: rows come in the same order as in the history."""
+    if row == w.producers.meta[0]:
+        model.insert(w.producers, producer_id)
+        w.verdict_of[row] = -1
+
+
+@kernel
+def _weigh(t):  # type: ignore[no-untyped-def]
+    size = BYTES_A_PRODUCER * t.live + BYTES_A_BATCH * t.cached
+    t.peak_bytes = max(t.peak_bytes, size)
+    t.peak_producers = max(t.peak_producers, t.live)
+
+
+@kernel
+def _forget(w, row):  # type: ignore[no-untyped-def]
+    """The broker loses this producer; its row stays, empty, for when it comes back."""
+    entry = w.producers.entries[row]
+    if entry.epoch < 0:
+        return
+    w.totals[0].live -= 1
+    w.totals[0].cached -= entry.cached
+    entry.epoch = -1
+    entry.coordinator_epoch = -1
+    entry.last_timestamp = -1
+    entry.txn_first_offset = -1
+    entry.cached = 0
+
+
+@kernel
+def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
+    """Producers that have been idle for too long go, as often as brokers look."""
+    t = w.totals[0]
+    if t.swept >= 0 and now - t.swept < w.rules.check_ms:
+        return
+    if t.swept >= 0:
+        for row in range(w.producers.meta[0]):
+            known = w.producers.entries[row].epoch >= 0
+            if known and producer_appends.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
+                _forget(w, row)
+    t.swept = now
+
+
+@kernel
+def _retain(w, batch, now):  # type: ignore[no-untyped-def]
+    """Retention takes complete segments from the oldest on, and with them who wrote nothing since (up to 2.3)."""
+    t, start = w.totals[0], -1
+    t.segment_newest = max(t.segment_newest, batch.max_timestamp)
+    t.segment_bytes += batch.bytes
+    t.bytes += batch.bytes
+    while t.oldest < t.segments:
+        segment = w.segments[t.oldest]
+        old = w.rules.retention_ms >= 0 and segment.newest + w.rules.retention_ms < now
+        large = w.rules.retention_bytes >= 0 and t.bytes - w.rules.retention_bytes >= segment.size
+        if not (old or large):
+            break
+        start = segment.next_base
+        t.bytes -= segment.size
+        t.oldest += 1
+    if start >= 0:
+        for row in range(w.producers.meta[0]):
+            if model.newest_offset(w.producers, row) < start:
+                _forget(w, row)
+
+
+@kernel
+def _answer(w, policy, batch, step, transactional):  # type: ignore[no-untyped-def]
+    """What the leader would have said to a data batch, as far as the log proves it."""
+    p, row = w.producers, step.row
+    last = step.last_sequence if w.rules.sequences else -1
+    answer = producer_appends.check_append(
+        p, row, policy, batch.producer_epoch, batch.base_sequence, last, transactional
+    )
+    of_sequences = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
+    if of_sequences and not step.provable:
+        return producer_appends.check_transaction(p, row, transactional)
+    return answer
+
+
+@kernel
+def _verdict(w, batch, step, error):  # type: ignore[no-untyped-def]
+    """Notes an answer that differs; one that goes on a run only makes that longer."""
+    t, p, row = w.totals[0], w.producers, step.row
+    at = w.verdict_of[row]
+    if at >= 0 and w.verdicts[at].error == error:
+        w.verdicts[at].batches += 1
+        w.verdicts[at].records += max(batch.record_count, 0)
+        w.verdicts[at].run_last_offset = batch.last_offset
+        return
+    at = t.verdicts
+    if at >= MAX_VERDICTS:
+        t.dropped += 1
+        return
+    t.verdicts = at + 1
+    w.verdict_of[row] = at
+    v = w.verdicts[at]
+    v.error = error
+    v.producer_id = batch.producer_id
+    v.producer_epoch = batch.producer_epoch
+    v.segment = t.segment
+    v.position = batch.position
+    v.base_offset = batch.base_offset
+    v.last_offset = batch.last_offset
+    v.run_last_offset = batch.last_offset
+    v.base_sequence = batch.base_sequence
+    v.last_sequence = step.last_sequence
+    v.known_epoch = p.entries[row].epoch
+    v.known_last_sequence = model.newest_sequence(p, row)
+    v.max_timestamp = batch.max_timestamp
+    v.transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
+    v.control = step.kind == MARKER
+    v.batches = 1
+    v.records = max(batch.record_count, 0)
+    v.stored_before = step.stored_before
+
+
+@kernel
+def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
+    p, t, row = w.producers, w.totals[0], step.row
+    entry = p.entries[row]
+    transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
+    if step.judged and step.below and policy.evicts_below_log_start and batch.base_sequence == 0:
+        _forget(w, row)  # it began again because this had happened
+    if entry.epoch < 0:
+        t.late += step.seen
+        t.live += 1
+    answer = _answer(w, policy, batch, step, transactional) if step.judged else OK
+    if answer != OK:
+        _verdict(w, batch, step, answer)
+    else:
+        w.verdict_of[row] = -1
+    t.cached -= entry.cached
+    producer_appends.apply_data(
+        p,
+        row,
+        batch.producer_epoch,
+        step.last_sequence,
+        batch.base_offset,
+        batch.last_offset,
+        batch.max_timestamp,
+        transactional,
+    )
+    t.cached += entry.cached
+
+
+@kernel
+def _marker(w, batch, step):  # type: ignore[no-untyped-def]
+    p, t, row = w.producers, w.totals[0], step.row
+    entry = p.entries[row]
+    epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
+    answer = producer_appends.check_marker(p, row, epoch, coordinator_epoch, 0)
+    if answer != OK and step.judged:
+        _verdict(w, batch, step, answer)
+    t.live += entry.epoch < 0
+    t.cached -= entry.cached
+    producer_appends.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
+    t.cached += entry.cached
+
+
+@kernel
+def replay_under(w, policy, batches, steps, count):  # type: ignore[no-untyped-def]
+    """Replays the first ``count`` of the batches by their steps; ``with_room`` must have made room for that many."""
+    t = w.totals[0]
+    for i in range(count):
+        batch, step = batches[i], steps[i]
+        if step.kind == UNREADABLE:
+            continue
+        _sweep(w, policy, step.time)
+        if policy.evicts_below_log_start:
+            _retain(w, batch, step.time)
+        if step.kind >= DATA:
+            _enter(w, step.row, batch.producer_id)
+            if step.kind == MARKER:
+                _marker(w, batch, step)
+            else:
+                _data(w, policy, batch, step)
+            _weigh(t)

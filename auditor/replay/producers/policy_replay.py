@@ -1,0 +1,148 @@
+"""One replica under several policies side by side, by what the audit's own replay makes of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from auditor.facts.policy_outcomes import LEAST_MS, SHOWN, PolicyOutcome, PolicyOutcomes, state_bytes
+from auditor.model.policies import Policy
+from auditor.replay.producers import policy_kernel as pol
+from auditor.replay.producers import producer_pace as paces
+from auditor.replay.producers.bounds import ReplicaBounds, inherited
+from auditor.replay.producers.snapshot_chain import Stored
+from auditor.replay.task.batch_records import as_records
+from auditor.replay.task.replica_task import FAR, PolicySettings
+
+HOUR_MS = 3_600_000
+
+
+def _asked(policy: Policy) -> Policy:
+    """The policy without what no leader's answer to a single append depends on, nor the size of its state."""
+    return policy._replace(
+        snapshots_follow_log_start=False, follower_checks_markers=False, lone_marker_completes=False,
+        open_needs_same_epoch=False, verifies=False, bumps_each_transaction=False, after_max_ms=-1,
+    )  # fmt: skip
+
+
+class PolicyReplay:
+    """One replica under some policies. Those that could not differ are replayed once. ``first_base``: where the first
+    segment begins, -1 for none; ``start_known``: whether the log starts where ``bounds`` say; ``newest_time``: no
+    producer's clock is believed beyond it, ms.
+    """
+
+    def __init__(
+        self,
+        policies: Sequence[PolicySettings],
+        bounds: ReplicaBounds,
+        stored: Sequence[Stored],
+        first_base: int,
+        *,
+        start_known: bool = True,
+        newest_time: int = FAR,
+    ) -> None:
+        self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
+        self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
+        self.bounds = bounds
+        known = inherited(stored, first_base)
+        self.paces = paces.new_paces(bounds, known, start_known=start_known, newest_time=newest_time)
+        before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
+        if before:
+            self._load(max(before, key=lambda s: s.offset))
+
+    def _load(self, stored: Stored) -> None:
+        """Begins with what the snapshot knew; what it rests on counts as one segment that retention takes first."""
+        rows = np.empty(len(stored.entries.producer_id), np.int32)
+        self.paces = paces.with_room(self.paces, len(rows))
+        paces.load_paces(self.paces, stored.entries, rows)
+        for key, world in self.worlds.items():
+            self.worlds[key] = pol.with_room(world, len(rows))
+            pol.load_entries(self.worlds[key], key.policy, stored.entries, rows)
+            if len(rows):
+                pol.end_segment(self.worlds[key], stored.offset)
+
+    def begin_segment(self, number: int) -> None:
+        """The segment of this number comes."""
+        for world in self.worlds.values():
+            world.totals["segment"] = number
+
+    def take(self, rows: np.ndarray, steps: np.ndarray) -> None:
+        """Replays the rows of a walk by what the audit's replay made of each: STEP rows, which are changed."""
+        batches, count = as_records(rows), len(rows)
+        highest = int(steps["row"][:count].max(initial=-1))
+        self.paces = paces.with_room(self.paces, count, highest)
+        paces.complete_steps(self.paces, batches, steps, count)
+        for key in self.worlds:
+            self.worlds[key] = pol.with_room(self.worlds[key], count)
+            pol.replay_under(self.worlds[key], key.policy, batches, steps, count)
+
+    def end_segment(self, after: int) -> None:
+        """The segment ends, and the next one begins at the offset ``after``; -1 for none."""
+        for key in self.worlds if after >= 0 else ():
+            self.worlds[key] = pol.with_room(self.worlds[key], 0)
+            pol.end_segment(self.worlds[key], after)
+
+    def finish(self) -> PolicyOutcomes:
+        """What came out."""
+        each = {key: _outcome(world) for key, world in self.worlds.items()}
+        out = PolicyOutcomes({name: each[key] for name, key in self.same.items()})
+        out.newest_time = int(self.paces.place["any_time"][0])
+        self._count(out)
+        return out
+
+    def _count(self, out: PolicyOutcomes) -> None:
+        """What holds whatever the policy."""
+        used = int(self.paces.ids.meta[0])
+        h, ids = self.paces.pace[:used], self.paces.ids.producer_id[:used]
+        wrote = h["batches"] > 0
+        h, ids = h[wrote], ids[wrote]
+        out.producers_seen, out.one_batch = len(h), int(np.count_nonzero(h["batches"] == 1))
+        if not len(h):
+            return
+        out.span = int(h["span"].max())
+        transactional = h["transactional"] == 1
+        out.wraps = int(h["wraps"][~transactional].sum()), int(h["wraps"][transactional].sum())
+        elapsed = h["last_time"] - h["first_time"]
+        rate = np.where(elapsed >= LEAST_MS, h["records"] * HOUR_MS / np.maximum(elapsed, 1), 0.0)
+        if self.bounds.sequences:
+            out.rates = float(rate[~transactional].sum()), float(rate[transactional].sum())
+            out.fastest = _fastest(h, ids)
+        hours = h["first_time"] // HOUR_MS
+        for hour in np.unique(hours).tolist():
+            mine = hours == hour
+            out.hours[int(hour)] = int(np.count_nonzero(mine)), int(ids[mine].max())
+
+
+def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
+    return pol.Rules(
+        bounds.log_start,
+        bounds.sequences,
+        settings.expiration_ms,
+        settings.check_ms,
+        settings.retention_ms,
+        settings.retention_bytes,
+    )
+
+
+def _outcome(world: pol.World) -> PolicyOutcome:
+    t = {name: int(world.totals[name][0]) for name in pol.TOTALS.names or ()}
+    return PolicyOutcome(
+        world.verdicts[: t["verdicts"]].copy(), t["dropped"], t["peak_producers"], t["peak_bytes"], t["live"],
+        state_bytes(t["live"], t["cached"]), t["late"],
+    )  # fmt: skip
+
+
+def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
+    """The producers with the most sequences or epochs a time, each once."""
+    elapsed = np.maximum(h["last_time"] - h["first_time"], 1)
+    bumps = h["last_epoch"].astype(np.int64) - h["first_epoch"]
+    by_records = np.argsort(-h["records"] / elapsed, kind="stable")[:SHOWN]
+    by_epochs = [k for k in np.argsort(-bumps / elapsed, kind="stable")[:SHOWN] if bumps[k] > 0]
+    names = (
+        "batches", "records", "first_time", "last_time", "first_epoch", "last_epoch", "span", "wraps", "transactional",
+    )  # fmt: skip
+    return [
+        {"producer_id": int(ids[k])} | {name: int(h[name][k]) for name in names}
+        for k in dict.fromkeys([*by_records.tolist(), *map(int, by_epochs)])
+    ]

@@ -1,0 +1,291 @@
+"""Producer snapshots compared with the replay: the links of the chain proof.
+
+A snapshot at N must be what replaying the log up to N gives, plus what was known from before the log start, minus
+producers that had expired (semantics 1.14). What a snapshot merely carries over from the one before is not its fault.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.connectors.codec.snapshot import ProducerEntries
+from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.model import producers as model
+from auditor.replay.producers.producer_columns import column
+from auditor.replay.producers.state import Replay
+from auditor.replay.task.batch_kinds import first_broker_time
+
+MAX_DIFFERENCES = 200
+OPEN = "txn_first_offset"
+FIELDS = ("producer_epoch", "last_sequence", "last_offset", "offset_delta", "coordinator_epoch")
+
+
+class Stored(NamedTuple):
+    """A snapshot file as decoded. ``sound``: no error came up."""
+
+    file: str
+    offset: int
+    entries: ProducerEntries
+    sound: bool
+
+
+class Differences:
+    """What two accounts of the same producers disagree on, in columns: there may be a million of each."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.parts: list[np.ndarray] = []
+
+    def add(self, name: str, rows: np.ndarray, stored: np.ndarray | int, ours: np.ndarray | int) -> None:
+        """The field ``name`` of the producers in these rows of the replay is ``stored`` there and ``ours`` here."""
+        if len(rows):
+            values = np.broadcast_arrays(rows, len(self.names), stored, ours)
+            self.parts.append(np.array(values, np.int64))
+            self.names.append(name)
+
+    def report(self, link: SnapshotLink, replay: Replay) -> None:
+        """Adds them to a link, producer by producer, up to the number that it holds."""
+        if not self.parts:
+            return
+        rows, names, stored, ours = np.concatenate(self.parts, axis=1)
+        order = np.lexsort((names, rows))[:MAX_DIFFERENCES]
+        link.extra_differences += len(rows) - len(order)
+        last_offsets = column(replay, "last_offset")
+        for k in order.tolist():
+            row, pid = rows[k], int(replay.producers.producer_id[rows[k]])
+            found = Difference(pid, self.names[names[k]], int(stored[k]), int(ours[k]), int(last_offsets[row]))
+            link.differences.append(found)
+
+
+class Known:
+    """A decoded snapshot that producers can be looked up in; of several entries for one producer the last counts."""
+
+    def __init__(self, entries: ProducerEntries) -> None:
+        self.entries = entries
+        self.order = np.argsort(entries.producer_id, kind="stable")
+        self.ids = entries.producer_id[self.order]
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """The row of each producer id, -1 where it is not there."""
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        at = np.maximum(np.searchsorted(self.ids, ids, side="right") - 1, 0)
+        return np.where(self.ids[at] == ids, self.order[at], -1)
+
+    def column(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """What it stores in those rows, under the names of PRODUCER columns."""
+        stored: np.ndarray = getattr(self.entries, "current_" + name if name == OPEN else name)
+        return stored[rows].astype(np.int64)
+
+
+class Chain:
+    """Compares the snapshots of one replica, in order of their offsets, with its replay as it passes them."""
+
+    def __init__(self, stored: list[Stored], log_start: int, compacted: bool) -> None:
+        self.waiting = sorted(stored, key=lambda s: s.offset)
+        self.log_start = log_start
+        self.compacted = compacted
+        self.links: list[SnapshotLink] = []
+        self.carried: Known | None = None
+        self.doubted: set[int] = set()  # whose open transaction is another one in what is carried than in the log
+        self.base = log_start
+        self.undated: list[SnapshotLink] = []
+        self.forgotten: dict[int, tuple[SnapshotLink, int, int]] = {}
+
+    def next_offset(self) -> int:
+        """The offset of the snapshot to compare next; beyond all offsets when there is none."""
+        return self.waiting[0].offset if self.waiting else 1 << 62
+
+    def compare(self, replay: Replay, readable_log: bool) -> None:
+        """Holds the next snapshot against the replay, which stands right before its offset.
+
+        ``readable_log``: nothing unreadable came before.
+        """
+        self._see_who_went_on(replay)
+        stored = self.waiting.pop(0)
+        comparable = stored.sound and readable_log and stored.offset > self.log_start
+        link = SnapshotLink(
+            stored.file, stored.offset, self.base, len(stored.entries.producer_id), stored.sound, comparable
+        )
+        self.links.append(link)
+        self.undated.append(link)
+        if not stored.sound:
+            return
+        known = Known(stored.entries)
+        if comparable:
+            self._differences(link, replay, known)
+        self.carried, self.base = known, stored.offset
+        self.doubted = {d.producer_id for d in link.differences if d.name == "open"}
+
+    def finish(self, replay: Replay, readable_log: bool, log_end: int) -> None:
+        """Compares what is left at the log's end; a snapshot beyond it says nothing about this log."""
+        while self.waiting:
+            self.compare(replay, readable_log and self.waiting[0].offset <= log_end)
+        self._see_who_went_on(replay)
+
+    def date(self, batches: np.ndarray, broker_times: bool) -> None:
+        """The batches behind the snapshots compared so far: the first time in them that a broker wrote dates these.
+
+        ``broker_times``: every time of this topic is one. Nobody took them later than that on the broker that wrote it.
+        """
+        if not self.undated or not len(batches):
+            return
+        self.goes_on(int(batches["max_timestamp"][0]))
+        time = int(first_broker_time(batches, broker_times))
+        if time >= 0:
+            for link in self.undated:
+                link.time = time
+            self.undated.clear()
+
+    def goes_on(self, time: int) -> None:
+        """The batch behind the snapshots compared so far has this time, whoever wrote it, ms."""
+        for link in self.undated:
+            if link.next_time < 0:
+                link.next_time = time
+
+    def _see_who_went_on(self, replay: Replay) -> None:
+        """Notes which producers that a snapshot lacked have written on since, in the epoch that they had."""
+        for pid, (link, epoch, last) in list(self.forgotten.items()):
+            o = replay.live[model.find(replay.producers, pid)]
+            if o["data_last_offset"] > last:
+                del self.forgotten[pid]
+                if o["data_epoch"] == epoch:
+                    link.went_on[pid] = int(o["data_last_offset"])
+
+    def _differences(self, link: SnapshotLink, replay: Replay, known: Known) -> None:
+        seen = np.flatnonzero((column(replay, "batches") > 0) | (column(replay, "markers") > 0))
+        ids = column(replay, "producer_id")[seen]
+        there = known.rows(ids)
+        found = Differences()
+        self._absent(found, replay, seen[there < 0])
+        self._unequal(link, found, replay, seen[there >= 0], known, there[there >= 0])
+        found.report(link, replay)
+        if not self.compacted:
+            self._expiry(link, replay, seen, known, there)
+        if not self.compacted:
+            self._extra(link, known, ids)
+
+    def _extra(self, link: SnapshotLink, known: Known, ids: np.ndarray) -> None:
+        """The snapshot has producers that the log does not show, with batches that it should."""
+        rows = np.sort(known.rows(np.setdiff1d(known.ids, ids)))
+        last_offsets = known.column("last_offset", rows)
+        rows, last_offsets = rows[last_offsets >= self.log_start], last_offsets[last_offsets >= self.log_start]
+        room = MAX_DIFFERENCES - len(link.differences)
+        for row, last in zip(rows[:room].tolist(), last_offsets[:room].tolist(), strict=True):
+            link.differences.append(Difference(int(known.entries.producer_id[row]), "extra", last, -1, last))
+        link.extra_differences += max(0, len(rows) - room)
+
+    def _absent(self, found: Differences, replay: Replay, rows: np.ndarray) -> None:
+        """The replay has a producer that the snapshot does not: it may have expired, unless a transaction is open."""
+        ours = column(replay, OPEN)[rows]
+        is_open = ours >= self.log_start
+        found.add("open", rows[is_open], -1, ours[is_open])
+        if not self.compacted:
+            found.add("missing", rows[~is_open], -1, column(replay, "last_timestamp")[rows[~is_open]])
+
+    def _expiry(self, link: SnapshotLink, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> None:
+        """Which of the missing cannot have expired: a check takes all that were idle as long, unless they wrote later.
+
+        Cost: a sort of the snapshot, once something is missing.
+        """
+        missing = {pid for pid, name, *_ in link.differences if name == "missing"}
+        if not missing:
+            return
+        for pid in missing:
+            o = replay.live[model.find(replay.producers, pid)]
+            if o["batches"] > 0:
+                self.forgotten[pid] = (link, int(o["data_epoch"]), int(o["data_last_offset"]))
+        written = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))
+        last_write = known.entries.last_offset.astype(np.int64)
+        np.maximum.at(last_write, there[there >= 0], written[rows[there >= 0]])
+        sure = np.flatnonzero((known.entries.current_txn_first_offset < 0) & (last_write >= 0))
+        order = sure[np.argsort(last_write[sure], kind="stable")]
+        idle_longest = np.minimum.accumulate(known.entries.last_timestamp[order])
+        gone = rows[there < 0]
+        gone = gone[np.isin(column(replay, "producer_id")[gone], list(missing))]
+        before = np.searchsorted(last_write[order], written[gone]) - 1
+        stamps = [column(replay, name)[gone] for name in ("last_timestamp", "data_timestamp")]
+        stamp = np.where(stamps[1] >= 0, np.minimum(*stamps), stamps[0])
+        proved = (before >= 0) & (idle_longest[np.maximum(before, 0)] <= stamp) if len(order) else before > before
+        link.unexpired = frozenset(column(replay, "producer_id")[gone[proved]].tolist())
+
+    def _unequal(
+        self, link: SnapshotLink, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> None:
+        """Both have the producers; ``there`` are their rows in the snapshot."""
+        moved = ~self._carried_over(replay, rows, known, there)
+        rows, there = rows[moved], there[moved]
+        ours, theirs = column(replay, OPEN)[rows], known.column(OPEN, there)
+        if self.compacted:
+            self._unequal_cleaned(found, replay, rows, known, there)
+            wrong = (ours >= self.log_start) & ~((theirs >= 0) & (theirs <= ours))
+        else:
+            at_marker = self._at_marker(link, found, replay, rows, known, there)
+            for name in FIELDS:
+                some = ~at_marker if name in ("last_offset", "offset_delta") else slice(None)
+                self._unequal_field(found, replay, name, rows[some], known, there[some])
+            wrong = self._another_transaction(replay, rows, ours, theirs)
+        found.add("open", rows[wrong], theirs[wrong], ours[wrong])
+
+    def _another_transaction(
+        self, replay: Replay, rows: np.ndarray, ours: np.ndarray, theirs: np.ndarray
+    ) -> np.ndarray:
+        """Whether what the snapshot has open (``theirs``: first offsets) is not what the log has (``ours``).
+
+        Retention may have taken the head of one and the same: the snapshot has it from below the log start, the log
+        from its first batch above, unless a marker lies between, or the snapshot before this one denies it.
+        """
+        ids, marker = column(replay, "producer_id")[rows], column(replay, "marker_offset")[rows]
+        headless = (theirs >= 0) & (theirs < self.log_start) & (marker <= theirs)
+        if self.carried is not None:
+            before, said = self.carried.rows(ids), np.full(len(ids), -1)
+            said[before >= 0] = self.carried.column(OPEN, before[before >= 0])
+            headless &= (theirs >= self.base) | (said == theirs) | np.isin(ids, list(self.doubted))
+        shown = (np.maximum(ours, theirs) >= self.log_start) | ((theirs >= 0) & (marker > theirs))
+        wrong: np.ndarray = (ours != theirs) & shown & ~headless
+        return wrong
+
+    def _at_marker(
+        self, link: SnapshotLink, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> np.ndarray:
+        """Which producers are stored with the offset of their end marker, as 0.11 does, and not with that of data."""
+        marker, ours = column(replay, "marker_offset")[rows], column(replay, "last_offset")[rows]
+        theirs, delta = known.column("last_offset", there), known.column("offset_delta", there)
+        ended = (marker >= 0) & (marker > np.maximum(ours, column(replay, "data_last_offset")[rows]))
+        at_marker: np.ndarray = ended & (theirs == marker) & (delta == 0)
+        link.by_data += int(np.count_nonzero(ended & (theirs == ours)))
+        found.add("marker_offset", rows[at_marker], theirs[at_marker], ours[at_marker])
+        return at_marker
+
+    def _unequal_field(
+        self, found: Differences, replay: Replay, name: str, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> None:
+        ours, theirs = column(replay, name)[rows], known.column(name, there)
+        wrong = ours != theirs
+        if name == "coordinator_epoch":
+            wrong &= column(replay, "markers")[rows] > 0
+        elif name != "producer_epoch":  # of the last batch, which the log shows only if it lies in it
+            last = np.maximum(column(replay, "last_offset")[rows], known.column("last_offset", there))
+            wrong &= last >= self.log_start
+        found.add(name, rows[wrong], theirs[wrong], ours[wrong])
+
+    def _unequal_cleaned(
+        self, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> None:
+        """The cleaner takes aborted data with all that it says, and the head of any transaction, but no marker before
+        the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it."""
+        ours, theirs = column(replay, "producer_epoch")[rows], known.column("producer_epoch", there)
+        found.add("producer_epoch", rows[theirs < ours], theirs[theirs < ours], ours[theirs < ours])
+
+    def _carried_over(self, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> np.ndarray:
+        """Whether the snapshot says of a producer what the one before said, and it wrote nothing in between."""
+        if self.carried is None:
+            return np.zeros(len(rows), np.bool_)
+        active = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))[rows] >= self.base
+        before = self.carried.rows(column(replay, "producer_id")[rows])
+        same = (before >= 0) & ~active
+        for name in (*FIELDS, OPEN):
+            same[same] = self.carried.column(name, before[same]) == known.column(name, there[same])
+        return same

@@ -1,0 +1,68 @@
+"""A log counted with as little reading as that takes: what no offset points into goes by sums that its facts have."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec import batch as walking
+from auditor.facts.segment_scans import SegmentScan
+from auditor.replay.reading.ahead_counts import Counts
+from auditor.replay.reading.headers_from import headers_of, stretches
+from auditor.replay.task.replica_task import ReplicaTask
+
+
+def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> DecodeError | None:
+    """Gives ``counts`` all that lies from its lowest offset on; why not, where a segment cannot be read. ``scans``: of
+    each segment of the replica what an audit found.
+
+    Cost: of a segment that an offset points into the headers from its beginning to there, or from there to its end; of
+    any other nothing, unless an aborted or open transaction begins in one and goes on in another, or it is remote or
+    odd.
+    """
+    low, end = int(counts.offsets[0]), counts.end
+    each = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
+    each = [(number, base, behind) for number, base, behind in each if low < behind and base < end]
+    sums = [_sums(task, number, scans, behind) for number, _, behind in each]
+    read = [
+        base for left, (_, base, behind) in zip(sums, each, strict=True) if left is None or counts.asked(base, behind)
+    ]
+    for left, (number, base, behind) in zip(sums, each, strict=True):
+        until = (read[bisect_right(read, base) :] or [end])[0]
+        if left is not None and counts.may_pass(base, behind, until):
+            counts.pass_over(base, behind, left)
+            continue
+        # Where less follows the lowest offset than comes before it, what follows is read to its end.
+        if low - base > behind - low:
+            left = None
+        for rows in headers_of(task, number, base if left is not None else low):
+            if isinstance(rows, DecodeError):
+                return rows
+            counts.take(rows, number)
+            if left is None:
+                continue
+            left -= _of(rows)
+            if counts.may_pass(counts.next_offset, behind, until):
+                counts.pass_over(counts.next_offset, behind, left)
+                break
+    return None
+
+
+def _sums(task: ReplicaTask, number: int, scans: Sequence[SegmentScan], behind: int) -> np.ndarray | None:
+    """The records of a segment, those of control batches, and its bytes; None where only its batches tell what of it
+    counts."""
+    scan = scans[number] if number < len(scans) else None
+    remote = task.replica.segments[number].place is not None
+    if scan is None or remote or not scan.plain or scan.next_offset > behind:
+        return None
+    return np.array([scan.records, scan.controls, scan.size])
+
+
+def _of(rows: np.ndarray) -> np.ndarray:
+    """The same of some batches."""
+    records = np.maximum(rows[:, walking.RECORD_COUNT], 0)
+    controls = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES] & walking.CONTROL, 0) != 0
+    return np.array([records.sum(), records[controls].sum(), rows[:, walking.SIZE].sum()])

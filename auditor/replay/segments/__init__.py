@@ -1,0 +1,1 @@
+"""What a segment comes to by itself: headers, indexes, checksums, records, what a recovery would meet."""

@@ -1,0 +1,167 @@
+"""The batches of a log as they must once have been sent, put to the model's validator (KIP-467).
+
+What is stored differs from what was sent: the leader gave the offsets and perhaps the times, coordinators wrote the
+markers and the internal topics, the cleaner took records away. What cannot be told any more is given to the validator
+as right. Only batches with something odd in them are asked about, while their bytes are at hand.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.connectors.codec.batch import CODEC_MASK
+from auditor.connectors.codec.batch_columns import (
+    FLAW_COUNT_BELOW_SPAN,
+    FLAW_CRC,
+    RECORD_BYTES_LEFT,
+    RECORD_HEADER_KEY_NULL,
+    RECORD_INNER_CODEC,
+    RECORD_INNER_CRC,
+    RECORD_INNER_MAGIC,
+    RECORD_LENGTH,
+    RECORD_UNDECOMPRESSABLE,
+    BatchColumns,
+    RecordColumns,
+    RecordSummary,
+)
+from auditor.connectors.codec.segment import Look, Opens
+from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS
+from auditor.model.batch_validation import (
+    ANSWER,
+    FAR_MS,
+    NO_TIMESTAMP,
+    NO_TOPIC,
+    SENT,
+    SENT_RECORD,
+    Topic,
+    judge,
+)
+from auditor.model.stored_batches import APPEND_TIME, CONTROL, LEADERS_LOOK_AT
+from auditor.replay.producers.bounds import intact_from, log_start_of
+from auditor.replay.task.replica_task import ReplicaTask
+
+NO_RECORDS = np.zeros(0, SENT_RECORD)
+ANY_TIME = (-FAR_MS, FAR_MS)  # what the broker's clock said is known to the replay alone
+
+
+class Sender(NamedTuple):
+    """Who sent the batches of a replica, and what the topic asked of them.
+
+    Batches that end below ``log_start`` are not asked about; those below ``intact_from`` may have been cleaned.
+    ``clients``: whether clients write here; else only coordinators do.
+    """
+
+    log_start: int
+    intact_from: int
+    clients: bool
+    compacted: bool
+
+
+def sender_of(task: ReplicaTask) -> Sender:
+    """That of a replica."""
+    clients = task.replica.topic not in SEQUENCE_FREE_TOPICS
+    return Sender(log_start_of(task), intact_from(task), clients, task.compacted)
+
+
+def look_of(task: ReplicaTask) -> Look | None:
+    """What answers for the batches of a replica while they are read with their records; None where these are not
+    read."""
+    return functools.partial(answers_of, sender=sender_of(task)) if task.records else None
+
+
+def answers_of(opens: Opens, b: BatchColumns, s: RecordSummary, *, sender: Sender) -> np.ndarray | None:
+    """What a leader would have said of each batch (ANSWER), whose records ``opens`` gives; None: all are right.
+
+    Its own clock is left aside. Cost: batches whose records are odd are opened once more.
+    """
+    odd = s.flaws != 0
+    if sender.compacted:
+        odd |= s.null_keys > 0
+    if not odd.any():
+        return header_answers(b, sender)
+    headers = header_answers(b, sender)
+    out = np.zeros(len(odd), ANSWER) if headers is None else headers
+    odd &= (b.flaws & FLAW_CRC == 0) & (b.last_offset >= sender.log_start)
+    closed = s.flaws & RECORD_UNDECOMPRESSABLE != 0
+    if (odd & closed).any():
+        rows = np.flatnonzero(odd & closed)
+        sent = as_sent(b.take(rows), sender, RecordSummary(*(column[rows] for column in s)))
+        out[rows] = asked(sent, NO_RECORDS, NO_TOPIC)
+    rows = np.flatnonzero(odd & ~closed)
+    some = b.take(rows)
+    for run in opens(rows):
+        sent = as_sent(some.take(run.rows), sender, run.summary)
+        out[rows[run.rows]] = asked(sent, sent_records(run.records, some), Topic(sender.compacted, False, *ANY_TIME))
+    return out
+
+
+def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
+    """The same of batches of which only the headers are known."""
+    flaws = b.flaws & LEADERS_LOOK_AT
+    if not flaws.any():
+        return None
+    flaws[(flaws == FLAW_COUNT_BELOW_SPAN) & (b.last_offset < sender.intact_from)] = 0  # as the cleaner leaves batches
+    rows = np.flatnonzero((flaws != 0) & (b.last_offset >= sender.log_start))
+    if not len(rows):
+        return None
+    out = np.zeros(len(b.position), ANSWER)
+    out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, NO_TOPIC)
+    return out
+
+
+def asked(sent: np.ndarray, records: np.ndarray, topic: Topic) -> np.ndarray:
+    """What the model says of the batches ``sent``; each of their ``records`` gets its cause."""
+    answers = np.zeros(len(sent), ANSWER)
+    judge(sent, records, topic, answers)
+    return answers
+
+
+def as_sent(b: BatchColumns, sender: Sender, s: RecordSummary | None = None) -> np.ndarray:
+    """The batches as they were sent (SENT). ``s``: None where their records are not at hand."""
+    sent = np.zeros(len(b.position), SENT)
+    control = (b.attributes & CONTROL != 0) & (b.magic == 2)
+    count, span = b.record_count.astype(np.int64), b.last_offset - b.base_offset + 1
+    cleaned = (b.last_offset < sender.intact_from) & (count >= 0) & (count < span)
+    sent["magic"], sent["control"], sent["declared"] = b.magic, control, count
+    sent["compressed"] = sent["source_compressed"] = b.attributes & CODEC_MASK != 0
+    sent["client"] = sender.clients & ~control & ~(cleaned & (count == 0))
+    sent["intact"] = b.flaws & FLAW_CRC == 0
+    sent["span"] = np.where(cleaned, count, span)
+    sent["producer_id"], sent["base_sequence"] = b.producer_id, b.base_sequence
+    sent["opened"] = True
+    if s is not None:
+        sent["looked"], sent["records"] = True, s.present
+        sent["opened"] = s.flaws & RECORD_UNDECOMPRESSABLE == 0
+        sent["more"] = s.flaws & RECORD_BYTES_LEFT != 0
+    return sent
+
+
+def sent_records(r: RecordColumns, b: BatchColumns) -> np.ndarray:
+    """The records of batches as they were sent (SENT_RECORD); those of markers are as coordinators write them."""
+    records = np.zeros(len(r.batch), SENT_RECORD)
+    attributes, magic = b.attributes[r.batch], b.magic[r.batch]
+    control = (attributes & CONTROL != 0) & (magic == 2)
+    records["timestamp"] = np.where(control | (attributes & APPEND_TIME != 0), NO_TIMESTAMP, r.timestamp)
+    records["readable"] = r.flaws & (RECORD_LENGTH | RECORD_HEADER_KEY_NULL) == 0
+    records["codec"] = r.flaws & RECORD_INNER_CODEC != 0
+    records["same_magic"] = r.flaws & RECORD_INNER_MAGIC == 0
+    records["crc_ok"] = r.flaws & RECORD_INNER_CRC == 0
+    records["has_key"] = control | (r.key_size >= 0)
+    return records
+
+
+def packed_answers(answers: np.ndarray) -> tuple[np.ndarray, bytes]:
+    """Answers on their way to another process: few of them find anything."""
+    rows = np.flatnonzero(answers["cause"])
+    return rows, answers[rows].tobytes()
+
+
+def unpacked_answers(packed: tuple[np.ndarray, bytes], batches: int) -> np.ndarray:
+    """What was given to :func:`packed_answers`, of so many batches."""
+    answers = np.zeros(batches, ANSWER)
+    rows, stored = packed
+    answers[rows] = np.frombuffer(stored, ANSWER)
+    return answers

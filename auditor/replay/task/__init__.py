@@ -1,0 +1,1 @@
+"""What a worker is given to read, and the batches of a chunk as kernels see them."""

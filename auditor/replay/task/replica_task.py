@@ -1,0 +1,136 @@
+"""What a worker is given to read one replica of a partition, or a folder of text dumps. Loads no reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.scope import EVERYTHING, Scope
+from auditor.connectors import internal_rows
+from auditor.connectors.ahead import Coming
+from auditor.connectors.files import DataFile, Replica, SegmentFile, TextFile, travels_light
+from auditor.connectors.storage import Place
+from auditor.model.policies import KIP_360, Policy
+from auditor.model.releases import DAY_MS, WEEK_MS
+
+FAR = 1 << 62  # no offset and no time goes so far
+
+
+class PolicySettings(NamedTuple):
+    """A policy to replay a replica under, and what its brokers were set to. Times in ms, sizes in bytes; negative: no
+    limit. ``check_ms`` is producer.id.expiration.check.interval.ms.
+    """
+
+    name: str
+    policy: Policy
+    expiration_ms: int = DAY_MS
+    check_ms: int = 600_000
+    retention_ms: int = WEEK_MS
+    retention_bytes: int = -1
+
+
+@travels_light
+@dataclass(frozen=True, slots=True)
+class ReplicaTask:
+    """All that a worker needs to read one replica. Offsets are those of the checkpoints, None where they do not say.
+
+    ``remote_from``: where the log begins if that is below the first segment here, the offsets between being in remote
+    storage. ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else,
+    for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
+    say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
+    what replicas are compared by, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policy`` is what its
+    broker decides by, as far as that is known before the log is read; ``policies`` are those to replay the replica
+    under beside it, and ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part
+    of what all replicas of internal topics may leave that this one may, since the driver holds
+    what they leave all together.
+    ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
+    (:mod:`auditor.replay.reading.resume_point`).
+    """
+
+    place: Place
+    replica: Replica
+    cluster_id: str | None
+    broker_id: int | None
+    join_key: str
+    clean_shutdown: bool
+    log_start: int | None = None
+    remote_from: int | None = None
+    high_watermark: int | None = None
+    recovery_point: int | None = None
+    cleaner_offset: int | None = None
+    compacted: bool = False
+    cleaning_unknown: bool = False
+    log_start_known: bool = True
+    expiration_ms: int = DAY_MS
+    before_ms: int | None = None
+    records: bool = False
+    digests: bytes = b""
+    policy: Policy = KIP_360
+    policies: tuple[PolicySettings, ...] = ()
+    newest_time: int = FAR
+    share: float = 1.0
+    limits: Limits = field(default=DEFAULT_LIMITS)
+    leaves_resume_point: bool = False
+    resume_point: bytes = b""
+
+    @property
+    def may_be_cleaned(self) -> bool:
+        """Whether records may be missing because the cleaner took them."""
+        return self.compacted or self.cleaning_unknown
+
+    @property
+    def has_internal_rows(self) -> bool:
+        """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
+        return self.replica.topic in internal_rows.TABLES
+
+    def coming(self) -> Iterator[Coming]:
+        """Its files of stores in the order of reading; none where only the end of it is read."""
+        replica = self.replica
+        if self.resume_point or not (self.place.uri or any(s.place for s in replica.segments)):
+            return
+        beside = [*replica.snapshots, replica.leader_epochs, replica.partition_metadata, *replica.others]
+        for file in beside:
+            if file is not None:
+                yield from self._coming(file)
+        for number in range(len(replica.segments)):
+            yield from self.segment_coming(number)
+
+    def segment_coming(self, number: int) -> Iterator[Coming]:
+        """The files of one segment."""
+        segment = self.replica.segments[number]
+        for file in (segment.index, segment.timeindex, segment, segment.txnindex):
+            if file is not None:
+                yield from self._coming(file)
+
+    def _coming(self, file: DataFile | SegmentFile) -> Iterator[Coming]:
+        where = file.place or self.place
+        if where.uri and where.view is None:
+            yield Coming(where.uri, where.child(file.name).path, file.size)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingTask:
+    """Replicas of a partition that have segments in remote storage in common, which are read once for all of them."""
+
+    tasks: tuple[ReplicaTask, ...]
+
+    def coming(self) -> Iterator[Coming]:
+        """Their files of stores."""
+        return (file for task in self.tasks for file in task.coming())
+
+
+@dataclass(frozen=True, slots=True)
+class TextTask:
+    """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
+
+    place: Place
+    log_dir: str
+    join_key: str
+    cluster_id: str | None
+    broker_id: int | None
+    texts: tuple[TextFile, ...]
+    expiration_ms: int = DAY_MS
+    limits: Limits = field(default=DEFAULT_LIMITS)
+    scope: Scope = EVERYTHING

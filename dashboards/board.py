@@ -1,0 +1,86 @@
+"""What stands first on every page of the dashboard: what is blocked now, what is lost, what is new. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from auditor.dashboards.answers import Blocked
+from auditor.dashboards.verdict import Verdict
+from auditor.dashboards.wording import SEVERITIES, Finding
+
+Item = TypeVar("Item")
+SHOWN = 8  # of a column
+
+
+class Cluster(NamedTuple):
+    """A cluster as people know it: ``id`` as its brokers do (several with commas), ``name`` the id where nobody said
+    another one, and what else was said."""
+
+    id: str
+    name: str
+    owner: str = ""
+    link: str = ""
+    labels: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A cluster in its last run, or as of a run. ``new`` and ``gone`` are rows of findings above info against the run
+    before, ``still`` how many are in both; None where there is no run before. ``as_of`` is what ages go by."""
+
+    cluster: Cluster
+    verdict: Verdict
+    as_of: str | None
+    new: Sequence[Finding] | None = None
+    gone: Sequence[Finding] | None = None
+    still: int = 0
+    infos: Mapping[str, int] = field(default_factory=dict)  # infos that are new, and gone
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item]):
+    """One of the three columns: its first items, each with its cluster, and how many there are beyond them."""
+
+    items: Sequence[tuple[Cluster, Item]]
+    more: int
+
+    @property
+    def count(self) -> int:
+        """Of all."""
+        return len(self.items) + self.more
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of some boards. ``compared``: whether any has a run before it."""
+
+    held: Column[Blocked]
+    lost: Column[Finding]
+    new: Column[Finding]
+    compared: bool
+
+
+def columns(boards: Sequence[Board]) -> Columns:
+    """What is blocked, the oldest hold first; what is lost; what is new, the gravest first."""
+    held = [(board.cluster, row) for board in boards for row in board.verdict.held]
+    lost = [(board.cluster, row) for board in boards for row in board.verdict.lost]
+    new = [(board.cluster, row) for board in boards for row in board.new or ()]
+    held.sort(key=lambda item: _begun(item[1].holder.row))
+    new.sort(key=lambda item: SEVERITIES.index(item[1]["severity"]))
+    return Columns(_column(held), _column(lost), _column(new), any(board.new is not None for board in boards))
+
+
+def oldest(boards: Iterable[Board]) -> str | None:
+    """Since when the oldest hold is; None where nothing is blocked, or nothing tells."""
+    begun = (row.holder.row.get("since") for board in boards for row in board.verdict.held)
+    return min(filter(None, begun), default=None)
+
+
+def _begun(row: Mapping[str, Any]) -> tuple[bool, str, int]:
+    return not row.get("since"), row.get("since") or "", -(row.get("age_ms") or 0)
+
+
+def _column(rows: Sequence[tuple[Cluster, Item]]) -> Column[Item]:
+    return Column(rows[:SHOWN], max(0, len(rows) - SHOWN))

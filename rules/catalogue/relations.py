@@ -1,0 +1,379 @@
+"""What one finding must have to do with another to explain it: named relations, for ``absorbed_by`` of a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from operator import attrgetter
+from typing import Any
+
+from auditor.base.producer_numbers import SEQUENCES
+from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.named import SKEW_MS
+
+Test = Callable[[Finding, Finding], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Whether a finding (the second argument of ``holds``) follows from a cause (the first).
+
+    ``in_common`` gives what both have alike in any case: causes are looked up by it, among thousands of them.
+    """
+
+    holds: Test
+    in_common: attrgetter[Any]
+
+    @property
+    def name(self) -> str:
+        """In words, as rule pages show it."""
+        return self.holds.__name__.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """That findings of one kind explain others if ``relation`` holds, and a fact of the cause's evidence, ``when``."""
+
+    kind: str
+    relation: Relation
+    when: str = ""
+
+    def explains(self, cause: Finding, finding: Finding) -> bool:
+        """Whether this cause, a finding of :attr:`kind`, explains the other."""
+        return (not self.when or bool(cause.evidence.get(self.when))) and self.relation.holds(cause, finding)
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """Declares that findings of ``causes`` explain those of the kind where this stands, if ``relation`` holds.
+
+    ``causes``: rules, or kinds of them; "NAME if FACT" where a fact of the cause's evidence has to be true for that.
+    """
+
+    causes: str | tuple[str, ...]
+    relation: Relation
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules and kinds that it names."""
+        return tuple(cause.partition(" if ")[0] for cause in self._all)
+
+    @property
+    def _all(self) -> tuple[str, ...]:
+        return (self.causes,) if isinstance(self.causes, str) else self.causes
+
+    def ties(self, kinds: Mapping[str, tuple[str, ...]]) -> Iterator[Tie]:
+        """A cause each. ``kinds``: of every rule; a name that is not there stands for itself."""
+        for cause in self._all:
+            name, _, fact = cause.partition(" if ")
+            for kind in kinds.get(name, (name,)):
+                yield Tie(kind, self.relation, fact)
+
+
+def relation(*in_common: str) -> Callable[[Test], Relation]:
+    """Makes a function a relation of findings that are alike in these fields at least, besides what it tests."""
+    return lambda holds: Relation(holds, attrgetter(*in_common))
+
+
+def _same_replica(cause: Finding, other: Finding) -> bool:
+    return cause.evidence.get("log_dir") == other.evidence.get("log_dir")
+
+
+@relation("topic", "partition", "producer_id", "offset")
+def same_transaction(cause: Finding, other: Finding) -> bool:
+    """Producer and first offset are the same."""
+    return True
+
+
+@relation("topic", "partition", "producer_id", "offset")
+def same_transaction_unless_info(cause: Finding, other: Finding) -> bool:
+    """Producer and first offset are the same, and the cause is more than an information."""
+    return cause.severity != "info"
+
+
+@relation("topic", "partition", "offset")
+def same_offset_on_the_same_replica(cause: Finding, other: Finding) -> bool:
+    """Both begin at the same offset of one replica."""
+    return other.offset is not None and _same_replica(cause, other)
+
+
+@relation("topic", "partition", "producer_id")
+def of_the_marker_that_raised_its_epoch(cause: Finding, other: Finding) -> bool:
+    """A marker whose epoch is lower than that of the cause's marker, which came before it."""
+    return bool(other.evidence.get("marker")) and other.evidence.get("higher_epoch_offset") == cause.offset
+
+
+@relation("topic", "partition", "offset")
+def same_record(cause: Finding, other: Finding) -> bool:
+    """Both begin at the same offset."""
+    return True
+
+
+@relation("topic", "partition")
+def within_its_offsets(cause: Finding, other: Finding) -> bool:
+    """It begins within the offsets of the cause."""
+    if cause.offset is None or other.offset is None:
+        return False
+    return cause.offset <= other.offset <= (cause.last_offset if cause.last_offset is not None else cause.offset)
+
+
+@relation("topic", "partition", "producer_id", "producer_epoch")
+def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
+    """It goes on where the cause's batch would have ended with the sequence that was expected of it."""
+    if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
+        return False
+    goes_on = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset + 1) % SEQUENCES
+    return (other.evidence.get("previous_last_offset"), other.evidence.get("found")) == (cause.last_offset, goes_on)
+
+
+@relation("topic", "partition")
+def snapshot_with_the_number_expected(cause: Finding, other: Finding) -> bool:
+    """A snapshot only has the last sequence that the cause's batch would end with, had it the number expected of it."""
+    if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
+        return False
+    ends = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset) % SEQUENCES
+    found = [(d["producer_id"], d["field"], d["stored"]) for d in other.evidence["differences"]]
+    return found == [(cause.producer_id, "last_sequence", ends)]
+
+
+@relation("topic", "partition", "producer_id")
+def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
+    """It is of the same producer's batches, and no snapshot shows what their stamps say."""
+    return "snapshot" not in other.evidence and within_its_offsets.holds(cause, other)
+
+
+@relation("producer_id", "transactional_id")
+def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
+    """A finding in a partition of the transaction that the coordinator's finding is about."""
+    return f"{other.topic}-{other.partition}" in cause.evidence.get("partitions", ())
+
+
+@relation("topic", "partition")
+def at_the_log_end(cause: Finding, other: Finding) -> bool:
+    """It is about the end of a log whose last bytes are what the cause is about, in the same replica.
+
+    A cause without a last offset has the one at which the whole batches end.
+    """
+    last = cause.offset if cause.last_offset is None else cause.last_offset
+    if not _same_replica(cause, other) or other.offset is None:
+        return False
+    return bool(cause.evidence.get("at_log_end")) or (last is not None and last + 1 >= other.offset)
+
+
+@relation("topic", "partition")
+def beside_its_batch(cause: Finding, other: Finding) -> bool:
+    """It is about the cause's batch, or about a step over it from the producer's batch before to the one after."""
+    if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
+        return False
+    before = other.evidence.get("previous_last_offset")
+    if before is not None and before <= cause.last_offset and cause.offset < other.offset:
+        return True
+    return cause.offset <= other.offset <= cause.last_offset
+
+
+@relation("topic", "partition")
+def snapshot_of_its_batch(cause: Finding, other: Finding) -> bool:
+    """All that a snapshot has otherwise is one producer, whose last batch is the cause's."""
+    if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
+        return False
+    found = other.evidence["differences"]
+    offsets = [d[side] for d in found if d["field"] == "last_offset" for side in ("stored", "replayed")]
+    alone = len({d["producer_id"] for d in found}) == 1
+    return alone and any(cause.offset <= offset <= cause.last_offset for offset in offsets)
+
+
+@relation("topic", "partition")
+def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
+    """A snapshot only knows of batches that the log has lost."""
+    if not _same_replica(cause, other):
+        return False
+    first, last = cause.evidence["missing_range"]
+    found = other.evidence["differences"]
+    known = {d["producer_id"] for d in found if d["field"] == "last_offset" and first <= d["stored"] <= last}
+    return {d["producer_id"] for d in found} == known
+
+
+@relation("topic", "partition")
+def missing_right_behind(cause: Finding, other: Finding) -> bool:
+    """The missing range begins right behind the cause's batch, whose end is in doubt."""
+    behind = cause.last_offset is not None and other.evidence["missing_range"][0] == cause.last_offset + 1
+    return behind and _same_replica(cause, other)
+
+
+@relation("topic", "partition")
+def offsets_right_behind(cause: Finding, other: Finding) -> bool:
+    """The same batch, or one that was expected right behind the cause's, whose end is in doubt."""
+    if cause.last_offset is None or not _same_replica(cause, other):
+        return False
+    return bool(other.offset == cause.offset or other.evidence["expected"] == cause.last_offset + 1)
+
+
+@relation("topic", "partition")
+def index_entry_of_its_batch(cause: Finding, other: Finding) -> bool:
+    """An index entry that points at the cause's batch."""
+    if cause.last_offset is None or not _same_replica(cause, other):
+        return False
+    stem = str(cause.file).removesuffix(".log")
+    return other.file == f"{stem}.index" and other.evidence.get("segment_position", -1) == cause.position
+
+
+@relation("topic", "partition")
+def from_there_on(cause: Finding, other: Finding) -> bool:
+    """The same replica, from the cause's offset on."""
+    if cause.offset is None or other.offset is None:
+        return False
+    return _same_replica(cause, other) and other.offset >= cause.offset
+
+
+@relation("topic", "partition")
+def in_or_right_behind_what_the_leader_lacks(cause: Finding, other: Finding) -> bool:
+    """It begins in a range that the leader lacks, or right behind it."""
+    if not cause.evidence.get("missing_in", {}).get("leader_copy"):
+        return False
+    if cause.last_offset is None or other.offset is None or cause.offset is None:
+        return False
+    return cause.offset <= other.offset <= cause.last_offset + 1
+
+
+@relation("topic", "partition", "producer_id")
+def same_decision(cause: Finding, other: Finding) -> bool:
+    """Both are about what one Prepare record decided."""
+    return bool(cause.evidence["prepare_offset"] == other.evidence["prepare_offset"])
+
+
+@relation("topic", "partition", "producer_id")
+def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
+    """A transaction that ends at the cause's marker, and no other one beside it."""
+    return cause.last_offset == other.last_offset and other.evidence.get("transactions", 1) == 1
+
+
+@relation("topic", "partition", "group_id", "offset")
+def of_the_same_commit(cause: Finding, other: Finding) -> bool:
+    """Both are about one record of a committed offset."""
+    keys = ("offsets_partition", "record_offset")
+    return all(cause.evidence[key] == other.evidence[key] for key in keys)
+
+
+@relation("topic", "partition", "producer_id")
+def of_the_transaction_it_ended(cause: Finding, other: Finding) -> bool:
+    """It is about the transaction that the cause's marker ended, by its first offset."""
+    return other.offset is not None and cause.evidence.get("transaction_first_offset") == other.offset
+
+
+@relation("topic", "partition", "producer_id")
+def of_the_next_one_of_its_producer(cause: Finding, other: Finding) -> bool:
+    """It ends at the marker before which the missing one should have come, which ends both transactions now."""
+    between = cause.evidence.get("between")
+    return between is not None and other.last_offset == between[1]
+
+
+@relation("topic", "partition")
+def hole_of_its_marker(cause: Finding, other: Finding) -> bool:
+    """One offset is missing in the same replica, where the marker should be."""
+    between, (first, last) = cause.evidence.get("between"), other.evidence["missing_range"]
+    return first == last and between is not None and _same_replica(cause, other) and between[0] < first < between[1]
+
+
+@relation("topic", "partition", "producer_id")
+def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
+    """The cause's marker was written about when the missing one should have been."""
+    if "marker" not in cause.evidence:
+        return False
+    if cause.timestamp is None or other.timestamp is None:
+        return False
+    return abs(cause.timestamp - other.timestamp) <= timedelta(milliseconds=SKEW_MS)
+
+
+@relation("topic", "partition", "producer_id")
+def snapshot_before_its_marker(cause: Finding, other: Finding) -> bool:
+    """A snapshot only has another epoch of the producer than the cause's marker gave it."""
+    if "marker" not in cause.evidence:
+        return False
+    found = other.evidence["differences"]
+    epochs = [d["replayed"] for d in found if d["field"] == "producer_epoch"]
+    return epochs == [cause.producer_epoch] and {d["producer_id"] for d in found} == {cause.producer_id}
+
+
+@relation("topic", "partition")
+def snapshot_of_another_coordinator(cause: Finding, other: Finding) -> bool:
+    """A snapshot only has another coordinator epoch than the cause's marker gave the producer."""
+    found = {(d["producer_id"], d["field"], d["replayed"]) for d in other.evidence["differences"]}
+    return found == {(cause.producer_id, "coordinator_epoch", cause.evidence["found"])}
+
+
+@relation("topic", "partition")
+def of_unread_bytes(cause: Finding, other: Finding) -> bool:
+    """A range that a replica lacks because its bytes there are no batch."""
+    unread = cause.evidence.get("unread_offsets")
+    if unread is None or other.offset is None or other.last_offset is None:
+        return False
+    return bool(unread[0] <= other.offset and other.last_offset <= unread[1])
+
+
+@relation("topic", "partition")
+def over_missing_offsets(cause: Finding, other: Finding) -> bool:
+    """A step from the producer's batch before to this one, over offsets that the replica lacks."""
+    before = other.evidence.get("previous_last_offset")
+    if before is None or other.offset is None or not _same_replica(cause, other):
+        return False
+    first, last = cause.evidence["missing_range"]
+    return bool(before < first and last < other.offset)
+
+
+@relation("topic", "partition")
+def offsets_that_another_has(cause: Finding, other: Finding) -> bool:
+    """The hole in a replica is what another replica has."""
+    if cause.evidence["missing_in"]["log_dir"] != other.evidence.get("log_dir"):
+        return False
+    first, last = other.evidence["missing_range"]
+    return (
+        cause.offset is not None
+        and cause.last_offset is not None
+        and cause.offset <= first <= last <= cause.last_offset
+    )
+
+
+@relation("topic", "partition", "offset")
+def end_that_another_has(cause: Finding, other: Finding) -> bool:
+    """The replica ends where another one goes on."""
+    return bool(cause.evidence["missing_in"]["log_dir"] == other.evidence.get("log_dir"))
+
+
+@relation("topic", "partition", "offset")
+def from_its_torn_end_on(cause: Finding, other: Finding) -> bool:
+    """What a replica lacks from the offset on at which its last segment is torn."""
+    return bool(other.evidence["missing_in"]["log_dir"] == cause.evidence.get("log_dir"))
+
+
+@relation("topic", "partition", "offset")
+def same_batch_on_another_broker(cause: Finding, other: Finding) -> bool:
+    """Another follower has the same batch there, which only the leader has otherwise."""
+    return cause.evidence.get("lost") is None and bool(cause.evidence["found"] == other.evidence["found"])
+
+
+@relation("topic", "partition")
+def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
+    """A transaction that ends at the offset where replicas differ, and no other one beside it."""
+    alone = other.evidence.get("transactions", 1) == 1
+    return alone and cause.offset is not None and cause.offset == other.last_offset
+
+
+# What explains findings of several kinds.
+ABANDONED = By("hanging-transaction", same_transaction)
+ABANDONED_FOR_SURE = By("hanging-transaction", same_transaction_unless_info)
+WRITTEN_LATE = By("late-write-after-marker", same_transaction_unless_info)
+OPEN_AT_ITS_COORDINATOR = By(("timeout-not-enforced", "stuck-prepare"), in_a_partition_of_its_transaction)
+ENDED_OTHERWISE = By("split-decision", of_the_transaction_it_ended)
+UNDER_A_WRONG_MARKER = By(("split-decision", "marker-contradicts-decision"), ends_at_its_marker)
+
+
+@relation("topic", "partition", "offset")
+def same_record_that_differs(cause: Finding, other: Finding) -> bool:
+    """The same record, which is another one there: not one batch under two leader epochs."""
+    return cause.if_true is None
+
+
+ANOTHER_BATCH_ELSEWHERE = By("replica-divergence", same_record_that_differs)
+DIVERGED_BEFORE = By("replica-divergence", from_there_on)
+WRONG_TIMES = By("wrong-timestamp", within_its_offsets)

@@ -1,0 +1,202 @@
+"""Settings and practices that would have prevented findings; a rule names those of its kind in ``prevented_by``.
+
+Which of them hold of a finding, and what is set at present, :func:`prevented_by` says. Names are those of Kafka's
+configuration reference. ``B`` stands for a bootstrap server, as in the remedies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from auditor.base.words import NO_TIMEOUT_MS
+from auditor.model.releases import BY_ID, BY_TRANSACTIONAL_ID, Version
+
+if TYPE_CHECKING:
+    from auditor.rules.seen.finding import Finding
+    from auditor.rules.seen.view import Cluster
+
+METADATA, WEEK = "__cluster_metadata", "604800000"
+FORGOTTEN_BY, RETENTION = "forgotten_by", "retention"  # in the evidence: why a broker does not know a producer
+
+
+class At(Enum):
+    """Where the present value of a setting is found."""
+
+    PRACTICE = "practice"  # nowhere: what people do
+    PRODUCER = "producer"  # the time-out of a transaction, as its coordinator wrote it down
+    REPLICAS = "replicas"  # how many a partition has
+    FEATURE = "feature"
+    TOPIC = "topic"
+    BROKER = "broker"
+
+
+def _always(finding: Finding, cluster: Cluster) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Safeguard:
+    """A setting or practice: what it is called, where it is set, and what it does.
+
+    ``rank`` orders those that would have prevented equally much: the lower one is proposed first. ``name`` and
+    ``value``: the setting ``at`` which its present value is looked up, and the value that prevents; a number that is
+    higher does, too. ``default``: Kafka's own. ``since``, ``below``: the releases that take it. ``or_else``: what is
+    proposed where this one does not hold. ``of_each``: set for each topic by itself; ``static``: no running broker can
+    be changed; ``replicas``: so many it needs to be set by a command. ``applies``: whether it holds of a finding.
+    """
+
+    setting: str
+    where: str
+    why: str
+    rank: int = 100
+    at: At = At.PRACTICE
+    name: str = ""
+    value: str = ""
+    default: str | None = None
+    since: Version | None = None
+    below: Version | None = None
+    or_else: Safeguard | None = None
+    of_each: bool = False
+    static: bool = False
+    replicas: int = 0
+    applies: Callable[[Finding, Cluster], bool] = _always
+
+
+def replicas_of(finding: Finding, cluster: Cluster) -> int | None:
+    """How many replicas the partition of a finding has; None where nothing says it."""
+    if finding.topic is None or finding.partition is None:
+        return None
+    return cluster.replicas.get((finding.topic, finding.partition))
+
+
+def _came_late(finding: Finding, cluster: Cluster) -> bool:
+    """Whether data may have come behind the end of its transaction; not where the marker of a COMMIT is what lacks."""
+    evidence = finding.evidence
+    return evidence.get("decided") != "COMMIT" and evidence.get("class") in (None, "hanging", "orphan", "undecidable")
+
+
+def _by_election(finding: Finding, cluster: Cluster) -> bool:
+    """Whether another replica may have been elected before it; there is none of the metadata's, whose voters vote."""
+    epochs = finding.evidence.get("leader_epochs")
+    same = isinstance(epochs, list) and len(epochs) == 2 and epochs[0] == epochs[1] >= 0
+    return not same and _may_have_others(finding, cluster)
+
+
+def _may_have_others(finding: Finding, cluster: Cluster) -> bool:
+    return replicas_of(finding, cluster) != 1 and finding.topic != METADATA
+
+
+def _has_no_other(finding: Finding, cluster: Cluster) -> bool:
+    return replicas_of(finding, cluster) == 1 and finding.topic != METADATA
+
+
+def _within_timeout(finding: Finding, cluster: Cluster) -> bool:
+    """Whether a transaction may be open because its time is not up. A two-phase commit has no time-out (KIP-939)."""
+    timeout, age = (finding.evidence.get(name) for name in ("timeout_ms", "age_ms"))
+    known = finding.evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
+    return timeout != NO_TIMEOUT_MS and (not known or timeout is None or age is None or age <= timeout)
+
+
+def _idle_for_longer(finding: Finding, cluster: Cluster) -> bool:
+    """Whether the producer may have been idle for as long as it is remembered, and not for longer than a week."""
+    if finding.evidence.get(FORGOTTEN_BY) == RETENTION:
+        return False
+    idle = next((ms for name in ("idle_ms", "log_age_ms") if (ms := finding.evidence.get(name)) is not None), None)
+    at_most = cluster.expiration_ms(finding.broker_id)
+    return idle is None or (idle >= at_most and ("log_age_ms" in finding.evidence or idle < int(WEEK)))
+
+
+def _by_retention(finding: Finding, cluster: Cluster) -> bool:
+    return finding.evidence.get(FORGOTTEN_BY) == RETENTION
+
+
+def _by_a_transaction(finding: Finding, cluster: Cluster) -> bool:
+    return finding.producer_id is not None or finding.transactional_id is not None
+
+
+TRANSACTION_VERSION_2 = Safeguard(
+    "transaction.version=2", "cluster feature, brokers and clients from 4.0 on (KIP-890)",
+    "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.", 1,
+    At.FEATURE, "transaction.version", "2", "0", since=(4, 0), applies=_came_late,
+)  # fmt: skip
+NEWER_BROKERS = Safeguard(
+    "brokers of 3.6 or newer", "broker (KIP-890)",
+    "The leader asks the coordinator before the first write of a transaction and refuses any other; older brokers take "
+    "late writes.", 2, below=(3, 6), applies=_came_late,
+)  # fmt: skip
+VERIFICATION = Safeguard(
+    "transaction.partition.verification.enable=true", "broker, from 3.6 on (KIP-890 part 1)",
+    "The leader asks the coordinator before the first write of a transaction and refuses any other.", 2,
+    At.BROKER, "transaction.partition.verification.enable", "true", "true", since=(3, 6), or_else=NEWER_BROKERS,
+    applies=_came_late,
+)  # fmt: skip
+TRANSACTION_TIMEOUT = Safeguard(
+    "transaction.timeout.ms", "producer; capped by the brokers' transaction.max.timeout.ms",
+    "A shorter time-out bounds how long a crashed client can keep its readers waiting.", 3,
+    At.PRODUCER, "timeout_ms", applies=_within_timeout,
+)  # fmt: skip
+CLEAN_ELECTION = Safeguard(
+    "unclean.leader.election.enable=false", "broker or topic",
+    "A replica that missed acknowledged batches cannot become leader, so no acknowledged state is rolled back.", 4,
+    At.TOPIC, "unclean.leader.election.enable", "false", "false", applies=_by_election,
+)  # fmt: skip
+REPLICATION = Safeguard(
+    "replication.factor=3", "topic, by kafka-reassign-partitions.sh where it exists already",
+    "What was acknowledged lies on other disks too, and another replica leads while one is away.", 5,
+    At.REPLICAS, "replicas", "3", applies=_has_no_other,
+)  # fmt: skip
+IN_SYNC_REPLICAS = Safeguard(
+    "min.insync.replicas=2 with acks=all", "topic and producer; where there are three replicas, writes go on while one "
+    "is away",
+    "What a producer gets an acknowledgement for lies on two disks before it gets it.", 5,
+    At.TOPIC, "min.insync.replicas", "2", "1", or_else=REPLICATION, of_each=True, replicas=3, applies=_may_have_others,
+)  # fmt: skip
+OLDER_EXPIRATION = Safeguard(
+    f"{BY_TRANSACTIONAL_ID}={WEEK}", "broker, up to 3.3 for producers without a transactional id, too",
+    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.", 6,
+    At.BROKER, BY_TRANSACTIONAL_ID, WEEK, WEEK, below=(3, 4), static=True, applies=_idle_for_longer,
+)  # fmt: skip
+PRODUCER_EXPIRATION = Safeguard(
+    f"{BY_ID}={WEEK}", "broker, from 3.4 on",
+    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.", 6,
+    At.BROKER, BY_ID, WEEK, "86400000", since=(3, 4), or_else=OLDER_EXPIRATION, applies=_idle_for_longer,
+)  # fmt: skip
+KNOWN_BELOW_LOG_START = Safeguard(
+    "brokers of 2.4 or newer", "broker (KIP-360)",
+    "They keep a producer's state until it expires, whatever retention has deleted; older ones forget it with its "
+    "last batch.", 6, applies=_by_retention,
+)  # fmt: skip
+ID_EXPIRATION = Safeguard(
+    BY_TRANSACTIONAL_ID, "broker",
+    "Kept above the longest idle time, an id is not forgotten while its client still writes.", 7,
+    At.BROKER, BY_TRANSACTIONAL_ID, default=WEEK, static=True,
+)  # fmt: skip
+GROUP_METADATA = Safeguard(
+    "sendOffsetsToTransaction(offsets, groupMetadata); Streams: processing.guarantee=exactly_once_v2",
+    "client (KIP-447)",
+    "The group fences a member that has been replaced, so it cannot commit offsets after its successor has taken over.",
+    8, applies=_by_a_transaction,
+)  # fmt: skip
+OLDER_TIMESTAMP_LIMIT = Safeguard(
+    "message.timestamp.type=LogAppendTime, or message.timestamp.difference.max.ms", "topic",
+    "Time stamps that expire state at once, or hide what is late, are refused.", 9,
+    At.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime", below=(3, 6), static=True,
+)  # fmt: skip
+TIMESTAMP_LIMITS = Safeguard(
+    "message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms", "topic, the limits "
+    "from 3.6 on (KIP-937)",
+    "Time stamps that expire state at once, or hide what is late, are refused.", 9,
+    At.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime", since=(3, 6), or_else=OLDER_TIMESTAMP_LIMIT,
+    static=True,
+)  # fmt: skip
+ONE_AT_A_TIME = Safeguard(
+    "one broker restarted at a time", "how brokers are restarted, until a release has the fix",
+    "A partition that has a live leader whenever a transaction ends gets its marker.", 6,
+)  # fmt: skip
+
+LATE_WRITES = (TRANSACTION_VERSION_2, VERIFICATION)  # what keeps a late write out
+# What keeps a defect of Kafka itself from showing: a coordinator skips the marker of a partition that nobody leads.
+OF_A_DEFECT = (REPLICATION, ONE_AT_A_TIME)

@@ -1,0 +1,256 @@
+"""A follower's replica compared with the leader's, a row a batch: where they differ and what either lacks.
+
+Compared is only what replication makes alike: at or above both log starts, and where neither replica was cleaned (a
+cleaner rewrites batches, on each replica at its own pace). Cost: some passes over both replicas' batches, a piece at a
+time, or over the sums of their ranges (:mod:`auditor.rules.lib.stretches`); held are batches that differ, at 80 bytes
+each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.base.errors import DecodeError
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules.lib import index_entries
+from auditor.rules.lib.cleaning import whole_from
+from auditor.rules.lib.headers_again import Allowance, Columns, Unknown
+from auditor.rules.lib.replica_batches import COMPARED, ReplicaBatches
+from auditor.rules.lib.stretches import Lineage, apart, overlaps
+from auditor.rules.seen.view import METADATA_TOPIC, LogView
+
+UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
+INDEX_ENTRY = ["producer_id", "first_offset", "last_offset"]
+
+
+class Gap(NamedTuple):
+    """A run of batches that one replica has and the other has not. ``in_leader``: the leader's is the one without."""
+
+    in_leader: bool
+    first_offset: int
+    last_offset: int
+    batches: int
+    undecidable: bool
+
+
+@dataclass(slots=True)
+class Pair:
+    """A replica and the leader's. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
+
+    ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
+    ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
+    lineage), ``lost_epoch`` the leader epoch under which the replica has batches there. ``until``: where the comparison
+    ended for a limit's sake, None where it did not; ``undecided``: not all of it was compared, for that or since
+    batches had to be read again and could not. ``apart``: first and last offsets of the batches that differ, or that
+    only one lineage has, in ascending order.
+    """
+
+    replica: ReplicaFacts
+    leader: ReplicaFacts
+    low: int
+    high: int
+    divergent: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+    forked_at: int = -1
+    lost_epoch: int = -1
+    until: int | None = None
+    undecided: bool = False
+    gaps: list[Gap] = field(default_factory=list)
+    apart: tuple[np.ndarray, np.ndarray] = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of the transaction indexes that only the leader replica has, and only the replica; by producer."""
+        if any(e.file.endswith(".txnindex") for c in (self.replica, self.leader) for e in c.errors):
+            return self._entries(self.leader)[:0], self._entries(self.replica)[:0]
+        only = index_entries.apart(self._entries(self.leader), self._entries(self.replica))
+        return only[0][np.argsort(only[0]["last_offset"])], only[1][np.argsort(only[1]["last_offset"])]
+
+    def _entries(self, replica: ReplicaFacts) -> np.ndarray:
+        rows, last = replica.aborted, replica.aborted["last_offset"]
+        keep = (last >= self.low) & (last < self.high)
+        for gap in self.gaps:  # its marker is missing: reported already
+            keep &= (last < gap.first_offset) | (last > gap.last_offset)
+        keep &= ~_within_any(last, *self.apart)  # another marker there, or none: each has what its own log says
+        keep &= not self.undecided if self.until is None else last < self.until
+        for c in (self.replica, self.leader):  # an index that was not copied shows nothing of the other one
+            segment = np.searchsorted(c.segment_bases, last, side="right") - 1
+            keep &= np.isin(segment, list(c.indexed))
+        found = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
+        for name in INDEX_ENTRY:
+            found[name] = rows[name][keep]
+        return found
+
+    def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""
+        ours, theirs = self.replica.snapshot_producers, self.leader.snapshot_producers
+        found = [
+            (offset, np.setdiff1d(ours[offset], theirs[offset]), np.setdiff1d(theirs[offset], ours[offset]))
+            for offset in sorted(ours.keys() & theirs.keys())
+        ]
+        return [f for f in found if len(f[1]) or len(f[2])]
+
+
+def _within_any(offsets: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+    """Whether offsets lie in some of the ranges, which begin in ascending order."""
+    if not len(firsts):
+        return np.zeros(len(offsets), bool)
+    behind = np.searchsorted(firsts, offsets, side="right") - 1
+    inside: np.ndarray = (behind >= 0) & (offsets <= np.maximum.accumulate(lasts)[np.maximum(behind, 0)])
+    return inside
+
+
+def watermark(replica: ReplicaFacts) -> int:
+    """A replica's high watermark: its checkpoint, else its log end."""
+    return replica.log_end if replica.high_watermark is None else replica.high_watermark
+
+
+def pairs(log: LogView) -> list[Pair]:
+    """Every replica on another broker than the leader replica's, against it. Computed once for a log."""
+    if "pairs" not in log.cache:
+        leader = log.leader
+        log.cache["pairs"] = [
+            _compare(log, replica)
+            for replica in log.replicas
+            if None not in (replica.broker_id, leader.broker_id)
+            and replica.broker_id != leader.broker_id
+            and all(c.digests or not (c.segments or c.text) for c in (replica, leader))
+        ]
+    found: list[Pair] = log.cache["pairs"]
+    return found
+
+
+def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
+    """The batch of a replica that holds ``offset``, else the next one, else the last; empty if there is none, or it had
+    to be read again and cannot."""
+    batches = batches_of(log, replica)
+    try:
+        return batches.row_of(offset)
+    except Unknown as why:
+        if why.limited and batches.again is not None:
+            batches.again.limit(offset, "what findings show of single batches was too much to be read again")
+        return {}
+
+
+def batches_of(log: LogView, replica: ReplicaFacts) -> ReplicaBatches:
+    """The batches of a replica. Made once for a replica."""
+    kept: dict[str, ReplicaBatches] = log.cache.setdefault("batches", {})
+    if replica.log_dir not in kept:
+        kept[replica.log_dir] = ReplicaBatches(replica, log.cache.setdefault("allowance", Allowance()))
+    return kept[replica.log_dir]
+
+
+def unread_again(log: LogView, replica: ReplicaFacts) -> list[DecodeError]:
+    """Why batches of a replica were not compared with those of the others: files that vanished or changed since they
+    were read, or a limit."""
+    kept: dict[str, ReplicaBatches] = log.cache.get("batches", {})
+    return kept[replica.log_dir].errors if replica.log_dir in kept else []
+
+
+def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
+    leader = log.leader
+    low = max(leader.log_start, replica.log_start, whole_from(log, leader), whole_from(log, replica))
+    pair = Pair(replica, leader, low, min(watermark(leader), watermark(replica)))
+    lineage = Lineage(_lineage(leader, batches_of(log, leader)), low)
+    try:
+        ours, theirs, pair.until, unread = apart(batches_of(log, replica), batches_of(log, leader), lineage)
+    except Unknown:  # why is among the errors
+        pair.undecided = True
+        return pair
+    pair.undecided = unread or pair.until is not None
+    ours = _without_uncommitted(log, pair, ours, lineage)
+    _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
+    differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
+    odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
+    for rows, others, in_leader, without in ((ours, theirs, True, leader), (theirs, ours, False, replica)):
+        alone = ~np.isin(rows["base_offset"], others["base_offset"]) & (rows["crc_ok"] != 0)
+        touching = overlaps(rows, others) & alone & _within(pair, rows)
+        odd.append((rows["base_offset"][touching], rows["last_offset"][touching]))
+        lone = alone & ~overlaps(rows, others) & (rows["base_offset"] >= low)
+        pair.gaps += _gaps(rows, others, lone, in_leader, _undecidable(without))
+    odd.append(_forked(pair, ours, lineage))
+    first, last = (np.concatenate(columns) for columns in zip(*odd, strict=True))
+    order = np.argsort(first, kind="stable")
+    pair.apart = first[order], last[order]
+    if len(first):
+        pair.divergent = len(np.unique(first))
+        pair.first_offset, pair.last_offset = int(first.min()), int(last.max())
+    return pair
+
+
+def _differ(ours: Columns, theirs: Columns, at: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Whether batches at the same offset differ, both being what was written. Magic 0 and 1 have no common checksum."""
+    differ = np.zeros(len(at), bool)
+    for name in COMPARED:
+        unequal = ours[name][at] != theirs[name][there]
+        differ |= unequal & (ours["magic"][at] == 2) if name == "crc" else unequal
+    return differ & (ours["crc_ok"][at] != 0) & (theirs["crc_ok"][there] != 0)
+
+
+def _without_uncommitted(log: LogView, pair: Pair, ours: Columns, lineage: Lineage) -> Columns:
+    """The replica's batches without what a KRaft voter keeps of an epoch in which it led and was cut off.
+
+    Nobody has promised that tail, and it cuts it when it follows again, unless a majority of the voters has it, or a
+    snapshot. Source: KIP-595
+    """
+    outside = lineage.outside(ours)
+    if log.topic != METADATA_TOPIC or not np.any(outside):
+        return ours
+    fork = int(ours["base_offset"][outside].min())
+    if fork < log.cluster.metadata_committed.get(pair.replica.log_dir, 0):
+        return ours
+    pair.high = min(pair.high, fork)
+    return {name: column[ours["base_offset"] < fork] for name, column in ours.items()}
+
+
+def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np.ndarray]:
+    """First and last offsets of the replica's batches outside the leader replica's lineage, whatever checkpoints
+    say."""
+    outside = lineage.outside(ours)
+    if np.any(outside):
+        pair.forked_at = int(ours["base_offset"][outside].min())
+        pair.lost_epoch = int(ours["partition_leader_epoch"][outside].max())
+    return ours["base_offset"][outside], ours["last_offset"][outside]
+
+
+def _lineage(replica: ReplicaFacts, batches: ReplicaBatches) -> dict[int, int]:
+    """Leader epochs of a replica with their first offsets: by its batches, and its checkpoint where that begins
+    earlier.
+
+    The checkpoint also knows epochs whose batches are gone; what it says behind the log end was never so.
+    """
+    lineage = dict(batches.lineage)
+    for epoch, start in replica.leader_epochs:
+        if start <= replica.log_end:
+            lineage[epoch] = min(start, lineage.get(epoch, start))
+    return lineage
+
+
+def _within(pair: Pair, rows: Columns) -> np.ndarray:
+    within: np.ndarray = (rows["base_offset"] >= pair.low) & (rows["base_offset"] < pair.high)
+    return within
+
+
+def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:
+    """Batches that the other replica lacks, together those with no batch of either replica between them."""
+    numbers = np.flatnonzero(lone)
+    if not len(numbers):
+        return []
+    below = np.searchsorted(others["base_offset"], rows["base_offset"][numbers])
+    cuts = np.flatnonzero((np.diff(numbers) > 1) | (np.diff(below) > 0))
+    starts, ends = np.concatenate([[0], cuts + 1]), np.concatenate([cuts, [len(numbers) - 1]])
+    counts = np.add.reduceat(rows["batches"][numbers], starts)
+    return [
+        Gap(in_leader, int(first), int(last), int(batches), undecidable)
+        for first, last, batches in zip(
+            rows["base_offset"][numbers[starts]], rows["last_offset"][numbers[ends]], counts, strict=True
+        )
+    ]
+
+
+def _undecidable(replica: ReplicaFacts) -> bool:
+    """Whether bytes of its segments could not be read, or none was copied, which may hold what seems missing."""
+    return not replica.segments or any(e.reason in UNDECIDED and e.file in replica.segments for e in replica.errors)

@@ -1,0 +1,306 @@
+"""What the coordinators wrote: ``__transaction_state`` as histories of ids and windows of transactions."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.facts.coordinator_log import EMPTY, ONGOING, PAIR, CoordinatorLog, Entry
+from auditor.facts.coordinator_packing import pack
+from auditor.rules.seen.named import Named, Source, naming
+
+__all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
+COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
+LEAST_MARGIN_MS = 15 * 60_000
+OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
+
+
+class StartsLate(NamedTuple):
+    """What shows that the log begins after the data: the oldest marker of a producer id that it never names, and where.
+
+    ``begins``: the first record (ms) of the partition that begins last before which such markers are; ``producers``:
+    how many such producer ids are known.
+    """
+
+    name: str
+    producer_id: int
+    oldest: int
+    begins: int
+    producers: int
+
+
+@dataclass
+class CoordinatorHistory:
+    """All that ``__transaction_state`` of one cluster says, over every partition of it that is in the input.
+
+    ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
+    the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``outdated`` when (ms) a marker
+    was written whose decision its replica does not have, which was made before. ``logs`` are its records by partition,
+    packed; those of ids that several partitions have are in ``shared`` too, together, and count there (``ranks``: the
+    place of each among all ids). ``starts_late``: what shows that they begin after the data.
+    """
+
+    partition_count: int
+    count_known: bool = True
+    complete_from: dict[int, int] = field(default_factory=dict)
+    leader_epochs: dict[int, int] = field(default_factory=dict)
+    outdated: dict[int, int] = field(default_factory=dict)
+    brokers: dict[int, int | None] = field(default_factory=dict)
+    broken: dict[int, int] = field(default_factory=dict)  # partition -> last offset where a record could not be read
+    whole_log: dict[int, bool] = field(default_factory=dict)  # partition -> intact from its very first offset
+    logs: dict[int, CoordinatorLog] = field(default_factory=dict)
+    shared: CoordinatorLog = field(default_factory=lambda: pack(()))
+    ranks: list[int] = field(default_factory=list)
+    starts_late: StartsLate | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        names = self.__dataclass_fields__
+        return {name: value for name, value in self.__dict__.items() if name in names}
+
+    @functools.cached_property
+    def sources(self) -> list[Source]:
+        """Every id once: logs, and which of their ids count there."""
+        elsewhere = set(self.shared.ids)
+        out = []
+        for log in self.logs.values():
+            counts = np.ones(log.id_count, bool)
+            if elsewhere:
+                counts[[number for number, name in enumerate(log.ids) if name in elsewhere]] = False
+            out.append((log, counts))
+        return [*out, (self.shared, np.ones(self.shared.id_count, bool))]
+
+    @functools.cached_property
+    def _owners(self) -> np.ndarray:
+        """The pairs of all sources by producer id and rank."""
+        found = [np.empty(0, OWNED)]
+        for number, (log, counts) in enumerate(self.sources):
+            pairs = log.pairs[counts[log.pairs["id"]]]
+            rows = np.zeros(len(pairs), OWNED)
+            for name in PAIR.names or ():
+                rows[name] = pairs[name]
+            rows["source"], rows["rank"] = number, rows["id"].astype(np.int64) + (number << 32)
+            if log is self.shared:
+                rows["rank"] = np.array(self.ranks, np.int64)[rows["id"]]
+            found.append(rows)
+        rows = np.concatenate(found)
+        return rows[np.lexsort((rows["rank"], rows["producer_id"]))]
+
+    @functools.cached_property
+    def _producers(self) -> np.ndarray:
+        return np.ascontiguousarray(self._owners["producer_id"])
+
+    def owners(self, producer_id: int) -> np.ndarray:
+        """The ids that had a producer id, in the order in which the ids come: rows of :data:`OWNED`."""
+        known = self._producers
+        return self._owners[known.searchsorted(producer_id) : known.searchsorted(producer_id, "right")]
+
+    def name(self, owner: np.void) -> str:
+        """The transactional id of such a row."""
+        return self.sources[owner["source"]][0].ids[owner["id"]]
+
+    def owner(self, producer_id: int) -> str | None:
+        """The id that had this producer id last."""
+        owners = self.owners(producer_id)
+        return self.name(owners[-1]) if len(owners) else None
+
+    def first_owner(self, producer_id: int) -> str | None:
+        """The id that had this producer id first, by the clock."""
+        owners = self.owners(producer_id)
+        return self.name(owners[np.argmin(owners["first_time"])]) if len(owners) else None
+
+    def with_several_owners(self) -> np.ndarray:
+        """Producer ids that more than one id had."""
+        ids = self._producers
+        return np.unique(ids[1:][ids[1:] == ids[:-1]])
+
+    def highest_epoch(self, producer_id: int) -> int | None:
+        """The highest epoch of a producer id, None where it is not known."""
+        owners = self.owners(producer_id)
+        return int(owners["epoch"].max()) if len(owners) else None
+
+    def written_in(self, producer_id: int) -> int | None:
+        """The partition of the last record with this producer id."""
+        owners = self.owners(producer_id)
+        return int(owners[-1]["partition"]) if len(owners) else None
+
+    def _last_owners(self, producer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of many producer ids those that are known, by place, and the row of the id that had each last."""
+        at = np.searchsorted(self._producers, producer_ids, side="right") - 1
+        known = np.flatnonzero((at >= 0) & (np.append(self._producers, -1)[at] == producer_ids))
+        return known, self._owners[at[known]]
+
+    def each_written_in(self, producer_ids: np.ndarray) -> np.ndarray:
+        """The same of many producer ids, -1 for those that are not known."""
+        known, owners = self._last_owners(producer_ids)
+        out = np.full(len(producer_ids), -1)
+        out[known] = owners["partition"]
+        return out
+
+    def each_highest_epoch(self, producer_ids: np.ndarray) -> np.ndarray:
+        """:meth:`highest_epoch` of many producer ids, -1 for those that are not known."""
+        known, _ = self._last_owners(producer_ids)
+        out = np.full(len(producer_ids), -1)
+        if len(known):
+            starts = np.flatnonzero(np.append(True, self._producers[1:] != self._producers[:-1]))
+            highest = np.maximum.reduceat(self._owners["epoch"], starts)
+            out[known] = highest[np.searchsorted(self._producers[starts], producer_ids[known])]
+        return out
+
+    def forgotten(self, producer_ids: np.ndarray) -> np.ndarray:
+        """Of each of many producer ids whether the last record of the id that had it last is a tombstone."""
+        known, owners = self._last_owners(producer_ids)
+        out = np.zeros(len(producer_ids), bool)
+        for number, (log, _) in enumerate(self.sources):
+            mine = owners["source"] == number
+            out[known[mine]] = log.forgotten(owners["id"][mine])
+        return out
+
+    def last_of_producer(self, producer_id: int) -> Entry | None:
+        """The last record with this producer id."""
+        owners = self.owners(producer_id)
+        if not len(owners):
+            return None
+        return self.sources[owners[-1]["source"]][0].at(int(owners[-1]["piece"]), int(owners[-1]["row"]))
+
+    def last_ongoing(self, producer_id: int, epoch: int) -> Entry | None:
+        """The last Ongoing record with this producer id and epoch."""
+        for owner in self.owners(producer_id)[::-1]:
+            log = self.sources[owner["source"]][0]
+            for columns, span in list(log.rows_of(int(owner["id"])))[::-1]:
+                mine = (columns["producer_id"][span] == producer_id) & (columns["producer_epoch"][span] == epoch)
+                rows = np.flatnonzero(mine & (columns["state"][span] == ONGOING))
+                if len(rows):
+                    return next(log.entries(columns, rows[-1:] + span.start))
+        return None
+
+    def initialised(self, producer_id: int, lowest: int, highest: int) -> bool:
+        """Whether a producer id was given out with an epoch from ``lowest`` to ``highest`` (InitProducerId), as far as
+        records of it are left."""
+        for owner in self.owners(producer_id):
+            for columns, span in self.sources[owner["source"]][0].rows_of(int(owner["id"])):
+                epochs = columns["producer_epoch"][span]
+                mine = (columns["producer_id"][span] == producer_id) & (columns["state"][span] == EMPTY)
+                if (mine & (lowest <= epochs) & (epochs <= highest)).any():
+                    return True
+        return False
+
+    def last_of_owner(self, producer_id: int) -> Entry | None:
+        """The last record of the id that had this producer id last."""
+        owners = self.owners(producer_id)
+        return self.sources[owners[-1]["source"]][0].last(int(owners[-1]["id"])) if len(owners) else None
+
+    def last(self, transactional_id: str) -> Entry | None:
+        """The last record of an id. Cost: the first call indexes all ids."""
+        source, number = self.place(transactional_id)
+        return None if source is None else source.last(number)
+
+    def place(self, transactional_id: str) -> tuple[CoordinatorLog | None, int]:
+        """The log that has an id, None for no such id, and its number there. Cost: as that of :meth:`last`."""
+        return self._numbers.get(transactional_id, (None, 0))
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, tuple[CoordinatorLog, int]]:
+        return {
+            log.ids[number]: (log, number) for log, counts in self.sources for number in np.flatnonzero(counts).tolist()
+        }
+
+    def whole_ids(self, partition: int) -> Iterator[tuple[CoordinatorLog, np.ndarray]]:
+        """The ids whose records begin in a partition, with all their records: logs, and which of their ids they are."""
+        if partition in self.logs:
+            yield self.sources[list(self.logs).index(partition)]
+        if self.shared.count:
+            yield self.shared, self.shared.first_partitions() == partition
+
+    def named(self, name: str) -> Named:
+        """What names a partition (``topic-N``)."""
+        return naming(self.sources, name)
+
+    def complete(self, transactional_id: str) -> bool:
+        """Whether the id's whole history is in the input: its partition is there and was never cleaned."""
+        from auditor.model.hashing import partition_for
+
+        if self.partition_count <= 0 or not self.count_known:
+            return False
+        partition = partition_for(transactional_id, self.partition_count)
+        return self.whole_log.get(partition, False) and partition not in self.broken
+
+    def known_since(self, entry: Entry, time: int) -> bool:
+        """Whether all records since a time (ms) of the id whose last one this is are there: none was cleaned away."""
+        if entry.time <= time or self.complete(entry.transactional_id):
+            return True
+        log, number = self.place(entry.transactional_id)
+        whole = self.complete_from.get(entry.partition, 1 << 62)
+        for columns, span in log.rows_of(number) if log is not None else ():
+            mine = (columns["partition"][span] == entry.partition) & (columns["offset"][span] >= whole)
+            if (mine & (columns["record_time"][span] <= time)).any():
+                return True
+        return False
+
+    def complete_for_all(self) -> bool:
+        """Whether every partition's whole history is in the input, from before the first marker in it on."""
+        return self.starts_late is None and self._everywhere(lambda p: self.whole_log.get(p, False))
+
+    def begins(self) -> dict[int, int]:
+        """When (ms) the first record of each partition was written that has any."""
+        owned = self._owners
+        partitions = np.unique(owned["partition"]).tolist()
+        return {p: int(owned["first_time"][owned["partition"] == p].min()) for p in partitions}
+
+    def covered(self) -> bool:
+        """Whether the last value of every id is known: all partitions are in the input and were readable."""
+        return self._everywhere(self.complete_from.__contains__)
+
+    def _everywhere(self, holds: Callable[[int], bool]) -> bool:
+        partitions = range(self.partition_count)
+        return self.count_known and bool(partitions) and all(holds(p) and p not in self.broken for p in partitions)
+
+    def may_be_outdated(self, entry: Entry) -> bool:
+        """Whether a newer record of the same id may be among those that could not be read."""
+        return entry.offset < self.broken.get(entry.partition, -1)
+
+    def intact(self, entry: Entry) -> bool:
+        """Whether the log was never cleaned from this record on."""
+        return entry.offset >= self.complete_from.get(entry.partition, 1 << 62)
+
+
+def build_history(partition_count: int, entries: Iterable[Entry]) -> CoordinatorHistory:
+    """The history from entries in the order (partition, offset)."""
+    by_partition = itertools.groupby(entries, key=lambda entry: entry.partition)
+    return join(partition_count, {partition: pack(mine) for partition, mine in by_partition})
+
+
+def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> CoordinatorHistory:
+    """The history from the logs of partitions, which are given in their order. Cost: a look at each id."""
+    history = CoordinatorHistory(partition_count, logs=dict(logs))
+    names = _in_several(logs.values())
+    if names:
+        places = [{name: number for number, name in enumerate(log.ids) if name in names} for log in logs.values()]
+        entries: list[Entry] = []
+        ranks: dict[str, int] = {}
+        for k, (log, numbers) in enumerate(zip(logs.values(), places, strict=True)):
+            for name, number in numbers.items():
+                ranks.setdefault(name, (k << 32) + number)
+                entries += log.entries_of(number)
+        history.shared = pack(entries)
+        history.ranks = [ranks[name] for name in history.shared.ids]
+    return history
+
+
+def _in_several(logs: Iterable[CoordinatorLog]) -> set[str]:
+    """The ids that more than one log has; ids that lie where they belong cost 8 bytes each."""
+    hashes = [np.array([hash(name) for name in log.read_ids()], np.int64) for log in logs]
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
+    twice = np.unique(every[1:][every[1:] == every[:-1]])
+    found: dict[str, int] = defaultdict(int)
+    if len(twice):
+        for log, mine in zip(logs, hashes, strict=True):
+            names = log.read_ids()
+            for number in np.flatnonzero(np.isin(mine, twice)).tolist():
+                found[names[number]] += 1
+    return {name for name, count in found.items() if count > 1}

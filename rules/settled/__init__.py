@@ -1,0 +1,1 @@
+"""What becomes of what rules found: what explains what, floods summed, advices that must not cross, fingerprints."""

@@ -1,0 +1,244 @@
+"""A flood of findings is summed: what leaves a task, and what the driver keeps, has a bound that no file can raise.
+
+Of each kind a log keeps the most severe findings with the lowest offsets, so that findings that explain one another
+stay together; a run keeps the first in the contract's order. What is beyond is counted: :func:`is_summed`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from shlex import quote
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from auditor.base.advice import Look
+from auditor.base.limits import IN_ALL, OF_A_RULE
+from auditor.base.words import plural
+from auditor.rules.catalogue.kinds import Kind
+from auditor.rules.seen.finding import SEVERITIES, Finding, highest, in_order
+
+if TYPE_CHECKING:
+    from auditor.facts.replica_facts import ReplicaFacts
+    from auditor.rules.seen.view import LogView
+
+T = TypeVar("T")
+ENTRIES = 1_000  # of a list in the evidence of a finding
+SUMMED = "summed"  # in the evidence: how many findings this one stands for
+SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where all that it stands for have it
+
+
+def is_summed(f: Finding) -> bool:
+    """Whether it stands for several that are not listed."""
+    return SUMMED in f.evidence
+
+
+@dataclass(slots=True)
+class Sum:
+    """Findings of one kind and severity in one log that are counted, not kept. Offsets inclusive, None for none."""
+
+    log_dir: str | None
+    broker_id: int | None
+    topic: str | None
+    partition: int | None
+    count: int = 0
+    first: int | None = None
+    last: int | None = None
+    shared: dict[str, Any] = field(default_factory=dict)
+    if_true: str | None = None  # the highest of theirs
+
+    def add(self, f: Finding) -> None:
+        """Counts a finding, or a sum of some."""
+        shared = {name: f.evidence.get(name) for name in SHARED}
+        if self.count:
+            shared = {name: value for name, value in shared.items() if self.shared.get(name) == value}
+        self.shared = shared
+        self.count += f.evidence.get(SUMMED, 1)
+        if f.if_true is not None:
+            self.if_true = f.if_true if self.if_true is None else highest(f.if_true, self.if_true)
+        ends = [f.evidence["first_offset"], f.evidence["last_offset"]] if is_summed(f) else [f.offset]
+        known = [offset for offset in (*ends, self.first, self.last) if offset is not None]
+        self.first, self.last = min(known, default=None), max(known, default=None)
+
+    def finding(self, each: Kind, severity: str, limit: int) -> Finding:
+        """What is said of them, and how to list them: the limit that ``--max-findings`` has to have for that."""
+        name, topic = f"{self.topic}-{self.partition}", str(self.topic)
+        command = (
+            f"auditor audit PATH --out DIR --rule {each.id} --topic {quote(topic)} --max-findings {self.count + limit}"
+        )
+        if each.what_if:
+            text = f"SELECT * FROM verdicts WHERE topic = '{topic.replace(chr(39), chr(39) * 2)}'"
+            command = f"auditor sql {quote(text)} PATH"
+        where = "" if self.first is None else f", from offset {self.first} to {self.last}"
+        evidence = {key: value for key, value in self.shared.items() if value is not None}
+        evidence |= {SUMMED: self.count, "first_offset": self.first, "last_offset": self.last, "listed_by": command}
+        return Finding(
+            each.rule, severity, self.broker_id, self.topic, self.partition, kind=each.id,
+            message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
+            evidence={"log_dir": self.log_dir, **evidence}, source=each.source, if_true=self.if_true,
+            advice=replace(each.advice, look=(Look(command, f"it lists {self.count} more of them"), *each.advice.look)),
+        )  # fmt: skip
+
+
+class Gravest(Generic[T]):
+    """Of the findings of a rule those that are listed: the most severe ones with the lowest offsets, of two alike the
+    one that came first. Memory: ``most`` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0
+        self._kept: list[tuple[int, int, int, T]] = []
+
+    def add(self, severity: str, offset: int | None, found: T) -> T | None:
+        """Takes one more, and gives back the one that has no room any more."""
+        place = (-SEVERITIES.index(severity), -(-1 if offset is None else offset), -self.count, found)
+        self.count += 1
+        if len(self._kept) < self.most:
+            heapq.heappush(self._kept, place)
+            return None
+        return heapq.heappushpop(self._kept, place)[-1]
+
+    def listed(self) -> list[T]:
+        """What there was room for, in the order in which it came."""
+        return [found for *_, found in sorted(self._kept, key=lambda place: -place[2])]
+
+
+def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) -> Iterator[Finding]:
+    """Findings of the chosen kinds about one log, at most ``limit`` of each and a sum for each severity.
+
+    Memory: ``limit`` findings, whatever the log says.
+    """
+    log.most = limit
+    for each in chosen:
+        for first in (found := iter(each.check(log))):  # most find nothing in most logs, and cost no more
+            yield from _bounded(log, each, each.completed(itertools.chain((first,), found)), limit)
+
+
+def _bounded(log: LogView, each: Kind, found: Iterable[Finding], limit: int) -> Iterator[Finding]:
+    """The findings of one kind that are listed, and sums of the others."""
+    kept: Gravest[Finding] = Gravest(limit)
+    sums: dict[str, Sum] = {}
+    for f in found:
+        if is_summed(f):
+            sums.setdefault(f.severity, _sum_of(log)).add(f)
+            continue
+        _shorten(f)
+        if (beyond := kept.add(f.severity, f.offset, f)) is not None:
+            sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
+    yield from kept.listed()
+    for severity, summed in sums.items():
+        yield summed.finding(each, severity, limit)
+
+
+class Unmade(NamedTuple):
+    """A finding that is not made yet: what decides whether it is listed, what a sum says of it, and how to make it.
+
+    ``doubt``: as of :meth:`auditor.rules.seen.view.LogView.finding`; ``severity`` is what it would be without.
+    """
+
+    severity: str
+    offset: int
+    make: Callable[[], Finding]
+    confidence: str = "proved"
+    doubt: bool = False
+
+    @property
+    def said(self) -> str:
+        """The severity that it is said with."""
+        return "info" if self.doubt else self.severity
+
+
+def made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+    """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
+
+    Cost: of one that is not listed, what it costs to say how severe it is.
+    """
+    for first in (found := iter(found)):  # nothing is begun where there is none
+        yield from _made(log, kind, itertools.chain((first,), found))
+
+
+def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+    kept: Gravest[Unmade] = Gravest(log.most)
+    sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
+    for f in found:
+        if (beyond := kept.add(f.said, f.offset, f)) is None:
+            continue
+        alike = (beyond.severity, beyond.confidence, beyond.doubt)
+        count, first, last = sums.get(alike, (0, beyond.offset, beyond.offset))
+        sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
+    yield from (f.make() for f in kept.listed())
+    for (severity, confidence, doubt), (count, first, last) in sums.items():
+        yield summed(log, kind, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
+
+
+def summed(
+    log: LogView, kind: str, severity: str, count: int, first: int, last: int, replica: ReplicaFacts | None = None,
+    shared: Mapping[str, Any] = MappingProxyType({}), doubt: bool = False,
+) -> Finding:  # fmt: skip
+    """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
+
+    ``first``, ``last``: the lowest and the highest of their offsets; ``shared``: what the evidence of all of them says.
+    """
+    evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
+    return log.finding(
+        kind, severity, f"{plural(count, 'more finding')} of {kind}", replica=replica, doubt=doubt,
+        evidence=evidence,
+    )  # fmt: skip
+
+
+def _sum_of(log: LogView) -> Sum:
+    return Sum(log.leader.log_dir, log.leader.broker_id, log.topic, log.partition)
+
+
+def _shorten(f: Finding) -> None:
+    """A list in the evidence may have as many entries as a record has partitions."""
+    for name, value in f.evidence.items():
+        if isinstance(value, list) and len(value) > ENTRIES:
+            f.evidence = {**f.evidence, name: value[:ENTRIES], f"{name}_in_all": len(value)}
+
+
+class Kept:
+    """The findings that a run keeps: ``IN_ALL`` times the limit of a rule in a log, and sums of the others.
+
+    Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each kind and
+    severity of a log. ``catalogue``: the kinds by id.
+    """
+
+    def __init__(self, catalogue: Mapping[str, Kind], of_a_rule: int) -> None:
+        self.catalogue = catalogue
+        self.of_a_rule = of_a_rule
+        self.limit = of_a_rule * IN_ALL
+        self._kept: list[Finding] = []
+        self._sums: dict[tuple[Any, ...], Sum] = {}
+
+    def add(self, f: Finding) -> None:
+        """Takes one more."""
+        if is_summed(f):
+            self._sum(f)
+            return
+        self._kept.append(f)
+        if len(self._kept) >= 2 * self.limit:
+            self._fold()
+
+    def findings(self) -> list[Finding]:
+        """What is kept, and the sums, of which some are one more than the limit."""
+        if len(self._kept) > self.limit:
+            self._fold()
+        sums = [s.finding(self.catalogue[key[0]], key[1], self.of_a_rule) for key, s in self._sums.items()]
+        return [*self._kept, *sums]
+
+    def _fold(self) -> None:
+        self._kept = in_order(self._kept)
+        for f in self._kept[self.limit :]:
+            self._sum(f)
+        del self._kept[self.limit :]
+
+    def _sum(self, f: Finding) -> None:
+        log_dir, topic, partition = f.evidence.get("log_dir"), f.topic, f.partition
+        folder, _, number = (f.file or "").rpartition("/")[0].rpartition("-")
+        if folder and number.isdecimal():  # of the log that says it, however many others that one names
+            topic, partition = folder, int(number)
+        key = (f.kind, f.severity, log_dir, topic, partition)
+        self._sums.setdefault(key, Sum(log_dir, f.broker_id, topic, partition)).add(f)

@@ -1,0 +1,264 @@
+"""Open transactions: which class each belongs to, and why (rules.md, *Classes of an open transaction*)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from auditor.base.words import NO_TIMEOUT_MS, few
+from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
+from auditor.rules.seen.named import DECIDING, SKEW_MS, Window
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions.when_read import ended_since
+from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
+from auditor.rules.transactions.written_times import at_the_latest, recorded
+
+DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
+ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """One transaction that is open at the end of a log's leader replica, with its class and what the class rests on.
+
+    ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
+    coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
+    ``end_unknown``: its marker may lie where the log could not be read. ``ended``: it was open when its log was read,
+    and has ended since.
+    """
+
+    row: np.void
+    klass: str
+    reason: str
+    entry: Entry | None
+    owner: str | None
+    since: int
+    age_ms: int
+    timeout_ms: int
+    in_flight: bool
+    missing: str | None
+    end_unknown: bool
+    ended: bool = False
+
+    @property
+    def proved_hanging(self) -> bool:
+        """Whether no coordinator will ever decide it."""
+        return self.klass in ("hanging", "orphan") and not self.in_flight
+
+    def evidence(self) -> dict[str, Any]:
+        """The facts compared, for a finding."""
+        t, e = self.row, self.entry
+        return {
+            "class": self.klass,
+            "why": self.reason,
+            "coordinator_state": None if e is None else e.state or "tombstone",
+            "coordinator_epoch_of_id": None if e is None else e.producer_epoch,
+            "coordinator_producer_id": None if e is None else e.producer_id,
+            "coordinator_offset": None if e is None else e.offset,
+            "partition_leader_epochs": [t["first_leader_epoch"], t["last_leader_epoch"]],
+            "previous_marker_offset": t["prev_marker_offset"] if t["prev_marker_offset"] >= 0 else None,
+            "batches": t["batches"],
+            "records": t["records"],
+            "bytes": t["bytes"],
+            "age_ms": self.age_ms,
+            "timeout_ms": self.timeout_ms,
+            "in_flight": True if self.in_flight else None,
+            "missing": self.missing,
+        }
+
+
+def open_transactions(log: LogView) -> list[OpenTransaction]:
+    """The transactions open at the end of the leader replica, by first offset, each with its class. Made once a log."""
+    if "open" not in log.cache:
+        rows = log.leader.transactions
+        if len(rows):
+            rows = np.sort(rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)], order="first_offset")
+        log.cache["open"] = [_classify(log, row) for row in rows]
+    found: list[OpenTransaction] = log.cache["open"]
+    return found
+
+
+def open_of(log: LogView, producer_id: int) -> list[OpenTransaction]:
+    """Those of one producer, looked up once."""
+    if "open_of" not in log.cache:
+        by_producer: dict[int, list[OpenTransaction]] = {}
+        for t in open_transactions(log):
+            by_producer.setdefault(int(t.row["producer_id"]), []).append(t)
+        log.cache["open_of"] = by_producer
+    found: dict[int, list[OpenTransaction]] = log.cache["open_of"]
+    return found.get(producer_id, [])
+
+
+def _classify(log: LogView, row: np.void) -> OpenTransaction:
+    history = log.cluster.coordinator
+    since = log.time(row["first_time"])
+    entry = log.last_entry(row["producer_id"])
+    timeout = time_allowed(entry)
+    klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
+    memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
+    settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
+    in_flight = in_flight and not settled
+    ended = in_flight and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
+    if ended:
+        klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
+    return OpenTransaction(
+        row=row,
+        klass=klass,
+        reason=reason,
+        entry=entry,
+        owner=None if entry is None else entry.transactional_id,
+        since=since,
+        age_ms=max(0, log.cluster.as_of - since) if since >= 0 else 0,
+        timeout_ms=timeout,
+        in_flight=in_flight,
+        missing=missing,
+        end_unknown=_ends_early(log) or unreadable_behind(log, row),
+        ended=ended,
+    )
+
+
+def _ended_since(log: LogView, row: np.void, entry: Entry | None, timeout: int) -> bool:
+    return entry is not None and ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
+
+
+def time_allowed(entry: Entry | None) -> int:
+    """How long, in ms, a transaction may be open by its coordinator's record: its time-out; 15 minutes where none is
+    known, or where it has none (two-phase commit) and is decided, since its markers are sent at once."""
+    if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in DECIDING):
+        return DEFAULT_TIMEOUT_MS
+    return entry.timeout_ms
+
+
+def unreadable_behind(log: LogView, row: np.void) -> bool:
+    """Whether bytes that could not be read, or are not there, lie behind the transaction's data: one of them may be its
+    marker."""
+    if "unreadable_to" not in log.cache:
+        log.cache["unreadable_to"] = max(log.leader.unreadable_at, *(start for start, _ in log.leader.absent), -1)
+    return bool(log.cache["unreadable_to"] > row["last_offset"])
+
+
+def _ends_early(log: LogView) -> bool:
+    """Whether what is known of the leader replica breaks off before its end. Looked up once a log."""
+    if "ends_early" not in log.cache:
+        log.cache["ends_early"] = log.leader.ends_early
+    return bool(log.cache["ends_early"])
+
+
+def _class(
+    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None, timeout: int
+) -> tuple[str, str, bool, str | None]:
+    below = row["last_offset"] < log.leader.own_start
+    below |= bool(row["from_snapshot"] and row["batches"] == 0 and row["first_offset"] < log.leader.own_start)
+    contradiction = None if entry is None else _contradiction(log, row, entry)
+    if below and (entry is None or contradiction is not None or _late(log, entry, timeout)):
+        return _ghost(log, row, history, entry)
+    if "control_type" in log.leader.cannot_show:
+        return "undecidable", "the dump does not show its markers", False, "the markers of this log"
+    if _ends_early(log):
+        return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"
+    if unreadable_behind(log, row):
+        return "undecidable", "bytes behind it could not be read", False, "the batches that could not be read"
+    if history is None:
+        return "undecidable", "the coordinator's log is not among the inputs", False, "__transaction_state"
+    if entry is None:
+        return _unowned(log, row, history)
+    if history.may_be_outdated(entry):
+        return "undecidable", "a newer record of its id may be unreadable", False, "a part of __transaction_state"
+    if contradiction is not None:
+        return "hanging", contradiction, _marker_in_flight(log, row, entry), None
+    klass = "late" if _late(log, entry, timeout) else "active"
+    return klass, f"the coordinator has it as {entry.state}", False, None
+
+
+def _ghost(
+    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None
+) -> tuple[str, str, bool, str | None]:
+    """Its data is gone. Whether somebody will still end it shows only where the coordinator's log was read whole."""
+    in_flight, missing = False, None
+    if history is None:
+        missing = "__transaction_state"
+    elif entry is None:
+        _, _, in_flight, missing = _unowned(log, row, history)
+    elif history.may_be_outdated(entry):
+        missing = "a part of __transaction_state"
+    elif _contradiction(log, row, entry) is not None:
+        in_flight = _marker_in_flight(log, row, entry)
+    return "ghost", "its data lies below the log start", in_flight, missing
+
+
+def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
+    """Whether its coordinator has it open or decided, with this partition and an epoch that may end it."""
+    entry = t.entry
+    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *DECIDING):
+        return False
+    near = entry.producer_epoch - int(t.row["last_epoch"])
+    return log.name in entry.partitions and (near <= 0 or (entry.state in DECIDING and near <= 2))
+
+
+def _late(log: LogView, entry: Entry, timeout: int) -> bool:
+    """Whether the coordinator should have ended its transaction, or sent the markers, by now."""
+    if entry.state == "Ongoing" and timeout == NO_TIMEOUT_MS:
+        return False
+    begin = entry.start if entry.start >= 0 else entry.time
+    return log.cluster.as_of > (begin if entry.state == "Ongoing" else entry.time) + timeout + ENFORCEMENT_MS
+
+
+def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[str, str, bool, str | None]:
+    if not history.complete_for_all():
+        absent = few(p for p in range(history.partition_count) if p not in history.complete_from)
+        missing = f"__transaction_state partitions {absent}" if absent else "the cleaned part of __transaction_state"
+        if not history.count_known:
+            missing = "how many partitions __transaction_state has"
+        return "undecidable", "no id is known for its producer id, but the history is not complete", False, missing
+    time = at_the_latest(log, int(row["producer_id"]), int(row["first_offset"]), log.time(row["last_time"]))
+    doubt = log.cluster.coordinators_lack(int(row["producer_id"]), time)
+    return "orphan", "no transactional id ever had this producer id", doubt, None
+
+
+def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
+    """Why the coordinator will never decide this transaction, None while it still may (conditions a to c)."""
+    data_epoch = int(row["last_epoch"])
+    if entry.state is None:
+        return "the coordinator has forgotten the id (tombstone)"
+    if entry.producer_id != row["producer_id"]:
+        return f"the id has another producer id now ({entry.producer_id})"
+    if entry.state in ("Empty", "CompleteCommit", "CompleteAbort"):
+        return f"the coordinator has nothing open for this id: {entry.state}"
+    deciding = entry.state in ("PrepareCommit", "PrepareAbort")
+    if entry.producer_epoch > data_epoch and not (deciding and entry.producer_epoch - data_epoch <= 2):
+        return f"the coordinator is at epoch {entry.producer_epoch} already"
+    if log.name not in entry.partitions:
+        return f"the coordinator's {entry.state} transaction does not have this partition"
+    return None
+
+
+def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
+    """Whether the contradiction may only come of files that were copied at different times.
+
+    Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
+    coordinator's log before the record of a later transaction.
+    """
+    bounds, history = log.cluster.bounds.get((log.topic, log.partition)), log.cluster.coordinator
+    lags = bounds is not None and bounds.out_of_sync
+    if row["prev_marker_offset"] >= 0 and row["last_epoch"] < row["prev_marker_epoch"] and not lags:
+        return False  # by the order within one log: behind a marker of a higher epoch it is of nobody
+    if naming(log).left_out or matching(log, int(row["producer_id"])).unsure:  # what is not held here may have ended it
+        return True
+    read = None if bounds is None else bounds.read
+    if read is not None and history is not None and not history.known_since(entry, read.begun):
+        return True  # what the cleaner has taken away may have ended it
+    other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
+    ends = lost_ends(log, row)
+    if any(log.doubt(w.end_time, other_clock=other_clock, committed=True) for w in ends if w.end_time is not None):
+        return True
+    latest = log.time(row["first_time"]) + (SKEW_MS if other_clock else 0)
+    inside = any(w.prepare is not None and latest <= w.prepare.time for w in ends)
+    return not inside and not recorded(log, entry.partition, row)
+
+
+def lost_ends(log: LogView, row: np.void) -> list[Window]:
+    """Transactions of the coordinator that open data may belong to: they are complete, but have no marker here."""
+    windows = unmarked_behind(log, row)
+    return [w for w in windows if w.end_time is not None and w.may_hold(row, log.time(row["last_time"]))]

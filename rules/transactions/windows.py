@@ -1,0 +1,404 @@
+"""Which transaction of a coordinator a marker or a stretch of data in a partition belongs to.
+
+Within a partition the markers of a producer come in the order of the coordinator's decisions, so both are matched one
+to one in that order, by epoch, result and time; a neighbour's marker never stands in for a missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from auditor.rules.seen.named import COMMIT, NONE, SKEW_MS, Named, Window
+from auditor.rules.seen.view import TRANSACTION_STATE, LogView
+from auditor.rules.transactions.pairing import SAME_CLOCK_MS, fits_exactly, paired
+
+MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
+MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "commit", "first_offset")
+
+
+@dataclass(slots=True)
+class Matching:
+    """The markers of one producer in one partition, matched with the coordinator's transactions that name it.
+
+    ``windows``: rows of :data:`auditor.rules.seen.named.WINDOW`, in the order of the log, of which the first is row
+    ``first`` of ``named``. ``markers``: offsets, ascending; ``numbers``: which of the windows each is of, -1 for none.
+    ``unmarked``: numbers of the prepared windows that no marker was found for. Where the log was not read from its
+    start (:func:`begins_inside`), windows that were over before that are left out, ``unmarked`` are those alone whose
+    marker comes behind one that was read, and ``unsure`` says that nobody knows which marker is of which window: then
+    there are none.
+    """
+
+    named: Named
+    first: int
+    windows: np.ndarray
+    markers: np.ndarray
+    numbers: np.ndarray
+    unmarked: np.ndarray
+    unsure: bool = False
+
+    def number(self, marker_offset: int) -> int | None:
+        """The number of the window that a marker is of."""
+        at = int(np.searchsorted(self.markers, marker_offset))
+        there = at < len(self.markers) and self.markers[at] == marker_offset
+        return int(self.numbers[at]) if there and self.numbers[at] >= 0 else None
+
+    def is_first(self, marker_offset: int) -> bool:
+        """Whether no marker before this one is of any window."""
+        return not (self.numbers[self.markers < marker_offset] >= 0).any()
+
+    def of_markers(self) -> dict[int, int]:
+        """The same of all of its markers that are of some window."""
+        found = self.numbers >= 0
+        return dict(zip(self.markers[found].tolist(), self.numbers[found].tolist(), strict=True))
+
+    def window(self, number: int) -> Window:
+        """A window as an object."""
+        return self.named.window(self.first + number)
+
+
+def base_skew(log: LogView, partition: int | None) -> int:
+    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms, as
+    far as nothing shows more."""
+    history = log.cluster.coordinator
+    broker = None if history is None or partition is None else history.brokers.get(partition)
+    same = broker is not None and broker == log.leader.broker_id
+    return SAME_CLOCK_MS if same else SKEW_MS
+
+
+def skew(log: LogView, partition: int | None) -> int:
+    """The same, and as far as pairs of decisions and markers show that they are apart."""
+    usual = base_skew(log, partition)
+    apart = clocks_apart(log)
+    return max(usual, apart.get(-1 if partition is None else partition, max(apart.values(), default=0)))
+
+
+def clocks_apart(log: LogView) -> dict[int, int]:
+    """By partition of the coordinators' log how far, in ms, its clock and this log's are apart at most: a marker is
+    written behind its decision, and before that is complete. Only where it is more than clocks may usually be.
+
+    Cost: the first call matches all producers of the log.
+    """
+    if "clocks_apart" not in log.cache:
+        found: dict[int, int] = {}
+        log.cache["clocks_apart"] = found
+        rows = naming(log).rows
+        for producer_id in np.unique(rows["producer_id"]).tolist():
+            of = matching(log, producer_id)
+            at = np.flatnonzero(of.numbers >= 0)
+            windows = of.windows[of.numbers[at]]
+            ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, at)["marker_timestamp"]))
+            for partition in np.unique(windows["partition"]).tolist():
+                mine = windows["partition"] == partition
+                apart = int(ahead[mine].max(initial=0))
+                if apart > base_skew(log, partition):
+                    found[partition] = max(found.get(partition, 0), apart + SAME_CLOCK_MS)
+    known: dict[int, int] = log.cache["clocks_apart"]
+    return known
+
+
+def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
+    """By how much (ms, at least) each marker's clock is ahead of its decision's, negative for behind."""
+    behind = np.where(windows["has_prepare"] & (windows["prepared"] >= 0), windows["prepared"] - stamps, 0)
+    ahead = np.where(windows["has_complete"] & (windows["ended"] >= 0), stamps - windows["ended"], 0)
+    return np.where(ahead > 0, ahead, -np.maximum(behind, 0))
+
+
+def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
+    """Rows of the leader replica's transactions: some of a producer's markers, by their numbers in its matching."""
+    markers = _markers(log)
+    begin = int(np.searchsorted(markers["producer_id"], producer_id))
+    rows: np.ndarray = log.leader.transactions[markers["row"][begin + which]]
+    return rows
+
+
+def owner_complete(log: LogView, producer_id: int) -> bool:
+    """Whether the whole history of the id that has this producer id, or of all ids if none has it, is in the input, and
+    it is known what of it is this log's."""
+    history = log.cluster.coordinator
+    if history is None or naming(log).left_out or (begins_inside(log) and matching(log, int(producer_id)).unsure):
+        return False
+    owner = history.owner(int(producer_id))
+    return history.complete_for_all() if owner is None else history.complete(owner)
+
+
+def matching(log: LogView, producer_id: int) -> Matching:
+    """The matching of one producer, kept for the next question."""
+    made: dict[int, Matching] = log.cache.setdefault("matching", {})
+    if producer_id not in made:
+        if len(made) >= MATCHINGS_AT_HAND:
+            del made[next(iter(made))]
+        made[producer_id] = _match(log, producer_id)
+    return made[producer_id]
+
+
+def naming(log: LogView) -> Named:
+    """What the coordinators wrote of this partition, looked up once a log."""
+    if "naming" not in log.cache:
+        history = log.cluster.coordinator
+        log.cache["naming"] = Named() if history is None else history.named(log.name)
+    found: Named = log.cache["naming"]
+    return found
+
+
+def _markers(log: LogView) -> dict[str, np.ndarray]:
+    """The markers of all producers by column: by producer id, those of one in the order of the log."""
+    if "markers" not in log.cache:
+        rows = log.leader.transactions
+        at = np.flatnonzero(rows["marker_offset"] >= 0)
+        at = at[np.lexsort((rows["marker_offset"][at], rows["producer_id"][at]))]
+        log.cache["markers"] = {"row": at} | {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
+    found: dict[str, np.ndarray] = log.cache["markers"]
+    return found
+
+
+def windows_of_markers(log: LogView) -> np.ndarray:
+    """Of each transaction of the leader replica the row of ``naming(log).rows`` that its marker is of, -1 for none."""
+    rows, markers = naming(log).rows, _markers(log)
+    out = np.full(len(log.leader.transactions), -1)
+    for producer_id in np.intersect1d(rows["producer_id"], markers["producer_id"]).tolist():
+        begin, end = np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist()
+        found = matching(log, producer_id)
+        out[markers["row"][begin:end]] = np.where(found.numbers >= 0, found.first + found.numbers, -1)
+    return out
+
+
+def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None:
+    """A producer's first closed stretch of data whose marker lies behind an offset."""
+    markers = _markers(log)
+    span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
+    closed = (markers["marker_offset"][span] > offset) & (markers["first_offset"][span] >= 0)
+    found = np.flatnonzero(closed)[:1]
+    row: np.void | None = log.leader.transactions[markers["row"][span][found[0]]] if len(found) else None
+    return row
+
+
+def _match(log: LogView, producer_id: int) -> Matching:
+    named, markers = naming(log), _markers(log)
+    mine = named.of(producer_id)
+    if begins_inside(log):
+        mine = slice(mine.start + _over_before(log, named.rows[mine]), mine.stop)
+    windows = named.rows[mine]
+    span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
+    _, offset, *given = (markers[name][span] for name in MARKER)
+    numbers = np.full(len(offset), -1)
+    if begins_inside(log) and len(windows) and len(offset) and not fits_exactly(windows, given):
+        return Matching(named, mine.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
+    if len(windows) and len(offset):
+        known = windows[windows["decision"] != NONE]
+        slack = base_skew(log, int(known["partition"][0]) if len(known) else None)
+        several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
+        whole, there = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
+        until = int(markers["marker_timestamp"].max())
+        numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=several, until=until)
+    taken = np.zeros(len(windows), np.bool_)
+    taken[numbers[numbers >= 0]] = True
+    unmarked = np.flatnonzero(windows["has_prepare"] & ~taken)
+    if begins_inside(log) and len(unmarked):
+        behind_one = unmarked > (np.flatnonzero(taken)[0] if taken.any() else len(windows))
+        later = windows["prepared"][unmarked] > _first_marker_time(log) + _base_skews(log, windows[unmarked])
+        unmarked = unmarked[behind_one | later]
+    return Matching(named, mine.start, windows, offset, numbers, unmarked)
+
+
+def begins_inside(log: LogView) -> bool:
+    """Whether the leader replica was not read from its log's start: markers may be where nobody looked."""
+    return log.leader.unread_from >= 0
+
+
+def _first_marker_time(log: LogView) -> int:
+    """When (ms) the first marker that was read was written, beyond all times where there is none."""
+    if "first_marker_time" not in log.cache:
+        rows = log.leader.transactions
+        rows = rows[rows["marker_offset"] >= log.leader.log_start]
+        first = rows["marker_timestamp"][np.argsort(rows["marker_offset"])[:1]]
+        log.cache["first_marker_time"] = int(first[0]) if len(first) else 1 << 62
+    return int(log.cache["first_marker_time"])
+
+
+def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
+    """:func:`base_skew` of the coordinator partition of each window; within one broker by how much its clock was set
+    back: a marker is written behind the decision, and before the completion."""
+    partitions, which = np.unique(windows["partition"], return_inverse=True)
+    skews = (base_skew(log, p if p >= 0 else None) for p in partitions.tolist())
+    slacks = [0 if apart == SAME_CLOCK_MS else apart for apart in skews]
+    return np.array(slacks, np.int64)[which] + log.cluster.went_back
+
+
+def _over_before(log: LogView, windows: np.ndarray) -> int:
+    """How many windows were complete before the first marker that was read, as far as clocks may be apart."""
+    going_on = ~windows["has_complete"] | (windows["ended"] >= _first_marker_time(log) - _base_skews(log, windows))
+    return int(np.flatnonzero(going_on)[0]) if going_on.any() else len(windows)
+
+
+def _has_other_brokers(log: LogView) -> bool:
+    """Whether the cluster has more than one broker, as far as the input shows."""
+    known: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
+    return len(known.union(*log.cluster.in_sync.values())) > 1
+
+
+def _is_whole(log: LogView, producer_id: int) -> bool:
+    """Whether all transactions and all markers of a producer are there, as far as files were copied at one time."""
+    whole = log.leader.own_start == 0 and not begins_inside(log)
+    return whole and owner_complete(log, producer_id) and log.intact_from() <= 0
+
+
+def _is_there(log: LogView, windows: np.ndarray) -> bool:
+    """Whether neither a decision nor a marker can be missing only because its file was copied too early."""
+    partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
+    logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
+    bounds = [log.cluster.bounds.get(at) for at in logs]
+    return log.cluster.at_once or all(each is not None and each.clean_shutdown for each in bounds)
+
+
+def _epoch_fits(windows: np.ndarray, t: np.void) -> np.ndarray:
+    return ~windows["has_prepare"] | (windows["epoch"] == t["marker_epoch"])
+
+
+def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarray:
+    begin = np.where(windows["has_prepare"], windows["prepared"], windows["begun"])
+    stamp = int(t["marker_timestamp"])
+    return (begin - slack <= stamp) & (~windows["has_complete"] | (stamp <= windows["ended"] + slack))
+
+
+def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
+    """:func:`skew` of the coordinator partition that decided each window."""
+    partitions, which = np.unique(windows["partition"], return_inverse=True)
+    return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
+
+
+def marker_window(log: LogView, t: np.void) -> Window | None:
+    """The window that sent this marker, None where none fits or the transaction is open."""
+    found = matching(log, int(t["producer_id"]))
+    number = found.number(int(t["marker_offset"]))
+    return None if number is None else found.window(number)
+
+
+def contradicting_window(log: LogView, t: np.void) -> Window | None:
+    """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
+    found = matching(log, int(t["producer_id"]))
+    if found.number(int(t["marker_offset"])) is not None:
+        return None
+    numbers = _unmarked_behind(log, found, t)
+    if not len(numbers):
+        return None
+    windows = found.windows[numbers]
+    denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & _epoch_fits(windows, t)
+    in_time = _decided_at(windows, t, _slacks(log, windows))
+    for number, sure in zip(numbers[denied].tolist(), in_time[denied].tolist(), strict=True):
+        window = found.window(number)
+        if (sure or window.client_version >= 2) and not _may_be_of_one_before(log, window, t):
+            return window
+    return None
+
+
+def _may_be_of_one_before(log: LogView, window: Window, t: np.void) -> bool:
+    """Whether a marker may be of an older decision that the cleaner took away, and the window's own come behind the
+    copy of this log."""
+    history, prepare = log.cluster.coordinator, window.prepare
+    if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
+        return False
+    end = prepare.time if window.end_time is None else window.end_time
+    return log.doubt(end, other_clock=skew(log, prepare.partition) > SAME_CLOCK_MS, committed=True)
+
+
+def own_window(log: LogView, t: np.void) -> Window | None:
+    """The transaction that a closed stretch of data belongs to, of those that no marker before its end carried out.
+
+    Goes by the data, whenever and by whomever it was ended: the first transaction behind the marker before it that had
+    the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
+    """
+    found = matching(log, int(t["producer_id"]))
+    if not len(found.windows):  # as where the coordinator's log was cleaned: of nearly all markers
+        return None
+    carried_out = found.numbers[(found.markers < t["marker_offset"]) & (found.numbers >= 0)]
+    if begins_inside(log) and not len(carried_out):
+        return None
+    windows = found.windows
+    behind = np.arange(len(windows)) > carried_out.max(initial=-1)
+    data_time, epoch = log.time(t["first_time"]), int(t["producer_epoch"])
+    added = windows["added_row"] >= 0
+    # Where its Ongoing records are gone, the decision may have raised the epoch (KIP-890, a time-out).
+    after = (windows["decided_epoch"] == epoch) | (windows["decided_epoch"] - 1 == epoch)
+    same_epoch = np.where(added, windows["added_epoch"] == epoch, after)
+    begun = np.where(added, windows["added_time"], windows["begun"])
+    slack = _slacks(log, windows)
+    latest = np.minimum(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack)
+    fits = behind & (windows["decision"] != NONE) & same_epoch & (begun >= 0) & (begun <= latest)
+    window = _first(found, fits & (data_time <= windows["decided_time"] + slack))
+    return None if window is None or _may_be_of_one_before(log, window, t) else window
+
+
+def _first(found: Matching, fits: np.ndarray) -> Window | None:
+    numbers = np.flatnonzero(fits)
+    return found.window(int(numbers[0])) if len(numbers) else None
+
+
+def unmarked_behind(log: LogView, t: np.void) -> Iterator[Window]:
+    """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
+
+    Where nobody knows whose that marker is, those remain that ended after it: the cleaner takes the markers of older
+    ones away, and the coordinator's log may end before it.
+    """
+    found = matching(log, int(t["producer_id"]))
+    return (found.window(number) for number in _unmarked_behind(log, found, t).tolist())
+
+
+def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
+    """Their numbers."""
+    if not len(found.unmarked):
+        return found.unmarked
+    behind = found.number(int(t["prev_marker_offset"]))
+    if behind is not None:
+        return found.unmarked[found.unmarked > behind]
+    if t["prev_marker_offset"] < 0:
+        return found.unmarked
+    return found.unmarked[_may_follow(log, found.windows[found.unmarked], int(t["prev_marker_time"]))]
+
+
+def unmarked_windows(log: LogView) -> Iterator[tuple[Window, tuple[int, int]]]:
+    """Complete windows that name this partition and of which no marker is found in the leader replica.
+
+    Each with the offsets between which its marker should be: of the producer's markers of windows before and after.
+    """
+    rows = naming(log).rows
+    if not len(rows):
+        return
+    for producer_id in np.unique(rows["producer_id"][rows["has_complete"]]).tolist():
+        found = matching(log, producer_id)
+        for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():
+            before = found.markers[(found.numbers >= 0) & (found.numbers < number)]
+            behind = found.markers[found.numbers > number]
+            yield found.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
+
+
+def window_after(log: LogView, t: np.void) -> Window | None:
+    """A window of the producer that names the partition and may have allowed this data after the marker before it.
+
+    Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may
+    belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
+    allowed the batch: that is what the slack is for.
+    """
+    found = matching(log, int(t["producer_id"]))
+    before = found.number(int(t["prev_marker_offset"]))
+    own = found.number(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
+    if own is not None:
+        return found.window(own) if before is None or own > before else None
+    windows = found.windows
+    if before is not None:
+        later = np.arange(len(windows)) > before
+    else:
+        later = _may_follow(log, windows, int(t["prev_marker_time"]))
+    later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
+    later &= windows["added_time"] <= log.time(t["first_time"]) + SKEW_MS
+    later[found.numbers[found.numbers >= 0]] = False
+    return _first(found, later)
+
+
+def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:
+    """Whether windows may come behind a marker of another one: they did not end before it, as far as clocks show."""
+    slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
+    return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)

@@ -1,0 +1,138 @@
+"""When data was written, by brokers' clocks: clients may stamp records with the times of events, however old."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.view import TRANSACTION_STATE, LogView
+from auditor.rules.transactions.when_read import read_behind
+from auditor.rules.transactions.windows import SAME_CLOCK_MS, owner_complete, skew
+
+UNBOUNDED = 1 << 62  # ms; later than any file was copied
+CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
+
+
+def around(log: LogView, producer_id: int, offset: int) -> tuple[int, int]:
+    """No earlier and no later than when data at an offset was written, in ms; -1: no bound.
+
+    Markers before and behind it in the leader replica carry a broker's time, and no data is older than the first record
+    of its producer id at the coordinator, or than the checkpoint that it came behind.
+    """
+    earliest, latest = around_each(log, np.array([producer_id]), np.array([offset]))
+    return int(earliest[0]), int(latest[0])
+
+
+def around_each(log: LogView, producer_ids: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same of many."""
+    offsets, newest, oldest = _marker_clocks(log)
+    before, behind = offsets.searchsorted(at, "left"), offsets.searchsorted(at, "right")
+    ids, which = np.unique(producer_ids, return_inverse=True)
+    known = np.array([_known_from(log, producer_id) for producer_id in ids.tolist()], np.int64)[which]
+    entry, written = log.leader.high_watermark, log.cluster.checkpointed.get(log.leader.log_dir, -1)
+    checkpointed = np.where(at >= entry, written, -1) if entry is not None else np.full(len(at), -1)
+    earliest = np.maximum.reduce([np.append(newest, -1)[before - 1], known, checkpointed])
+    return earliest, np.append(oldest, -1)[behind]
+
+
+def bounds(log: LogView, replica: ReplicaFacts) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`around` of the first data of each transaction of a replica, -1 too where it has none."""
+    rows = replica.transactions
+    found = np.full((2, len(rows)), -1)
+    data = np.flatnonzero(rows["first_offset"] >= 0)
+    if not log.is_gone and replica not in log.of_another and len(data):  # the offsets of the leader replica
+        found[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
+    return found[0], found[1]
+
+
+def last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
+    """When each producer of a replica wrote last, at the earliest, by brokers' clocks, in ms; -1: nothing tells."""
+    rows = replica.producers
+    offsets, newest, _ = _marker_clocks(log)
+    before = offsets.searchsorted(rows["data_last_offset"], "left")
+    found: np.ndarray = np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
+    return found
+
+
+def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> int:
+    """The time (ms) that a file must have been copied after, to hold what was written before this data.
+
+    That is its stamp, unless what brokers wrote shows that the data is younger: then the marker behind it, and
+    :data:`UNBOUNDED` where none is. A stamp that is too early by no more than two clocks may differ can be such a
+    clock's: the data came no later than that much behind it.
+    """
+    earliest, latest = around(log, producer_id, offset)
+    if stamp >= earliest:
+        return stamp
+    bound = stamp + SKEW_MS if stamp >= earliest - SKEW_MS else UNBOUNDED
+    return min(bound, latest) if latest >= 0 else bound
+
+
+def recorded(log: LogView, partition: int, t: np.void) -> bool:
+    """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
+
+    Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
+    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are. Data that was
+    committed when the broker wrote its checkpoint shows the same without any clock, and so does data that was read
+    before.
+    """
+    at, entry = (log.topic, log.partition), log.leader.high_watermark
+    if read_behind(log.cluster, at, (TRANSACTION_STATE, partition)):
+        return True
+    if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
+        return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
+    stamp = log.time(t["first_time"]) + CLIENT_MS
+    written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
+    needed_by = max(written, int(t["marker_timestamp"]))
+    other = skew(log, partition) > SAME_CLOCK_MS
+    return not log.cluster.lacks(TRANSACTION_STATE, partition, needed_by, other_clock=other)
+
+
+def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The offsets of the leader replica's markers in order, for each the newest time up to it and the oldest from it.
+
+    Worked out once a log: a search for each transaction, and no pass over all markers.
+    """
+    if "marker_clocks" not in log.cache:
+        rows = log.leader.transactions
+        rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
+        order = np.argsort(rows["marker_offset"], kind="stable")
+        times = rows["marker_timestamp"][order]
+        oldest = np.minimum.accumulate(times[::-1])[::-1]
+        log.cache["marker_clocks"] = rows["marker_offset"][order], np.maximum.accumulate(times), oldest
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = log.cache["marker_clocks"]
+    return found
+
+
+def _known_from(log: LogView, producer_id: int) -> int:
+    """When the coordinator first wrote of a producer id, in ms; -1 where its history is not whole."""
+    history = log.cluster.coordinator
+    if history is None or not owner_complete(log, producer_id):
+        return -1
+    owners = history.owners(producer_id)
+    return int(owners["first_time"].min()) if len(owners) else -1
+
+
+def began(log: LogView) -> int:
+    """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
+    show to be slow by as much as none of them came sooner. What is left of a log, or was read of it, began no later
+    than its first marker was written: its clients' stamps may be any. -1: nothing shows when, as where no marker that
+    is left lies behind its data: a clock may have been set back since."""
+    if "began" not in log.cache:
+        ended, markers = closed(log), log.leader.transactions
+        markers = markers[markers["marker_offset"] >= log.leader.log_start]
+        slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
+        if log.leader.log_start == 0:
+            log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+        else:
+            first = markers["marker_timestamp"][np.argsort(markers["marker_offset"])[:1]]
+            log.cache["began"] = int(first[0]) if len(first) and len(ended) else -1
+    found: int = log.cache["began"]
+    return found
+
+
+def closed(log: LogView) -> np.ndarray:
+    """The rows of the transactions of the leader replica that have data and a marker."""
+    rows = log.leader.transactions
+    return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
