@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from auditor.dashboards.selection import Printing, Selection
+    from auditor.outputs.alerts import Asked
     from auditor.pipeline.forecast import Slots
     from auditor.pipeline.options import AuditOptions
     from auditor.pipeline.runner import Runner
@@ -173,12 +174,13 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
                 (publish or publishing.publish)(done, folder)
 
 
-def command(done: Audit, printed: Printing | None = None, *, alert: Sequence[str] = (), alert_on: str = "error") -> int:
+def command(done: Audit, printed: Printing | None = None, alert: Asked | None = None) -> int:
     """A command's audit to its end: results, what is printed (None: as by default), alerts. Returns the exit status."""
     from auditor.dashboards.selection import Printing
     from auditor.outputs import alerts, printing
 
-    alerts.check(alert)
+    asked = alert or alerts.Asked()
+    alerts.check(asked)
     chosen = printed or Printing()
     progress = Progress(chosen.quiet or not sys.stderr.isatty())
     if not progress.silent:
@@ -191,8 +193,8 @@ def command(done: Audit, printed: Printing | None = None, *, alert: Sequence[str
         printing.show(done, chosen)
     if chosen.verbose and done.options.master is None and (missing := missing_for_spark()):
         warn([f"no {missing} found, so this ran without Spark, as with --master inline"])
-    if alert:
-        warn(alerts.send(alerts.news(done, alert_on), alert))
+    if asked.channels:
+        warn(alerts.send(alerts.news(done, asked), asked.channels))
     return done.exit_code()
 
 

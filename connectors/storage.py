@@ -360,21 +360,56 @@ def read_file(where: Place, name: str = "", *, limit: int = DEFAULT_LIMITS.max_s
     return data
 
 
+def read_data(where: Place, name: str, limit: int) -> tuple[bytes, int] | DecodeError:
+    """The same without what a hole at its end is, and its length: a broker gives an index that it writes to its full
+    size, 10 MiB, of which the file system has what is written alone. Zeros where that cannot be told."""
+    opened = open_file(where, name, until=limit + 1)
+    if isinstance(opened, DecodeError):
+        return opened
+    try:
+        size, end = _extent(opened.fileno()) if isinstance(opened, io.FileIO) else (0, limit + 1)
+        data = _read(opened, min(end, limit + 1))
+    except REFUSED as error:
+        return problem(name, error)
+    finally:
+        opened.close()
+    size = max(size, len(data))
+    if size > limit:
+        return DecodeError(name, 0, -1, "limit", f"file larger than the limit of {limit} bytes")
+    return data, size
+
+
+def _extent(descriptor: int) -> tuple[int, int]:
+    """The size of a file of this machine, and behind which byte it has nothing but a hole."""
+    size, end = os.fstat(descriptor).st_size, 0
+    try:
+        while end < size:
+            end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        return size, end if error.errno == errno.ENXIO else size  # nothing behind it; or nobody knows
+    return size, min(end, size)
+
+
 def read_head(where: Place, name: str, count: int, *, start: int = 0) -> bytes | DecodeError:
     """The first ``count`` bytes of a file from byte ``start`` on, fewer if it is shorter."""
     opened = open_file(where, name, until=start + count)
     if isinstance(opened, DecodeError):
         return opened
-    data = bytearray()
-    piece = np.empty(min(count, 1 << 20), np.uint8).data  # not zeroed: most files are far smaller
     try:
-        opened.seek(start)
-        while len(data) < count and (got := opened.readinto(piece[: count - len(data)])):
-            data += piece[:got]
+        return _read(opened, count, start)
     except REFUSED as error:
         return problem(name or where.name, error)
     finally:
         opened.close()
+
+
+def _read(opened: BinaryFile, count: int, start: int = 0) -> bytes:
+    """Bytes of an open file. Errors: those of its store."""
+    data = bytearray()
+    piece = np.empty(min(count, 1 << 20), np.uint8).data  # not zeroed: most files are far smaller
+    opened.seek(start)
+    while len(data) < count and (got := opened.readinto(piece[: count - len(data)])):
+        data += piece[:got]
     return bytes(data)
 
 

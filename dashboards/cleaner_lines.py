@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from auditor.dashboards.wording import aligned, instant, log_name, number, size,
 Row = Mapping[str, Any]
 HEADS = ("partition", "broker", "stands", "cleaned to", "dirty", "ratio", "cleanable", "left alone", "note")
 HELD = {
-    "active_segment": "", "last_stable_offset": "up to the last stable offset",
+    "active_segment": "", "last_stable_offset": "the last stable offset",
     "min_compaction_lag": "min.compaction.lag.ms",
 }  # fmt: skip
 
@@ -21,8 +22,10 @@ def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
     if not rows:
         yield "No compacted log is in the input.\n"
         return
-    counts = {stands: sum(row["stands"] == stands for row in rows) for stands in dict.fromkeys(_all(rows))}
+    counts = Counter(row["stands"] for row in rows)
     yield f"{plural(len(rows), 'compacted log')}: {', '.join(f'{n} {s}' for s, n in counts.items())}\n"
+    for why, n in Counter(row["undecided"] for row in rows if row["undecided"]).items():
+        yield f"not sure of {plural(n, 'log')}: {visible(why)}\n"
     shown = [row for row in rows if every or says_something(row)]
     if shown:
         yield "\n"
@@ -31,13 +34,9 @@ def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
         yield f"\n{plural(more, 'log')} with nothing to clean but the active segment: --all lists them\n"
 
 
-def _all(rows: Sequence[Row]) -> list[str]:
-    return [row["stands"] for row in rows]
-
-
 def says_something(row: Row) -> bool:
     """Whether a log has more to clean than its active segment, or something keeps it from being cleaned."""
-    return row["stands"] != "clean" or row["held_by"] != "active_segment" or row["undecided"] is not None
+    return row["stands"] != "clean" or row["held_by"] != "active_segment"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -66,6 +65,4 @@ def note(row: Row) -> str:
         said.append(
             f"{plural(row['horizons'], 'batch')} with a delete horizon, from {instant(row['first_horizon'])} on"
         )
-    if row["undecided"] is not None:
-        said.append(f"not sure: {row['undecided']}")
     return "; ".join(said)

@@ -75,7 +75,8 @@ def note(row: Row) -> str:
     if row["stands"] == "beyond_end":
         said.append(f"beyond the end {row['end_offset']}: auto.offset.reset decides")
     elif row["stands"] == "before_start":
-        said.append(f"before the start {row['log_start']}: auto.offset.reset decides; counted from the start")
+        decides = "" if row["kind"] == "share" else "auto.offset.reset decides; "  # a share group goes on at the start
+        said.append(f"before the start {row['log_start']}: {decides}counted from the start")
     elif row["stands"] in ("gap", "marker"):
         said.append(f"at a {row['stands']}")
     if row["held_producer_id"] is not None:

@@ -34,6 +34,7 @@ def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
     yield from _sums("topic and cause", rows, lambda row: f"{row['topic']}: {CAUSES[cause(row)]}")
     held = [row for row in rows if row["kept_by"] == "timestamp_in_the_future"]
     yield from _sums("producer of the newest timestamp, in the future", held, producer)
+    yield from _sums("not sure, since", [row for row in rows if row["undecided"]], lambda row: row["undecided"])
     shown = [row for row in rows if every or says_something(row)]
     if shown:
         yield from aligned([HEADS, *(cells(row) for row in shown)])
@@ -48,7 +49,7 @@ def cause(row: Row) -> str:
 
 def says_something(row: Row) -> bool:
     """Whether something beside its age and the limits keeps a segment."""
-    return row["undecided"] is not None or cause(row) in (
+    return cause(row) in (
         "timestamp_in_the_future", "older_segment", "no_timestamps",
     ) or (cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"])  # fmt: skip
 
@@ -79,8 +80,6 @@ def note(row: Row) -> str:
         said.append(f"behind {row['kept_by_file'].rpartition('/')[2]}")
     if row["held_from"] is not None:
         said.append(f"a transaction is open at {row['held_from']}")
-    if row["undecided"] is not None:
-        said.append(f"not sure: {row['undecided']}")
     return "; ".join(said)
 
 

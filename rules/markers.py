@@ -38,6 +38,7 @@ from auditor.rules.transactions.skipped import (
     of_the_defect,
     until_it_is_fixed,
 )
+from auditor.rules.transactions.when_read import ended_behind
 from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     begins_inside,
@@ -123,7 +124,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
         after_all = ended.get(key(window))
         if after_all is not None and after_all.as_decided:
             yield _late(log, after_all)
-        elif _must_have_marker(log, window, between[0]):
+        elif _must_have_marker(log, window, between[0]) and not ended_behind(log, window):
             yield _missing(log, window, between)
 
 
@@ -211,7 +212,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
 @rule(
     "split-decision",
     family=FAMILY,
-    severities={"critical": ""},
+    severities={"critical": "", "info": "where retention may have taken its own marker"},
     prevented_by=(CLEAN_ELECTION,),
     needs=(Need.TRANSACTIONS,),
 )
@@ -319,6 +320,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
         transactional_id=window.transactional_id,
         time_ms=t["marker_timestamp"],
         position=t["position"] if first == t["first_offset"] else None,
+        doubt=ended.doubt,
         evidence=ended.evidence() | {"partitions": sorted(window.partitions)} | (skipped or {}),
         advice=until_it_is_fixed(advice) if skipped else advice,
     )

@@ -13,7 +13,8 @@ from typing import Any
 
 from auditor.dashboards import metrics, output_formats, report, report_shapes, terminal, verdict
 from auditor.dashboards.wording import pieces
-from auditor.outputs import alerts, explaining
+from auditor.outputs import alert_messages as alerts
+from auditor.outputs import explaining
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
 from tests.coordinator_records import Coordinator

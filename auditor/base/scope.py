@@ -68,8 +68,10 @@ class Scope:
 
     def wants_log(self, topic: str | None, partition: int | None) -> bool:
         """Whether replicas of a partition are read, of whichever brokers."""
-        if is_internal(topic) or not (self.topics or self.partitions):
-            return True
+        return is_internal(topic) or self.names(topic, partition)
+
+    def names(self, topic: str | None, partition: int | None) -> bool:
+        """Whether a partition is asked for; internal ones are read if not, too, since they explain others."""
         if self.topics and not any(fnmatch.fnmatchcase(topic or "", glob) for glob in self.topics):
             return False
         return not self.partitions or any(is_of(topic or "", partition, glob) for glob in self.partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.scope import since_of
@@ -15,6 +15,10 @@ from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, limits_of, out_of, parse_time
 
+if TYPE_CHECKING:
+    from auditor.outputs.alerts import Asked
+
+CHANNELS = ("slack", "pagerduty", "webhook")  # of auditor.outputs.alerts
 NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
 
@@ -145,11 +149,16 @@ def _what_counts(g: argparse._ArgumentGroup) -> None:
         help="findings that are accepted: not printed, no alert, no failure ('auditor baseline' writes it)",
     )  # fmt: skip
     g.add_argument(
-        "--alert", action="append", default=[], choices=("slack", "pagerduty"), help="send alerts (repeatable)"
-    )
+        "--alert", action="append", default=[], choices=CHANNELS, metavar="CHANNEL",
+        help=f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets are in the environment or in files",
+    )  # fmt: skip
     g.add_argument(
         "--alert-on", default="error", choices=LEVELS[:-1], metavar="SEVERITY",
         help="alert at this severity or above (default %(default)s)",
+    )  # fmt: skip
+    g.add_argument(
+        "--dashboard-url", metavar="URL", default="",
+        help="where 'auditor dashboard --export' puts its pages: alerts link to each finding's own",
     )  # fmt: skip
 
 
@@ -226,6 +235,13 @@ def printing(args: argparse.Namespace) -> Printing:
         least, tuple(args.partition), tuple(args.broker), tuple(args.transactional_id), tuple(args.group), asked
     )
     return Printing(args.format, args.quiet, args.verbose, shown)
+
+
+def alerting(args: argparse.Namespace) -> Asked:
+    """Whom to alert, and of what."""
+    from auditor.outputs.alerts import Asked  # only now: it brings all that an audit is made of
+
+    return Asked(tuple(args.alert), args.alert_on, args.dashboard_url)
 
 
 def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOptions:

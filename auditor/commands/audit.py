@@ -9,7 +9,7 @@ from pathlib import Path
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_audit_options, audit_options, printing
+from auditor.commands.arguments import add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return running.command(Audit(options, runner), printing(args), alert=args.alert, alert_on=args.alert_on)
+        return running.command(Audit(options, runner), printing(args), alerting(args))
 
 
 def _plan(args: argparse.Namespace) -> int:

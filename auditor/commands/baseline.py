@@ -15,7 +15,8 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
 from auditor.commands.parser import examples
-from auditor.outputs import alerts, earlier_results
+from auditor.outputs import earlier_results
+from auditor.outputs.alert_messages import where
 from auditor.outputs.claim import write_whole
 from auditor.pipeline import accepted_findings as baseline
 from auditor.pipeline.accepted_findings import Entry
@@ -70,9 +71,7 @@ def run(args: argparse.Namespace) -> int:
             f"no finding of {uris.shown(str(args.out))} is chosen; look at --rule, --topic and its findings.jsonl"
         )
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
-    new = [
-        Entry(row["fingerprint"], row["severity"], reason, who, until, _kind(row), alerts.where(row)) for row in chosen
-    ]
+    new = [Entry(row["fingerprint"], row["severity"], reason, who, until, _kind(row), where(row)) for row in chosen]
     entries = kept | {entry.fingerprint: entry for entry in new}
     try:
         write_whole(file, baseline.text_of(entries.values()))

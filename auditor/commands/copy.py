@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 3 where part of the input could not be read."""
     copy_around.check(args)
     manners.behind_all_others()
+    manners.sparing()
     from auditor.connectors.guest import Guest, Pace, visiting
     from auditor.copying.readings import now_ms
     from auditor.copying.run import check_apart, copied  # only now: it loads the readers
@@ -105,6 +106,11 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
         if again:
             sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
+        if done.moving:
+            sys.stdout.write(
+                f"{plural(len(done.moving), 'folder')} changed each time it was read, three times: indexes of segments "
+                "that were replaced are not taken; an audit of the copy names them\n"
+            )
         if done.unverified:
             sys.stdout.write(
                 f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "

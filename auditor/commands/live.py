@@ -18,7 +18,7 @@ from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.base.limits import MIB
 from auditor.base.numbers import setting_number
-from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
+from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.connectors import client_properties
 from auditor.connectors.client_options import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
@@ -73,7 +73,7 @@ def add_connection(p: argparse._ActionsContainer) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    alerts.check(args.alert)
+    alerts.check(alerting(args))
     options = audit_options(args, ())
     if options.as_of is None:
         options = dataclasses.replace(options, as_of=int(time.time() * 1000))
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         from auditor.pipeline.live.live_audit import LiveAudit
 
         done = LiveAudit(reading, runner)
-        return running.command(done, printing(args), alert=args.alert, alert_on=args.alert_on)
+        return running.command(done, printing(args), alerting(args))
 
 
 @contextlib.contextmanager

@@ -60,7 +60,8 @@ def run(
         texts = [line for batch in rows.to_batches() for line in json_lines(batch)]
         status = 3 if audit.incomplete() else 0
         audit.close()
-    said = sorted((row for row in map(json.loads, texts) if wanted(row)), key=_place)
+    asked = (row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"]))
+    said = sorted(filter(wanted, asked), key=_place)
     if args.format == "json":
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in said)
     elif args.format == "csv":

@@ -22,7 +22,7 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
+from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.outputs import alerts
 from auditor.outputs.claim import claimed, write_whole
@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
             raise AuditInputError(f"--{name} is for single runs; run 'auditor audit' for it")
     if args.interval <= 0 or (args.until_idle is not None and args.until_idle < 0):
         raise AuditInputError("--interval is above 0 and --until-idle not below 0")
-    alerts.check(args.alert)
+    asked = alerting(args)
+    alerts.check(asked)
     if not isinstance(out := args.out, Path):
         raise AuditInputError("watch writes as it goes; give it an --out on this machine")
     options = audit_options(args, args.paths)
@@ -74,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
     def report(look: Look) -> None:
         for line in filter(shown.shows, look.lines):
             say(line)
-        if args.alert and look.lines:
-            news = alerts.news_of_watch(look.lines, look.holding, look.audit, args.alert_on)
-            running.warn(alerts.send(news, args.alert, again=False))
+        if asked.channels and look.lines:
+            news = alerts.news_of_watch(look.lines, look.holding, look.audit, asked)
+            running.warn(alerts.send(news, asked.channels, again=False))
 
     with running.failures() as trace_in, running.runner(options) as runner:
         first = Audit(options, runner)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.copied.folder_list import Listed
 from auditor.copying.folders import Folder
-from auditor.copying.one_folder import place_of, stat_now
-from auditor.copying.small_entries import small_file
+from auditor.copying.one_folder import place_of
+from auditor.copying.small_entries import look, small_file
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import Target
 
@@ -99,5 +99,5 @@ def _verified(
 
 def _is_as_it_was(folder: Folder, item: Listed) -> bool:
     """Whether a segment is the file that was taken, which may have grown since."""
-    now = stat_now(folder, item.name)
-    return now is not None and item.stat is not None and now.inode == item.stat.inode
+    now = look(folder.place, item.name)
+    return now is not None and item.stat is not None and now[0].inode == item.stat.inode

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import inventory as inventories
 from auditor.connectors import names, storage
+from auditor.connectors.copied.folder_list import Stat
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.naming import Naming
 from auditor.connectors.partition_folder import folder_replica
 from auditor.connectors.storage import Place
 from auditor.connectors.tree import Draft, Drafts, drafts
+from auditor.copying.readings import now_ms
+from auditor.copying.small_entries import look
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.task.replica_task import ReplicaTask
 
 TEXT = "a text dump: not taken into the copy, give it beside it"
 OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"
+LISTINGS = 5  # of a folder whose files are renamed meanwhile
+# Files of segments, and as the cleaner names its own when they are whole.
+OPENED = (*(f".{kind}" for kind in names.SEGMENT_KINDS), ".swap")
+GONE = (".deleted", ".cleaned")  # whose names alone count
 # What is copied one after the other: each knows what those before it need (docs/copying.md).
 STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
 
@@ -36,6 +43,7 @@ class Folder:
     files: dict[str, int] = field(default_factory=dict)
     unused: dict[str, tuple[int, str]] = field(default_factory=dict)
     errors: list[DecodeError] = field(default_factory=list)
+    listed: int = field(default_factory=now_ms)
     task: ReplicaTask | None = None
     topic: str | None = None
     configs: set[str] = field(default_factory=set)
@@ -44,31 +52,50 @@ class Folder:
 
     def refresh(self) -> None:
         """Lists a live partition's folder once more: what is read next is as it is by now, not as when all was listed.
-        Where it cannot be listed any more, it stays as it was found, and so does one of a copy."""
+        Where it cannot be listed any more, it stays as it was found, and so does one of a copy.
+
+        What is renamed between its name and its size is listed again, a few times; after that it counts as vanished."""
         if self.task is None or self.topic is None or self.place.view is not None:
             return
-        now = storage.listing(self.place, deep=False)
-        if now.errors:
+        for _ in range(LISTINGS):
+            listed, now = now_ms(), storage.listing(self.place, deep=False)
+            if not (errors := [error for error in now.errors if not error.file.endswith(GONE)]):
+                break
+        vanished = {error.file: 0 for error in errors if error.file and error.reason == "vanished"}
+        if len(vanished) < len(errors):
             return
         odd = {item.name for item in now.unused}  # links in place of files, which were found before
-        files = {name: size for name, size in self.files.items() if name in odd}
+        files = {name: size for name, size in self.files.items() if name in odd} | vanished
         files |= {entry.name: entry.size for entry in now.files if entry.name not in self.unused}
-        self.files = files
+        self.files, self.listed = files, listed
         at, replica = self.task.place, self.task.replica
         if any(names.data_name(name) for name in files):
             built = folder_replica(at, replica.log_dir, replica.folder, files)
             self.task = replace(self.task, replica=built.replica)
 
-    def moved_on(self) -> bool:
-        """Whether segments behind which there is another one, or their indexes, have other sizes than were listed: the
-        cleaner replaced some, made one of several, or they were deleted, before or behind their reading."""
+    def closed(self) -> set[str]:
+        """The files of segments behind which there is another one: they are replaced, or deleted, and nothing else."""
+        last = self._last()
+        return {name for name in self.files if self.task is not None and name.endswith(OPENED) and _base(name) < last}
+
+    def _last(self) -> str:
+        """How the files of the last segment begin, which is written to."""
+        return max((_base(name) for name in self.files if name.endswith(".log")), default="")
+
+    def moved_on(self, seen: Mapping[str, Stat | None]) -> set[str]:
+        """The files of segments that are no longer those that were listed and ``seen`` right before they were read, and
+        those that nobody listed: the cleaner replaced them, made one of several, or they were deleted. Of the last
+        segment, which is written to, that is where another file has its name; what is behind it came later."""
         if self.task is None or self.place.uri or self.place.view is not None:
-            return False
-        now = {entry.name: entry.size for entry in storage.listing(self.place, deep=False).files}
-        closed = {name.partition(".")[0] for name in sorted(name for name in self.files if name.endswith(".log"))[:-1]}
-        kinds = tuple(f".{kind}" for kind in names.SEGMENT_KINDS)
-        theirs = [name for name in self.files if name.endswith(kinds) and name.partition(".")[0] in closed]
-        return any(now.get(name) != self.files[name] for name in theirs)
+            return set()
+        there, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
+        moved = set()
+        for name in (name for name in self.files.keys() | there if name.endswith(OPENED) and _base(name) <= last):
+            was, now = seen.get(name), look(self.place, name)
+            other = now is None or was is None or now[0].inode != was.inode
+            if other or (_base(name) < last and now != (was, self.files[name])):
+                moved.add(name)
+        return moved
 
     @property
     def step(self) -> int:
@@ -139,6 +166,11 @@ class Folders:
             self._at(where.parent).unused[_last(where)] = (size, reason)
         for where, error in found.errors:
             self._at(where.parent).errors.append(error._replace(file=_last(where)))
+
+
+def _base(name: str) -> str:
+    """What the files of one segment have in common."""
+    return name.partition(".")[0]
 
 
 def _last(place: Place) -> str:

@@ -17,6 +17,8 @@ _MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # the number of the system call: the C library has no name for it
 _OF_THIS_PROCESS, _IDLE = 1, 3 << 13
+_ARENAS, _OWN_MAP, _TRIM = -8, -3, -1  # numbers of glibc's mallopt
+_LARGE = 128 << 10  # bytes
 
 
 def rate(text: str) -> int:
@@ -56,3 +58,15 @@ def behind_all_others() -> None:
     if number is not None:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).syscall(number, _OF_THIS_PROCESS, 0, _IDLE)
+
+
+def sparing() -> None:
+    """What this process frees, it gives back to the system, as far as glibc takes advice: of itself it keeps some for
+    each thread, and tens of MiB where large pieces came and went. So does Arrow, which is told before it is loaded to
+    leave it to glibc."""
+    if sys.platform != "linux":
+        return
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    with contextlib.suppress(OSError, AttributeError):
+        for option, value in ((_ARENAS, 1), (_OWN_MAP, _LARGE), (_TRIM, _LARGE)):
+            ctypes.CDLL(None).mallopt(option, value)

@@ -19,12 +19,13 @@ from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.storage import Place
 from auditor.copying.deleted_segments import deleted
 from auditor.copying.folders import Folder
-from auditor.copying.small_entries import index_like, settings_file, small_file, stat_of
+from auditor.copying.small_entries import index_like, look, settings_file, small_file
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import Target
 
 NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker opens again
 RACY_NS = 2_000_000_000  # a file that changed so shortly before it was read may change again under the same times
+REPLACED = "the broker replaced it, or its segment, while both were read"
 MANY_FILES = 16  # of few batches each, after which they become one
 _TOP = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})
 _WHOLE = frozenset(
@@ -37,8 +38,8 @@ class Done:
     """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
     broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
     segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
-    ``unended``: folders of logs in which a transaction is open, or nobody knows; ``beside``: those of coordinators'
-    logs and of the metadata."""
+    ``moving``: folders whose segments the broker replaced each time that they were read. ``unended``: folders of logs
+    in which a transaction is open, or nobody knows; ``beside``: those of coordinators' logs and of the metadata."""
 
     folders: int = 0
     batches: int = 0
@@ -50,6 +51,7 @@ class Done:
     held: int = 0
     live: bool = False
     open: set[str] = field(default_factory=set)
+    moving: set[str] = field(default_factory=set)
     unended: set[str] = field(default_factory=set)
     beside: set[str] = field(default_factory=set)
     unverified: int = 0
@@ -81,6 +83,10 @@ class OneFolder:
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
         self.scattered = self._scattered()
         self.anew: set[str] = set()  # segments of which nothing was kept
+        self.closed = folder.closed()
+        self.seen: dict[str, Stat | None] = {}  # what told of each file right before it was read
+        self.moved: set[str] = set()  # files that are others since
+        self.fresh = False  # whether anything had to be read
 
     def take(self, done: Done) -> None:
         """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
@@ -94,6 +100,8 @@ class OneFolder:
         items = [item for item in items if item.name not in held] + [*held.values()]
         items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
         items = [self._index(item, found) for item in items]
+        self.moved = folder.moved_on(self.seen) if self.fresh else set()
+        items = [self._of_one_moment(item) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
         now = FolderList(tuple(items), tuple(folder.errors))
         if self.before is not None:  # until the new ones are known
@@ -112,6 +120,7 @@ class OneFolder:
             done.unended.add(folder.name)
         is_open = any(not taken.checked for name, taken in found.items() if name not in held)
         done.open |= {folder.name} if is_open else set()
+        done.moving |= {folder.name} if self.moved else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
@@ -122,13 +131,23 @@ class OneFolder:
         segment = f"{item.name.partition('.')[0]}.log"
         if item.like is not None and (segment in self.anew or segment not in found):
             says = item.name.rpartition(".")[2]
+            self._seen(item.name)
             again = small_file(
-                self.target, self.folder.name, self.folder.place, item.name, item.size, self.limits, says
-            )
+                self.target, self.folder.name, self.folder.place, item.name, self.folder.files[item.name],
+                self.limits, says,
+            )  # fmt: skip
             item = again._replace(stat=None)
         if segment not in found:
             return item
         return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=found[segment]))
+
+    def _of_one_moment(self, item: Listed) -> Listed:
+        """A file, but no index where another segment has its name since, or it has another one's itself: they may be of
+        before and of after."""
+        base, _, kind = item.name.partition(".")
+        if kind in names.INDEX_KINDS and not self.moved.isdisjoint({item.name, f"{base}.log"}):
+            return Listed(item.name, item.size, refused=("vanished", REPLACED))
+        return item
 
     def _scattered(self) -> frozenset[str]:
         """Files of the earlier copy that hold few batches each, where they are many."""
@@ -150,12 +169,23 @@ class OneFolder:
         kind = says.kind if says is not None else _kind_by_ending(self.folder, name)
         if self.folder.aside and kind != names.PARTITION_METADATA:
             return Listed(name, size)
-        stat = settled(stat_of(place, name))
+        stat = settled(self._seen(name))
+        size = self.folder.files[name]
         if name in _TOP or kind in _WHOLE:
             if (old := self._as_it_was(name, size, stat)) is not None:
                 return old
+            self.fresh = True
             return small_file(self.target, at, place, name, size, limits, kind or name)._replace(stat=stat)
         return self._segment(name, size, stat) if kind in ("log", "checkpoint") else Listed(name, size)
+
+    def _seen(self, name: str) -> Stat | None:
+        """What tells of a file that is about to be read. Of a closed segment it has the size that it has by now: the
+        cleaner may have replaced it since it was listed."""
+        found = look(self.folder.place, name)
+        self.seen[name] = found[0] if found is not None else None
+        if found is not None and name in self.closed:
+            self.folder.files[name] = found[1]
+        return self.seen[name]
 
     def _as_it_was(self, name: str, size: int, stat: Stat | None) -> Listed | None:
         """What an earlier copy has of a file that did not change since."""
@@ -177,6 +207,7 @@ class OneFolder:
             same = old = None
         if same is not None and same.taken is not None and self._stays(name, same.taken):
             return item
+        self.fresh = True
         at, path = place_of(self.folder, name)
         in_place = old is not None and old.stat is not None and stat is not None and old.stat.inode == stat.inode
         task = self.folder.task
@@ -193,11 +224,6 @@ class OneFolder:
             return self.segments.carry(name, taken)
         self.segments.keep(name, taken)
         return True
-
-
-def stat_now(folder: Folder, name: str) -> Stat | None:
-    """What tells whether a file of a folder is as it was."""
-    return stat_of(folder.place, name)
 
 
 def settled(stat: Stat | None) -> Stat | None:

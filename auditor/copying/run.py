@@ -84,14 +84,14 @@ def _taken(folder: Folder, of_one: Callable[..., OneFolder], limits: Limits, to_
     """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
     before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
     for left in reversed(range(TIMES)):
-        took, begun = Done(), now_ms()
+        took = Done()
         folder.refresh()
         of_one(folder, limits, to_verify.now).take(took)
-        if not left or not (took.bytes_read or took.refused) or not folder.moved_on():
+        if not left or not took.moving:
             break
         done.bytes_read += took.bytes_read
     done.add(took)
-    return begun
+    return folder.listed
 
 
 def verified(

@@ -12,29 +12,30 @@ from auditor.connectors.copied.copy_view import packed, unpacked
 from auditor.connectors.copied.folder_list import Listed, Stat
 from auditor.connectors.copied.index_rows import ENTRY, MOST_ROWS, coded
 from auditor.connectors.copied.segment_columns import digest_of
-from auditor.connectors.storage import Place, read_file
+from auditor.connectors.storage import Place, read_data, read_file
 from auditor.copying.target import Target
 
 WITH_LIST = 16 << 10  # bytes of a file that stand in the list; more are a file of their own
 
 
-def stat_of(place: Place, name: str) -> Stat | None:
-    """What tells later whether a file is as it was, None where its store does not say."""
+def look(place: Place, name: str) -> tuple[Stat, int] | None:
+    """What tells later whether a file is as it was, and its size; None where its store does not say."""
     if place.uri or place.view is not None:
         return None
     try:
         found = os.lstat(place.child(name).path)
     except OSError:
         return None
-    return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+    return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns), found.st_size
 
 
 def small_file(target: Target, folder: str, place: Place, name: str, size: int, limits: Limits, kind: str) -> Listed:
     """A file that is read as a whole. Errors: ``OSError`` of the target."""
-    data = read_file(place, name, limit=limits.small_file(kind))
-    if isinstance(data, DecodeError):
-        return Listed(name, size, refused=(data.reason, data.detail))
-    return _with_content(target, folder, Listed(name, size, length=len(data)), data)
+    found = read_data(place, name, limits.small_file(kind))
+    if isinstance(found, DecodeError):
+        return Listed(name, size, refused=(found.reason, found.detail))
+    data, length = found
+    return _with_content(target, folder, Listed(name, size, length=length), data)
 
 
 def index_like(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:

@@ -25,7 +25,7 @@ from auditor.copying.turns import Turns
 
 Answer = TypeVar("Answer")
 
-_STREAMS = 3  # that write at once: pyarrow's S3 client sets 10 MiB aside for each
+_STREAMS = 2  # that write at once: pyarrow's S3 client sets 10 MiB aside for each
 _LARGE = 4 * MIB
 
 

@@ -1,9 +1,12 @@
-"""Alerts about findings: one sender of webhooks, to Slack or PagerDuty. Nothing is sent unless ``--alert`` asks.
+"""Alerts about findings: one sender of webhooks, to Slack, PagerDuty or a program of one's own. Nothing is sent unless
+``--alert`` asks.
 
-Addresses and keys are secrets and come from the environment: ``AUDITOR_SLACK_WEBHOOK`` (the address of an incoming
-webhook), ``AUDITOR_PAGERDUTY_KEY`` (the routing key of an Events v2 integration) and, for other regions and for tests,
-``AUDITOR_PAGERDUTY_URL``. ``AUDITOR_REPORT_URL`` is where people find the report. Only what findings.jsonl holds is
-sent: never a record's key or value.
+Addresses and keys are secrets. They come from the environment, or from a file that the variable of the same name with
+``_FILE`` behind it names: ``AUDITOR_SLACK_WEBHOOK`` (the address of an incoming webhook), ``AUDITOR_PAGERDUTY_KEY``
+(the routing key of an Events v2 integration) and, for other regions and for tests, ``AUDITOR_PAGERDUTY_URL``;
+``AUDITOR_WEBHOOK`` (an address that gets JSON) and, where it asks for one, ``AUDITOR_WEBHOOK_TOKEN`` (a bearer token).
+None of them is in any line of ours. ``AUDITOR_REPORT_URL`` is where people find the report, ``--dashboard-url`` where
+the exported dashboard is, with a page a finding.
 """
 
 from __future__ import annotations
@@ -15,72 +18,90 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError
-from auditor.dashboards.wording import short_fingerprint, told, visible
+from auditor.dashboards.answers import Open
+from auditor.outputs import alert_messages as messages
 from auditor.outputs import runs
+from auditor.outputs.alert_messages import News
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.pipeline import results
 from auditor.pipeline.whole_audit import Audit
+from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import SEVERITIES, iso
 
 Row = Mapping[str, Any]
-CHANNELS = ("slack", "pagerduty")
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
-SHOWN = 10  # findings in a Slack message
-MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is reported in one more
-MAX_TEXT = 1000
-MAX_REMEDY = 2900  # a section of Slack's holds 3000 characters
-TIMEOUT_S, ATTEMPTS, PAUSE_S = 10, 3, 2.0
-DETAILS = (
-    "broker_id", "producer_id", "producer_epoch", "transactional_id", "group_id", "message", "remedy", "source",
-)  # fmt: skip
+# The channels: the secret that each needs, and the one that has its address.
+CHANNELS = {
+    "slack": ("AUDITOR_SLACK_WEBHOOK", "AUDITOR_SLACK_WEBHOOK"),
+    "pagerduty": ("AUDITOR_PAGERDUTY_KEY", "AUDITOR_PAGERDUTY_URL"),
+    "webhook": ("AUDITOR_WEBHOOK", "AUDITOR_WEBHOOK"),
+}
+MAX_SECRET = 4096  # characters
+TIMEOUT_S, ATTEMPTS, PAUSE_S, MAX_PAUSE_S = 10, 3, 2.0, 30.0
 _PAUSED = frozenset({408, 429, 500, 502, 503, 504})  # answers after which a second attempt may do
 
 
-@dataclass(frozen=True, slots=True)
-class News:
-    """What there is to report: new findings of the wanted severity, and those that are gone.
+class Asked(NamedTuple):
+    """What a call asks for: the channels, the severity from which on they hear, and where the exported dashboard is."""
 
-    Rows have the contract's fields, ``fingerprint`` and ``cluster_id``. Without a run before, all findings are new.
-    """
-
-    new: Sequence[Row]
-    gone: Sequence[Row]
-    still: Sequence[Row]
-    as_of: str | None
-    names: Mapping[str, Named] = field(default_factory=dict)  # of the clusters, by id
+    channels: Sequence[str] = ()
+    least: str = "error"
+    pages: str = ""
 
 
 class WrongAddress(ValueError):
     """An address that nothing can be posted to; its text says why, without the address."""
 
 
-def check(channels: Sequence[str]) -> None:
-    """Looks at every channel's configuration before the work, not after. Errors: :class:`AuditInputError`.
+def check(asked: Asked) -> None:
+    """Looks at every channel's configuration before the work, not after.
 
-    Addresses are secrets: what is wrong with one is said, never the address.
+    Errors: :class:`AuditInputError`. Addresses are secrets: what is wrong with one is said, never the address.
     """
-    for name, variable in (("slack", "AUDITOR_SLACK_WEBHOOK"), ("pagerduty", "AUDITOR_PAGERDUTY_KEY")):
-        if name in channels and not os.environ.get(variable):
-            raise AuditInputError(f"--alert {name} needs the environment variable {variable}; set it")
-    for channel in channels:
+    for channel in asked.channels:
+        needed, at = CHANNELS[channel]
+        if not secret(needed):
+            raise AuditInputError(
+                f"--alert {channel} needs the environment variable {needed}, or {needed}_FILE with the name of a file; "
+                "set it"
+            )
         if wrong := wrong_address(address(channel)):
-            variable = "AUDITOR_SLACK_WEBHOOK" if channel == "slack" else "AUDITOR_PAGERDUTY_URL"
-            raise AuditInputError(f"--alert {channel}: {variable} {wrong}; set it to the address that the service gave")
+            raise AuditInputError(f"--alert {channel}: {at} {wrong}; set it to the address that the service gave")
+    if asked.pages and (wrong := wrong_address(asked.pages)):
+        raise AuditInputError(f"--dashboard-url {wrong}; give the address of the folder that was exported to")
+
+
+def secret(name: str) -> str:
+    """A secret of the environment, or of the file that ``NAME_FILE`` names; empty where there is none.
+
+    Errors: :class:`AuditInputError` for a file that cannot be read or is no secret, in words without its content.
+    """
+    if given := os.environ.get(name):
+        return given
+    if not (file := os.environ.get(f"{name}_FILE")):
+        return ""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read(MAX_SECRET + 1).strip()
+    except UnicodeDecodeError:
+        raise AuditInputError(f"the file that {name}_FILE names is no text; write the secret alone into it") from None
+    except OSError as error:
+        raise AuditInputError(f"the file that {name}_FILE names cannot be read: {error.strerror}; check it") from None
+    if not text or len(text) > MAX_SECRET or not text.isprintable():
+        raise AuditInputError(f"the file that {name}_FILE names is not one line; write the secret alone into it")
+    return text
 
 
 def address(channel: str) -> str:
     """Where a channel's events go."""
-    if channel == "slack":
-        return os.environ["AUDITOR_SLACK_WEBHOOK"]
-    return os.environ.get("AUDITOR_PAGERDUTY_URL", PAGERDUTY_URL)
+    return secret(CHANNELS[channel][1]) or PAGERDUTY_URL
 
 
 def wrong_address(url: str) -> str:
@@ -97,7 +118,7 @@ def wrong_address(url: str) -> str:
     return "" if parts.hostname and known else "is no URL with a host and a port"
 
 
-def news(audit: Audit, least: str) -> News:
+def news(audit: Audit, asked: Asked) -> News:
     """What an audit found at or above a severity, against the run before where a history is kept.
 
     What a baseline accepts counts in neither: it is gone when it is accepted, and new when it comes back.
@@ -110,10 +131,12 @@ def news(audit: Audit, least: str) -> News:
     old = runs.open_findings(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
     new, gone, still = ([results.unfolded(row) for row in part] for part in (change.new, change.gone, change.still))
-    return _news_of(new, gone, still, audit, least)
+    return _news_of(new, gone, still, audit, asked)
 
 
-def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:
+def news_of_watch(
+    lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, asked: Asked
+) -> News:  # fmt: skip
     """The same from what one look of a watch added to its journal, and all that hold then by their keys.
 
     A line that ends a finding has no fingerprint but in its key.
@@ -124,14 +147,25 @@ def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit
     # The same at another severity is reported as new; it is not gone.
     there = {row["fingerprint"] for row in holding.values()}
     still = [row for key, row in holding.items() if key not in known]
-    return _news_of(new, [row for row in gone if row["fingerprint"] not in there], still, audit, least)
+    return _news_of(new, [row for row in gone if row["fingerprint"] not in there], still, audit, asked)
 
 
-def _news_of(new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, least: str) -> News:
-    wanted = SEVERITIES[: SEVERITIES.index(least) + 1]
+def _news_of(
+    new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, asked: Asked
+) -> News:  # fmt: skip
+    wanted = SEVERITIES[: SEVERITIES.index(asked.least) + 1]
     shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
     clocks = [cluster.as_of for cluster in audit.clusters.values()]
-    return News(shown[0], shown[1], shown[2], iso(max(clocks, default=-1)), results.cluster_names(audit))
+    return News(
+        shown[0], shown[1], shown[2], iso(max(clocks, default=-1)), results.cluster_names(audit),
+        _holders(audit, {row["fingerprint"]: row for rows in (shown[0], shown[2]) for row in rows}), asked.pages,
+    )  # fmt: skip
+
+
+def _holders(audit: Audit, found: Mapping[str, Row]) -> dict[str, Open]:
+    """The open transactions that some of these findings are about, by fingerprint."""
+    held = ((row["fingerprint"], row) for row in audit.blocked if row["fingerprint"] in found)
+    return {name: Open(row, findings=[*registry.described([found[name]])]) for name, row in held}
 
 
 def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
@@ -143,12 +177,15 @@ def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str
     failed = []
     for channel in channels:
         try:
-            if channel == "slack" and (news.new or news.gone):
-                post(address(channel), slack(news))
             if channel == "pagerduty":
-                heard = news if again else replace(news, still=())
-                for event in pagerduty(heard, os.environ["AUDITOR_PAGERDUTY_KEY"]):
+                heard, key = news if again else replace(news, still=()), secret("AUDITOR_PAGERDUTY_KEY")
+                for event in messages.pagerduty(heard, key):
                     post(address(channel), event)
+            elif news.new or news.gone:
+                told = messages.slack(news) if channel == "slack" else messages.webhook(news)
+                post(address(channel), told, secret("AUDITOR_WEBHOOK_TOKEN") if channel == "webhook" else "")
+        except AuditInputError as error:  # of a file with a secret, which was there before the work
+            failed.append(f"{channel} got no alert: {error}")
         except (OSError, ValueError, http.client.HTTPException) as error:
             failed.append(f"{channel} got no alert: {why(error)}")
     return failed
@@ -170,108 +207,29 @@ def why(error: Exception) -> str:
     return f"its server could not be reached ({type(cause).__name__})"
 
 
-def post(url: str, payload: Row) -> None:
-    """Posts JSON; waits and tries again when the other side is busy.
+def post(url: str, payload: Row, token: str = "") -> None:
+    """Posts JSON, with a bearer token where there is one; waits and tries again when the other side is busy, for as
+    long as it asks for, :data:`MAX_PAUSE_S` at most.
 
     Errors: OSError, :class:`WrongAddress`, ``http.client.HTTPException`` for an answer that is not HTTP.
     """
     if wrong := wrong_address(url):
         raise WrongAddress(f"its address {wrong}")
     body = json.dumps(payload).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(url, body, headers, method="POST")
     for attempt in range(1, ATTEMPTS + 1):
+        pause = PAUSE_S * attempt
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S):
                 return
         except urllib.error.HTTPError as error:
             error.close()
+            asked = error.headers.get("Retry-After", "")
+            pause = max(pause, min(MAX_PAUSE_S, float(asked) if asked.isascii() and asked.isdigit() else 0.0))
             if error.code not in _PAUSED or attempt == ATTEMPTS:
                 raise
         except (OSError, http.client.HTTPException):  # while the answer is read, a broken connection is no URLError
             if attempt == ATTEMPTS:
                 raise
-        time.sleep(PAUSE_S * attempt)
-
-
-def where(row: Row) -> str:
-    """The log and offset a finding is about, in words."""
-    log = "the cluster" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
-    return log if row["offset"] is None else f"{log} at offset {row['offset']}"
-
-
-def slack(news: News) -> dict[str, Any]:
-    """A message of Slack's blocks: how many, the first findings, and where the report is."""
-    of = f" of {', '.join(named.name for named in news.names.values())}" if news.names else ""
-    head = f"Kafka audit{of}: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there"
-    blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
-    for row in news.new[:SHOWN]:
-        link = f" · <{at}|report>" if (at := _in_report(row)) else ""
-        text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}{link}\n{_escaped(row['message'])}"
-        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
-        if row["remedy"]:
-            blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": _remedy(row)}})
-    more = len(news.new) - SHOWN
-    report = os.environ.get("AUDITOR_REPORT_URL")
-    words = [f"{more} more"] if more > 0 else []
-    words += [f"as of {news.as_of}", *([f"<{report}|report>"] if report else [])]
-    blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": " · ".join(words)}]})
-    return {"text": head, "blocks": blocks}
-
-
-def _remedy(row: Row) -> str:
-    """What to do, each command whole on a line of its own; what is beyond Slack's limit is named, never cut."""
-    said = ""
-    for kind, text in told(row.get("advice"), row["remedy"]):
-        safe = _safe(visible(text))
-        gap = " " if said and not said.endswith("\n") else ""
-        part = f"\n```{safe}```\n" if kind == "command" else f"{gap}{safe}"
-        if len(said) + len(part) > MAX_REMEDY:
-            return f"{said} … more by `auditor explain {row['fingerprint']}`"
-        said += part
-    return said
-
-
-def _safe(text: str) -> str:
-    """Without Slack's three characters, and without what would end a block of code."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")
-
-
-def _escaped(text: str) -> str:
-    """Slack's three characters; topics and ids are others' words and must not make links or mentions."""
-    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return safe if len(safe) <= MAX_TEXT else safe[:MAX_TEXT] + "…"
-
-
-def pagerduty(news: News, key: str) -> list[dict[str, Any]]:
-    """Events v2: one alert a finding, the same again while it is there, resolved once it is gone."""
-    open_now = [*news.new, *news.still]
-    events = [_trigger(row, key, news) for row in open_now[:MAX_EVENTS]]
-    if len(open_now) > MAX_EVENTS:
-        payload = {"summary": f"Kafka audit: {len(open_now) - MAX_EVENTS} more findings", "severity": "warning"}
-        more = {"payload": payload | {"source": "kafka-log-auditor"}, "dedup_key": "kafka-log-auditor-more"}
-        events.append({"routing_key": key, "event_action": "trigger", **more})
-    return events + [
-        {"routing_key": key, "event_action": "resolve", "dedup_key": row["fingerprint"]} for row in news.gone
-    ]
-
-
-def _trigger(row: Row, key: str, news: News) -> dict[str, Any]:
-    as_of, named = news.as_of, news.names.get(row["cluster_id"] or "", Named(row["cluster_id"] or ""))
-    details = {name: row[name] for name in DETAILS if row[name] is not None}
-    details |= {f"cluster_{name}": said for name, said in named.row().items() if said and name != "name"}
-    payload = {
-        "summary": f"{row['rule']}: {row['message']}"[:1024],
-        "source": f"{named.name or 'cluster without id'}/{where(row)}",
-        "severity": row["severity"],  # PagerDuty's four are ours
-        "component": where(row),
-        "class": row["rule"],
-        "custom_details": details,
-    } | ({"timestamp": as_of} if as_of else {})
-    event = {"routing_key": key, "event_action": "trigger", "dedup_key": row["fingerprint"], "payload": payload}
-    return event | ({"links": [{"href": at, "text": "report"}]} if (at := _in_report(row)) else {})
-
-
-def _in_report(row: Row) -> str:
-    """Where a finding stands in the report; empty where nobody said where that is."""
-    report = os.environ.get("AUDITOR_REPORT_URL")
-    return f"{report}#{short_fingerprint(row)}" if report else ""
+        time.sleep(pause)

@@ -23,7 +23,7 @@ from auditor.connectors.copied.parquet_pages import footer_fits, group_fits
 
 SUFFIX = ".log.parquet"
 GROUP_ROWS = 1 << 17  # of a row group, of which one is in memory at a time
-GROUP_BYTES = 16 * MIB  # of stored batches in it
+GROUP_BYTES = 4 * MIB  # of stored batches in it
 FEW_ROWS = 128  # of a file so small that every byte of a page counts
 FILE_ROWS, FILE_BYTES = 1 << 21, 64 * MIB  # of a file, after which another one begins; bytes of stored batches
 ROWS_AT_ONCE = 2_048

@@ -19,7 +19,15 @@ from auditor.rules.lib.cleaning import whole_from
 from auditor.rules.seen.finding import iso
 from auditor.rules.seen.named import SKEW_MS, Window
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions.windows import SAME_CLOCK_MS, closed_behind, marker_window, own_window, unmarked_windows
+from auditor.rules.transactions.windows import (
+    SAME_CLOCK_MS,
+    closed_behind,
+    marker_window,
+    own_window,
+    skew,
+    unmarked_windows,
+)
+from auditor.rules.transactions.written_times import around, closed
 
 DEFECT = releases.SKIPS_MARKERS
 UNTIL_IT_IS_FIXED = (
@@ -38,12 +46,14 @@ def until_it_is_fixed(advice: Advice) -> Advice:
 class Ended:
     """Data of ``window``, whose own marker never came, that the marker of ``row`` (TRANSACTION) ended.
 
-    ``by``: the later transaction whose marker that is; None for one that no coordinator decided.
+    ``by``: the later transaction whose marker that is; None for one that no coordinator decided. ``doubt``: its own
+    marker may have come before the data, and gone with what retention deleted.
     """
 
     window: Window
     row: np.void
     by: Window | None
+    doubt: bool = False
 
     @property
     def as_decided(self) -> bool:
@@ -119,8 +129,8 @@ def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
             if t is None or t["marker_offset"] > between[1] or _was_there(log, between, t):
                 continue
             by = marker_window(log, t)
-            if _is_its(log, window, t, by):
-                found[key(window)] = Ended(window, t, by)
+            if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
+                found[key(window)] = Ended(window, t, by, doubt=not was)
         log.cache["ended_by_another"] = found
     made: dict[tuple[int, int, int], Ended] = log.cache["ended_by_another"]
     return made
@@ -158,6 +168,29 @@ def _is_its(log: LogView, window: Window, t: np.void, by: Window | None) -> bool
         return False
     began = log.time(t["first_time"])
     return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + SAME_CLOCK_MS)
+
+
+def _was_open(log: LogView, window: Window, between: tuple[int, int], t: np.void) -> bool | None:
+    """Whether data was there before the decision of a transaction that it may be of: surely, perhaps (False) or not
+    (None).
+
+    Where an earlier marker of its producer is left, or the log's beginning, the decision's own would be there too, and
+    nobody asks. Of what retention left behind that it is another transaction's, unless it was there by then: by a
+    marker of anyone behind it, or by its stamps, as slow as its producer's clock can be.
+    """
+    prepare, start = window.prepare, log.leader.own_start
+    assert prepare is not None
+    if start <= 0 or between[0] >= start or window.client_version >= 2:
+        return True
+    apart = skew(log, prepare.partition)
+    apart = 0 if apart <= SAME_CLOCK_MS else apart
+    _, latest = around(log, window.producer_id, int(t["first_offset"]))
+    began, mine = log.time(t["first_time"]), closed(log)
+    mine = mine[mine["producer_id"] == window.producer_id]
+    slow = max(0, int((mine["marker_timestamp"] - mine["last_timestamp"]).min(initial=1 << 62)))
+    if 0 <= latest <= prepare.time - apart or began + slow <= prepare.time - apart:
+        return True
+    return False if began <= prepare.time else None
 
 
 def _may_end_by_hand(epoch: int, window: Window, t: np.void) -> bool:

@@ -26,6 +26,17 @@ def read_behind(cluster: Cluster, log: tuple[str, int], other: tuple[str, int]) 
     return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
 
 
+def ended_behind(log: LogView, window: Window) -> bool:
+    """Whether a transaction was complete no sooner than its log was read, where a copy says when that was: its marker
+    may have come behind it, and that it lacks it says nothing. The next copy shows it."""
+    read, end = read_of(log), window.end_time
+    if read is None or end is None or window.complete is None:
+        return False
+    bounds = log.cluster.bounds.get((TRANSACTION_STATE, window.complete.partition))
+    same = bounds is not None and bounds.read is not None and bounds.read.clock == read.clock
+    return end >= read.begun + (0 if same else SKEW_MS)
+
+
 def ended_since(log: LogView, row: np.void, entry: Entry, ends: list[Window], allowed_ms: int) -> bool:
     """Whether a transaction was open when its log was read, and ended behind that.
 
@@ -37,10 +48,9 @@ def ended_since(log: LogView, row: np.void, entry: Entry, ends: list[Window], al
     coordinators = None if bounds is None else bounds.read
     if read is None or log.cluster.coordinator is None:
         return False
-    same = coordinators is not None and coordinators.clock == read.clock
-    since = read.begun + (0 if same else SKEW_MS)
-    if any(window.end_time is not None and window.end_time >= since for window in ends):
+    if any(ended_behind(log, window) for window in ends):
         return True
+    same = coordinators is not None and coordinators.clock == read.clock
     young = log.time(row["first_time"]) >= read.begun - allowed_ms
     return same and young and not log.cluster.coordinator.known_since(entry, read.begun)
 

@@ -113,6 +113,7 @@ public final class Driver {
             case "load": return start(o, () -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
             case "copy": return start(o, () -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
             case "consume": return start(o, () -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "share-take": return shareTake(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o);
             case "share": return start(o, () -> share(a.get(1), a.get(2), Integer.parseInt(a.get(3))));
             case "move": return move(a.get(1), Integer.parseInt(a.get(2)), Integer.parseInt(a.get(3)), a.get(4));
             case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
@@ -347,7 +348,7 @@ public final class Driver {
     }
 
     private String config(String type, String name, Map<String, String> o) throws Exception {
-        ConfigResource.Type kind = type.equals("topic") ? ConfigResource.Type.TOPIC : ConfigResource.Type.BROKER;
+        ConfigResource.Type kind = ConfigResource.Type.valueOf(type.toUpperCase());
         List<AlterConfigOp> ops = new ArrayList<>();
         o.forEach((k, v) -> ops.add(new AlterConfigOp(new ConfigEntry(k, v), AlterConfigOp.OpType.SET)));
         return done(admin.incrementalAlterConfigs(
@@ -534,15 +535,68 @@ public final class Driver {
 
     /** share group topic ms: takes records as a member of a share group (KIP-932). */
     private void share(String group, String topic, int ms) throws Exception {
-        Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.KafkaShareConsumer");
-        Object consumer = kind.getConstructor(Properties.class, Deserializer.class, Deserializer.class).newInstance(
-            settings(Map.of("group.id", group)), new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        kind.getMethod("subscribe", Collection.class).invoke(consumer, List.of(topic));
+        Object consumer = sharer(group, topic, Map.of());
         long end = System.currentTimeMillis() + ms;
         while (goesOn(end)) {
-            kind.getMethod("poll", Duration.class).invoke(consumer, Duration.ofMillis(200));
+            on(consumer, "poll", Duration.ofMillis(200));
         }
-        kind.getMethod("close").invoke(consumer);
+        on(consumer, "close");
+    }
+
+    private Object sharer(String group, String topic, Map<String, String> ways) throws Exception {
+        Map<String, String> own = new HashMap<>(Map.of("group.id", group));
+        own.putAll(ways);
+        Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.KafkaShareConsumer");
+        Object consumer = kind.getConstructor(Properties.class, Deserializer.class, Deserializer.class).newInstance(
+            settings(own), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        kind.getMethod("subscribe", Collection.class).invoke(consumer, List.of(topic));
+        return consumer;
+    }
+
+    private static Object on(Object target, String name, Object... given) throws Exception {
+        for (java.lang.reflect.Method method : target.getClass().getMethods()) {
+            boolean fits = method.getName().equals(name) && method.getParameterCount() == given.length;
+            for (int k = 0; fits && k < given.length; k++) {
+                fits = method.getParameterTypes()[k].isInstance(given[k]);
+            }
+            if (fits) {
+                return method.invoke(target, given);
+            }
+        }
+        throw new NoSuchMethodException(name);
+    }
+
+    /** The offsets that a share group is given of a topic of one partition until it has got n of them, or nothing comes
+     *  for idle=ms. They are accepted; with seed=N of some the first delivery is released, some are rejected, and some of
+     *  the last ones are left unsettled. */
+    private String shareTake(String group, String topic, int n, Map<String, String> o) throws Exception {
+        Object consumer = sharer(group, topic, Map.of("share.acknowledgement.mode", "explicit"));
+        Random random = o.containsKey("seed") ? new Random(Long.parseLong(o.get("seed"))) : null;
+        long idle = Long.parseLong(o.getOrDefault("idle", "15000"));
+        Object[] types = Class.forName("org.apache.kafka.clients.consumer.AcknowledgeType").getEnumConstants();
+        Map<String, Object> named = new HashMap<>();
+        for (Object type : types) {
+            named.put(type.toString().toUpperCase(), type);
+        }
+        java.util.Set<Long> got = new java.util.TreeSet<>();
+        for (long last = System.currentTimeMillis(); got.size() < n && System.currentTimeMillis() < last + idle; ) {
+            ConsumerRecords<?, ?> records = (ConsumerRecords<?, ?>) on(consumer, "poll", Duration.ofMillis(500));
+            for (ConsumerRecord<?, ?> record : records) {
+                last = System.currentTimeMillis();
+                boolean first = got.add(record.offset());
+                if (random != null && got.size() > n && random.nextBoolean()) {
+                    continue;
+                }
+                double dice = random == null ? 1 : random.nextDouble();
+                String what = dice < 0.2 && first ? "RELEASE" : dice < 0.4 ? "REJECT" : "ACCEPT";
+                on(consumer, "acknowledge", record, named.get(what));
+            }
+            on(consumer, "commitSync");
+        }
+        on(consumer, "close");
+        List<String> said = new ArrayList<>();
+        got.forEach(offset -> said.add(String.valueOf(offset)));
+        return String.join(" ", said);
     }
 
     /** consume group topic ms: polls and commits by itself, as most consumers do; its ways as options with a dot. */

@@ -105,3 +105,27 @@ def stop_groups(run: Driver, version: str, places: dict[int, tuple[str, int]], e
             ]
             cases.append(Case(seed, group, topic, partition, at, len(got[0]), len(got[1])))
     return cases
+
+
+def share_groups(run: Driver, places: dict[int, tuple[str, int]], each: int) -> dict[str, tuple[str, str]]:
+    """Share groups that stopped anywhere in topics of one partition, with records that they rejected or released on
+    their way; the topic and the isolation of each."""
+    groups = {}
+    for seed, (topic, _) in places.items():
+        rng = random.Random(seed * 104_729)
+        for k in range(each):
+            group, isolation = f"s-{seed}-{k}", ("read_committed", "read_uncommitted")[k % 2]
+            run(f"config group {group} share.auto.offset.reset=earliest share.isolation.level={isolation}")
+            run(f"meanwhile share-take {group} {topic} {rng.randint(1, 80)} seed={seed * each + k}")
+            groups[group] = topic, isolation
+    run("answers")
+    return groups
+
+
+def taken_by(run: Driver, groups: dict[str, tuple[str, str]]) -> dict[str, list[int]]:
+    """What share groups then are given."""
+    for group, (topic, _) in groups.items():
+        run(f"meanwhile share-take {group} {topic} 1000000")
+    said = (line.partition(": ") for line in run("answers").split("; "))
+    return {words.split()[2]: [int(offset) for offset in offsets.removeprefix("ok").split()]
+            for words, _, offsets in said}  # fmt: skip

@@ -182,7 +182,7 @@ def tiered_moved(version: str, scratch: Path, target: Path, meanwhile: Path | No
             run("consume readers fleet.tiered 4000")
             _load(run, 8)
             run("wait")
-            _until_tiered(remote)
+            until_tiered(remote)
             if meanwhile is not None:
                 cluster.copy(meanwhile / "before")
             run("config topic fleet.tiered local.retention.bytes=1")
@@ -196,7 +196,7 @@ def tiered_moved(version: str, scratch: Path, target: Path, meanwhile: Path | No
             _load(run, 4)
             cluster.restart(2)
             _load(run, 2)
-            _until_tiered(remote)
+            until_tiered(remote)
         cluster.stop()
         at = cluster.copy(target)
     return Made(at, [])
@@ -213,7 +213,7 @@ def _load(run: Driver, rounds: int) -> None:
         run(f"send plain fleet.tiered {k % 3} 40 size=40 per=40")
 
 
-def _until_tiered(remote: Path) -> None:
+def until_tiered(remote: Path) -> None:
     """Wait until nothing more is copied to remote storage."""
     before = -1
     while (now := len(list(remote.rglob("*.log")))) > before:

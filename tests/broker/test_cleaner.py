@@ -82,6 +82,11 @@ def test_the_cleaner_does_what_was_said(version: str, tmp_path: Path) -> None:
         _hold(run, "cl.held")
         run(f"topic cl.broken 1 1 cleanup.policy=compact min.cleanable.dirty.ratio=0.01 "
             f"{segment_bytes(version, 4096)}")  # fmt: skip
+        # Records without a key in a topic that is compacted only later: the cleaner drops them, and goes on.
+        run(f"topic cl.keyless 1 1 min.cleanable.dirty.ratio=0.3 {small}")
+        run("send plain cl.keyless 0 200 size=60 keys=0")
+        run("config topic cl.keyless cleanup.policy=compact")
+        logs.append("cl.keyless")
         run("producer packed compression.type=gzip")
         run("send packed cl.broken 0 300 size=60 keys=5")
         _damage(cluster, "cl.broken")
@@ -106,6 +111,7 @@ def test_the_cleaner_does_what_was_said(version: str, tmp_path: Path) -> None:
             # A pass over a log that is not dirty enough writes nothing down, but for a checkpoint that was none.
             assert after.get(name) == before.get(name), (row, after.get(name))
     assert {"due", "below_ratio"} <= {*stands}, stands
+    assert rows["cl.keyless-0"]["stands"] == "due"
     broken = rows["cl.broken-0"]
     assert (broken["stands"], broken["fault_offset"]) == ("faulty", 0)
     assert after.get("cl.broken-0", 0) == 0  # where it began

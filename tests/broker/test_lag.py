@@ -15,7 +15,7 @@ import pytest
 from auditor.outputs import publish
 from tests.broker.cluster import Cluster, Driver
 from tests.broker.jars import missing_tools
-from tests.broker.lag_cases import KINDS, Case, make_logs, stop_groups
+from tests.broker.lag_cases import KINDS, Case, make_logs, share_groups, stop_groups, taken_by
 from tests.copies import copy_of
 from tests.facts import opened
 
@@ -32,12 +32,7 @@ def test_a_real_consumer_gets_what_was_said(version: str, tmp_path: Path) -> Non
         Cluster(version, tmp_path / "cluster", heap="384m", log_cleaner_backoff_ms="200") as cluster,
         Driver(cluster) as run,
     ):
-        places = make_logs(run, version, range(SEED, SEED + LOGS))
-        time.sleep(SETTLED_S)
-        for kind in KINDS:
-            if "compacted" in kind:  # from now on nothing changes any more
-                run(f"config topic lag.{kind} min.compaction.lag.ms=9000000000")
-        time.sleep(1)
+        places = _settled_logs(run, version, range(SEED, SEED + LOGS))
         cases = stop_groups(run, version, places, GROUPS)
         cluster.copy(tmp_path / "taken")
     copy_of(tmp_path / "taken", tmp_path / "copy")
@@ -46,6 +41,38 @@ def test_a_real_consumer_gets_what_was_said(version: str, tmp_path: Path) -> Non
     _compare(cases, _said(tmp_path / "taken"), exact=False)
     _compare(cases, _said(tmp_path / "copy"), exact=False)
     _on_the_page(cases, tmp_path / "taken")
+
+
+def test_a_real_share_consumer_gets_what_was_said(tmp_path: Path) -> None:
+    """Records that a group of either isolation released come again, those that it accepted or rejected do not."""
+    own = {f"share_coordinator_state_topic_{name}": "1" for name in ("num_partitions", "min_isr", "replication_factor")}
+    with (
+        Cluster("4.3.1", tmp_path / "cluster", heap="384m", log_cleaner_backoff_ms="200", **own) as c,
+        Driver(c) as run,
+    ):
+        places = _settled_logs(run, "4.3.1", range(SEED, SEED + len(KINDS)))
+        groups = share_groups(run, places, GROUPS)
+        c.copy(tmp_path / "taken")
+        taken = taken_by(run, groups)
+    exact, bounds = _said(tmp_path / "taken", records=True), _said(tmp_path / "taken")
+    assert sum(row["settled_records"] for row in exact.values()) > 0
+    for group, (topic, isolation) in groups.items():
+        name = isolation.removeprefix("read_")
+        for row in (exact[group], bounds[group]):
+            assert (row["topic"], row["kind"], row["undecided"]) == (topic, "share", None), row
+            assert row[f"{name}_records"] <= len(taken[group]) <= row[f"{name}_most"], (row, taken[group])
+        assert exact[group][f"{name}_records"] == exact[group][f"{name}_most"], exact[group]
+
+
+def _settled_logs(run: Driver, version: str, seeds: range) -> dict[int, tuple[str, int]]:
+    """Random logs that no cleaner changes any more."""
+    places = make_logs(run, version, seeds)
+    time.sleep(SETTLED_S)
+    for kind in KINDS:
+        if "compacted" in kind:
+            run(f"config topic lag.{kind} min.compaction.lag.ms=9000000000")
+    time.sleep(1)
+    return places
 
 
 def _on_the_page(cases: list[Case], path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from auditor.outputs import publish
 from tests.broker.cluster import Cluster, Driver, segment_bytes
 from tests.broker.jars import missing_tools, numbers
+from tests.broker.newer_kafka import tiered_settings, until_tiered
 from tests.copies import copy_of
 from tests.facts import opened
 
@@ -81,17 +83,7 @@ def test_what_was_to_go_is_gone_and_what_was_to_stay_is_there(version: str, tmp_
         rows = _said(tmp_path / "taken", now)
         goes = {name: {row["base_offset"] for row in rows[name] if row["goes"]} for name in logs}
         stays = {name: {row["base_offset"] for row in rows[name] if not row["goes"]} for name in logs}
-        c.settings |= {
-            "log.initial.task.delay.ms": "500", "log.retention.check.interval.ms": "1000",
-            "log.cleaner.backoff.ms": "500",
-        }  # fmt: skip
-        c._configure(1)
-        c.start()
-        c.await_port()
-        until = time.monotonic() + FIRST_CHECK_S
-        while any(goes[name] & _there(c, name) for name in logs) and time.monotonic() < until:
-            time.sleep(1)
-        time.sleep(3)
+        _let_go(c, goes)
         for name in logs:
             there = _there(c, name)
             assert not goes[name] & there, (name, there, rows[name])
@@ -105,6 +97,81 @@ def test_what_was_to_go_is_gone_and_what_was_to_stay_is_there(version: str, tmp_
     assert all(row["undecided"] is None for row in said)
     assert {"retention_ms", "retention_bytes"} <= {row["goes"] for row in said}
     assert {"timestamp_in_the_future", "older_segment", "not_old_enough"} <= {row["kept_by"] for row in said}
+
+
+def _let_go(c: Cluster, goes: dict[str, set[int]]) -> None:
+    """Starts the broker with a check every second, and waits until it has taken what was to go, and some more."""
+    c.settings |= {
+        "log.initial.task.delay.ms": "500", "log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms": "500",
+    }  # fmt: skip
+    c._configure(1)
+    c.start()
+    c.await_port()
+    until = time.monotonic() + FIRST_CHECK_S
+    while any(goes[name] & _there(c, name) for name in goes) and time.monotonic() < until:
+        time.sleep(1)
+    time.sleep(3)
+
+
+def test_of_a_tiered_log_what_was_to_go_is_gone_and_what_was_to_stay_is_there(tmp_path: Path) -> None:
+    """Local segments by ``local.retention.*``: of those that are in remote storage, of those that an open transaction
+    keeps out of it, and of the active one, which may go once it has been rolled and copied."""
+    remote, own = tmp_path / "remote", tiered_settings(tmp_path / "remote")
+    own |= {name: value.replace("2", "1") for name, value in own.items() if name.startswith("rlmm.config")}
+    own |= {"log.initial.task.delay.ms": "3600000", "log.retention.check.interval.ms": "3600000"}
+    remote.mkdir()
+    settings = {name.replace(".", "_"): value for name, value in own.items()}
+    with Cluster("4.3.1", tmp_path / "cluster", others=("kafka-storage:test",), heap="384m", **settings) as c:
+        with Driver(c) as run:
+            logs = [_make_tiered(run, seed) for seed in range(SEED, SEED + LOGS)]
+            until_tiered(remote)
+            for seed, name in enumerate(logs, SEED):
+                rng = random.Random(seed + 10_000)
+                age, size = rng.choice((-2, HOUR_MS, HOUR_MS)), rng.choice((-2, rng.randint(0, 4 * SEGMENT)))
+                run(f"config topic {name} local.retention.ms={age} local.retention.bytes={size}")
+        c.stop()
+        c.copy(tmp_path / "taken")
+        shutil.copytree(remote, tmp_path / "taken" / "remote")
+        rows = _said(tmp_path / "taken", int(time.time() * 1000))
+        goes = {name: {row["base_offset"] for row in rows[name] if row["goes"]} for name in logs}
+        _let_go(c, goes)
+        for name in logs:
+            there = _there(c, name)
+            assert not goes[name] & there, (name, there, rows[name])
+            stays = [
+                row for row in rows[name] if not row["goes"] and (row["held_from"] is not None or not row["active"])
+            ]
+            assert {row["base_offset"] for row in stays} <= there, (name, there, stays)
+    said = [row for name in logs for row in rows[name]]
+    ahead = [row for row in said if row["undecided"] is not None]  # which 4.3.1, without KAFKA-20609, keeps
+    assert all("KAFKA-20609" in row["undecided"] for row in ahead), ahead
+    assert "timestamp_in_the_future" in {row["kept_by"] for row in ahead}
+    assert {"retention_ms", "retention_bytes"} <= {row["goes"] for row in said}
+    held = [row for row in said if row["held_from"] is not None]
+    assert held
+    assert all(row["kept_by"] == "not_in_remote_storage" for row in held)
+
+
+def _make_tiered(run: Driver, seed: int) -> str:
+    """A tiered log of several segments, every third of them with a transaction that stays open in it."""
+    rng, name = random.Random(seed), f"ti.{seed}"
+    run(
+        f"topic {name} 1 1 remote.storage.enable=true retention.ms=-1 retention.bytes=-1 "
+        f"{segment_bytes('4.3.1', SEGMENT)} index.interval.bytes=500 message.timestamp.after.max.ms=9000000000"
+    )
+    run(f"producer p{seed}")
+    now = int(time.time() * 1000)
+    holder = f"h{seed}"
+    for k in range(rng.randint(3, 6)):
+        if seed % 3 == 0 and k == 2:
+            run(f"producer {holder} transactional.id={holder} transaction.timeout.ms=900000")
+            run(f"init {holder}")
+            run(f"begin {holder}")
+            run(f"send {holder} {name} 0 5 size=60")
+        at = now + (rng.choice((-3, -3, 0, 5)) if k else -3) * HOUR_MS
+        run(f"send p{seed} {name} 0 {rng.randint(40, 90)} size=60 at={at}")
+    run(f"send p{seed} {name} 0 5 size=60")
+    return name
 
 
 def _said(path: Path, now: int) -> dict[str, list[dict[str, Any]]]:

@@ -14,8 +14,11 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
+from auditor.commands import arguments
+from auditor.outputs import alert_messages as messages
 from auditor.outputs import alerts
-from auditor.outputs.alerts import News
+from auditor.outputs.alert_messages import News
+from auditor.outputs.alerts import Asked
 from auditor.rules.seen.finding import Finding
 from tests import corpora
 from tests.facts import opened
@@ -26,6 +29,7 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.posts: list[Any] = []
         self.answers: list[int] = []
+        self.tokens: list[str | None] = []
 
     @property
     def url(self) -> str:
@@ -38,8 +42,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         assert self.headers["Content-Type"] == "application/json"
+        self.server.tokens.append(self.headers["Authorization"])
         self.server.posts.append(json.loads(body))
         self.send_response(self.server.answers.pop(0) if self.server.answers else 200)
+        self.send_header("Retry-After", "7")
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -52,9 +58,11 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+    monkeypatch.setattr(alerts, "MAX_PAUSE_S", 0.0)
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", server.url)
     monkeypatch.setenv("AUDITOR_PAGERDUTY_KEY", "key")
     monkeypatch.setenv("AUDITOR_PAGERDUTY_URL", server.url)
+    monkeypatch.setenv("AUDITOR_WEBHOOK", server.url)
     yield server
     server.shutdown()
     thread.join()
@@ -77,13 +85,13 @@ def test_pagerduty_gets_an_alert_a_finding_under_its_fingerprint(receiver: Recei
     assert shown == [("trigger", "f0", "key"), ("trigger", "f2", "key"), ("resolve", "f1", "key")]
     payload = receiver.posts[0]["payload"]
     assert (payload["summary"], payload["severity"], payload["source"]) == (
-        "sequence-gap: m", "error", "c/t-3 at offset 0",
+        "c: sequence-gap: m", "error", "c/t-3 at offset 0",
     )  # fmt: skip
 
 
 def test_pagerduty_is_not_flooded(receiver: Receiver) -> None:
-    assert alerts.send(reported(new=alerts.MAX_EVENTS + 7), ["pagerduty"]) == []
-    assert len(receiver.posts) == alerts.MAX_EVENTS + 1
+    assert alerts.send(reported(new=messages.MAX_EVENTS + 7), ["pagerduty"]) == []
+    assert len(receiver.posts) == messages.MAX_EVENTS + 1
     assert receiver.posts[-1]["payload"]["summary"] == "Kafka audit: 7 more findings"
 
 
@@ -94,7 +102,7 @@ def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytes
     assert message["text"] == "Kafka audit: 12 new, 1 gone, 0 still there"
     assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 10, "context"]
     link = "<https://reports.example/1#f0|report>"
-    assert message["blocks"][1]["text"]["text"] == f"*error* `sequence-gap` t-3 at offset 0 · {link}\nm"
+    assert message["blocks"][1]["text"]["text"] == f"*error* `sequence-gap` t-3 at offset 0 in c · {link}\nm"
     assert message["blocks"][-1]["elements"][0]["text"].startswith("2 more · as of 2026-11-21T04:00:00.000Z · <https:")
 
 
@@ -151,7 +159,7 @@ def test_a_secret_that_is_missing_ends_the_call_before_the_work(
 ) -> None:
     monkeypatch.delenv("AUDITOR_PAGERDUTY_KEY", raising=False)
     with pytest.raises(AuditInputError, match="AUDITOR_PAGERDUTY_KEY"):
-        alerts.check(["pagerduty"])
+        alerts.check(Asked(["pagerduty"]))
     assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
     assert "AUDITOR_PAGERDUTY_KEY" in capsys.readouterr().err
 
@@ -171,7 +179,7 @@ def test_an_address_that_is_none_is_said_before_the_work_and_never_printed(
 ) -> None:
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", address)
     with pytest.raises(AuditInputError, match="AUDITOR_SLACK_WEBHOOK") as raised:
-        alerts.check(["slack"])
+        alerts.check(Asked(["slack"]))
     assert "secret" not in str(raised.value)
     (line,) = alerts.send(reported(new=1), ["slack", "pagerduty"])
     assert line.startswith("slack got no alert: its address ")
@@ -182,6 +190,7 @@ def test_an_address_that_is_none_is_said_before_the_work_and_never_printed(
 @pytest.mark.parametrize("answer", [b"garbage\r\n\r\n", b"HTTP/1.1 2000 x\r\n\r\n", b""])
 def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+    monkeypatch.setattr(alerts, "MAX_PAUSE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", f"http://127.0.0.1:{server.getsockname()[1]}/secret")
 
@@ -207,6 +216,7 @@ def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.Mo
 def test_a_connection_that_breaks_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the answer, with the request unread: the kernel then resets it."""
     monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+    monkeypatch.setattr(alerts, "MAX_PAUSE_S", 0.0)
     tried: list[int] = []
 
     def broken(*_: object, **__: object) -> None:
@@ -247,6 +257,111 @@ def test_what_one_look_brought_is_the_news(receiver: Receiver) -> None:
         {"event": "resolved", "key": "f3:error", "severity": "error", "topic": "t", "partition": 3, "offset": 3},
         {"event": "resolved", "key": "f2:critical", "severity": "critical", "topic": "t", "partition": 3, "offset": 2},
     ]
-    news = alerts.news_of_watch(lines, {"f1:error": row(1), "f2:error": held}, audit, "error")
+    news = alerts.news_of_watch(lines, {"f1:error": row(1), "f2:error": held}, audit, Asked())
     assert alerts.send(news, ["pagerduty"], again=False) == []
     assert [(p["event_action"], p["dedup_key"]) for p in receiver.posts] == [("trigger", "f1"), ("resolve", "f3")]
+
+
+@pytest.fixture(scope="module")
+def held() -> News:
+    """The four of hanging-36, as an audit at the time of the copy finds them, with a name and pages."""
+    folder, as_of = corpora.unpack("hanging-36"), corpora.manifest("hanging-36")["copied_at"]
+    audit = opened(folder, as_of=as_of, cluster_name="prod-eu")
+    return alerts.news(audit, Asked(least="critical", pages="https://audits.example/kafka/"))
+
+
+def test_a_block_says_who_since_when_what_is_safe_and_where_to_read_on(held: News, receiver: Receiver) -> None:
+    """``bank-zombie``: three records at offsets 0 to 2 of bank.audit-2, as the corpus was made."""
+    assert alerts.send(held, ["slack", "pagerduty", "webhook"]) == []
+    of_slack, of_webhook = receiver.posts[0], receiver.posts[-1]
+    events = [post for post in receiver.posts if "event_action" in post]
+    row = next(each for each in held.new if each["transactional_id"] == "bank-zombie")
+    link = f"https://audits.example/kafka/finding/{row['fingerprint']}.html"
+    text = "\n".join(b["text"]["text"] for b in of_slack["blocks"] if b["type"] == "section")
+    assert of_slack["text"] == "Kafka audit of prod-eu: 4 new, 0 gone, 0 still there"
+    assert f"in prod-eu · <{link}|finding>" in text
+    assert "bank.audit-2 is blocked for " in text
+    assert ", by bank-zombie · producer 5 epoch 0; 3 offsets wait. *Act*" in text
+    event = next(each for each in events if each["dedup_key"] == row["fingerprint"])
+    assert event["payload"]["summary"].startswith("prod-eu: bank.audit-2 is blocked for ")
+    assert event["payload"]["summary"].endswith("3 offsets wait: Act")
+    assert event["links"] == [{"href": link, "text": "finding"}]
+    owner = event["payload"]["custom_details"]["for_owner"]
+    assert owner.startswith("Your transactional id bank-zombie (producer 5, epoch 0) left 3 records of an open ")
+    assert "in bank.audit-2 at offsets 0–2 since 2026-11-21 " in owner
+    assert "It was aborted by us at ____ (UTC): read_committed consumers will never get its records. " in owner
+    assert owner.endswith(f"More: {link}")
+    sent = next(each for each in of_webhook["new"] if each["fingerprint"] == row["fingerprint"])
+    assert (sent["cluster"]["name"], sent["link"], sent["for_owner"]) == ("prod-eu", link, owner)
+    assert (sent["blocked"]["by"], sent["blocked"]["verdict"], sent["blocked"]["waiting"]) == (
+        "bank-zombie · producer 5 epoch 0", "act", 3,
+    )  # fmt: skip
+    assert sent["blocked"]["since"] == row["evidence"]["since"], (
+        "by the brokers: its producer's clock is two hours behind"
+    )
+    assert (of_webhook["version"], len(of_webhook["new"]), of_webhook["gone"]) == (1, 4, [])
+
+
+def test_a_webhook_gets_what_changed_once_and_with_its_token(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("hunter2\n")
+    monkeypatch.setenv("AUDITOR_WEBHOOK_TOKEN_FILE", str(tmp_path / "token"))
+    assert alerts.send(reported(new=1, gone=1, still=3), ["webhook"]) == []
+    assert alerts.send(reported(still=3), ["webhook"]) == []
+    (post,) = receiver.posts
+    assert receiver.tokens == ["Bearer hunter2"]
+    assert ([row["fingerprint"] for row in post["new"]], post["still"]) == (["f0"], 3)
+    assert [(row["fingerprint"], row["where"], row["cluster"]["name"]) for row in post["gone"]] == [
+        ("f1", "t-3 at offset 1", "c")
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"two\nlines", b"\xff", b"x" * 5000, None])
+def test_a_file_that_holds_no_secret_is_said_and_not_shown(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.delenv("AUDITOR_PAGERDUTY_KEY", raising=False)
+    monkeypatch.setenv("AUDITOR_PAGERDUTY_KEY_FILE", str(file))
+    assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
+    said = capsys.readouterr().err
+    assert "the file that AUDITOR_PAGERDUTY_KEY_FILE names" in said
+    assert said.count("\n") == 1
+    assert "xxx" not in said
+    file.write_text("key-of-a-file\n")
+    assert alerts.secret("AUDITOR_PAGERDUTY_KEY") == "key-of-a-file"
+
+
+def test_a_receiver_that_asks_for_time_gets_it_within_a_bound(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(alerts.time, "sleep", waited.append)
+    monkeypatch.setattr(alerts, "MAX_PAUSE_S", 5.0)
+    receiver.answers = [429, 503]
+    assert alerts.send(reported(new=1), ["webhook"]) == []
+    assert waited == [5.0, 5.0], "it asked for seven"
+
+
+def test_no_alert_changes_the_exit_status_and_what_failed_is_said(
+    receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    receiver.answers = [500] * 99
+    assert cli.main(call_of("audit", corpora.unpack("hanging-36"), tmp_path)) == 0
+    said = capsys.readouterr().err
+    assert "auditor: slack got no alert: HTTP status 500\n" in said
+    assert "auditor: pagerduty got no alert: HTTP status 500\n" in said
+    assert "secret" not in said
+    assert len(receiver.posts) == 2 * alerts.ATTEMPTS
+
+
+def test_the_dashboard_s_address_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["audit", "nowhere", "--out", "none", "--dashboard-url", "audits/kafka"]) == 2
+    assert "--dashboard-url is no http or https URL" in capsys.readouterr().err
+
+
+def test_the_option_has_the_channels_that_there_are() -> None:
+    assert tuple(alerts.CHANNELS) == arguments.CHANNELS

@@ -136,7 +136,7 @@ def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Pa
 
         audit = Audit(options, here())
         running.write(audit)
-        return alerts.news(audit, "critical")
+        return alerts.news(audit, alerts.Asked(least="critical"))
 
     def names(rows: Any) -> set[str]:
         return {row["fingerprint"] for row in rows}

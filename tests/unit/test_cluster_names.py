@@ -10,8 +10,9 @@ import pytest
 from auditor import cli
 from auditor.base.cluster_names import Named, of_table
 from auditor.base.errors import AuditInputError
-from auditor.outputs import alerts, runs
-from auditor.outputs.alerts import News
+from auditor.outputs import alert_messages as alerts
+from auditor.outputs import runs
+from auditor.outputs.alert_messages import News
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
 from tests import corpora

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
-from auditor.connectors import gate
-from auditor.connectors.copied.folder_list import LIST
+from auditor import cli
+from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import gate, storage
+from auditor.connectors.copied.folder_list import LIST, Taken
 from auditor.connectors.inventory import discover
-from auditor.copying import one_folder, target
+from auditor.connectors.storage import Place
+from auditor.copying import one_folder, taken_segments, target
 from tests import corpora
 from tests.copies import copy_of
+from tests.facts import opened
 from tests.growing import CHANGES, NAME, appended, batches, broker, offsets, rolled, rows_of
 
 
@@ -207,23 +212,82 @@ def test_a_folder_whose_name_begins_with_a_point(tmp_path: Path) -> None:
 def test_what_is_replaced_while_it_is_read_is_read_again(
     source: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cleaner gives a closed segment other bytes, or an index, right when its folder was read."""
+    """The cleaner gives a closed segment other bytes, or an index, right when its folder was read: of the same size."""
     rolled(source)
     path = (source / "t-0" / NAME).with_suffix(f".{kind}")
     if kind != "log":
         path.write_bytes(bytes(24))
-    take, times = one_folder.OneFolder.take, list[str]()
-
-    def read(self: one_folder.OneFolder, done: one_folder.Done) -> None:
-        take(self, done)
-        if self.folder.name.endswith("t-0") and "t-0" not in times:
-            path.write_bytes(batches(0, 3) if kind == "log" else b"")
-        times.append(self.folder.name.rpartition("/")[2])
-
-    monkeypatch.setattr(one_folder.OneFolder, "take", read)
+    times = right_when_it_was_read(monkeypatch, lambda: replaced(path, path.read_bytes()), 1)
     done = copy_of(source.parent, tmp_path / "copy")
     assert times.count("t-0") == 2
     assert times.count("t-1") == 1
     assert rows_of(tmp_path / "copy") == rows_of(source.parent)
     assert done.folders == len(set(times))
     assert done.bytes_read > done.batches * len(batches(0, 1))  # what was read in vain, too
+
+
+def right_when_it_was_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object], most: int) -> list[str]:
+    """What happens, so many times at most, when all files of the folder t-0 were read, before their list is written;
+    the folders that are read, each time that they are."""
+    finish, times = taken_segments.SegmentsTaken.finish, list[str]()
+
+    def finished(self: taken_segments.SegmentsTaken) -> dict[str, Taken]:
+        found, name = finish(self), self.folder.rpartition("/")[2]
+        if name == "t-0" and times.count(name) < most:
+            change()
+        times.append(name)
+        return found
+
+    monkeypatch.setattr(taken_segments.SegmentsTaken, "finish", finished)
+    return times
+
+
+def replaced(path: Path, data: bytes) -> None:
+    """As the cleaner does it: another file, which has the old one's time, gets its name."""
+    was = path.stat()
+    new = path.with_name(f"{path.name}.swap")
+    new.write_bytes(data)
+    os.utime(new, ns=(was.st_atime_ns, was.st_mtime_ns))
+    new.rename(path)
+
+
+def test_an_index_that_is_replaced_each_time_is_not_compared(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Segment and index would be of before and of after. It is said, by the command and by an audit of the copy."""
+    rolled(source)
+    path = (source / "t-0" / NAME).with_suffix(".index")
+    path.write_bytes((2).to_bytes(4, "big") + (7).to_bytes(4, "big"))  # of no batch's beginning
+    times = right_when_it_was_read(monkeypatch, lambda: replaced(path, path.read_bytes()), 9)
+    copy = tmp_path / "copy"
+    assert cli.main(["copy", str(source.parent), "--out", str(copy)]) == 0
+    assert times.count("t-0") == 3
+    assert "1 folder changed each time" in capsys.readouterr().out
+    audit = opened(copy)
+    assert [f.kind for f in audit.findings if f.kind == "index-mismatch"] == []
+    (row,) = rows_of(copy)["decode_errors"]
+    assert (row["file"], row["reason"]) == (f"t-0/{path.name}", "vanished")
+    monkeypatch.undo()
+    assert copy_of(source.parent, copy).moving == set()
+    assert [f.kind for f in opened(copy).findings if f.kind == "index-mismatch"] == ["index-mismatch"]
+
+
+def test_a_folder_in_which_a_file_is_renamed_while_it_is_listed_is_as_of_then(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a busy compacted log of 3.9.1: it stayed as it was when all folders were listed, seconds before the time
+    that the copy said of it. What came in between looked lost."""
+    listing, gone = storage.listing, list[str]()
+    error = DecodeError(f"{15:020}.log.swap", 0, -1, "vanished", "gone since the directory was listed")
+
+    def listed(where: Place, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> storage.Listing:
+        if where.path.endswith("t-0") and not gone:
+            rolled(source)
+            gone.append(where.path)
+            return listing(where, deep=deep, limits=limits)._replace(errors=[error])
+        return listing(where, deep=deep, limits=limits)
+
+    monkeypatch.setattr(storage, "listing", listed)
+    copy_of(source.parent, tmp_path / "copy")
+    assert gone
+    assert rows_of(tmp_path / "copy")["batches"] == rows_of(source.parent)["batches"]

@@ -250,3 +250,26 @@ def test_a_marker_whose_decision_was_cleaned_away_is_not_against_one_that_came_b
     history.brokers[0], history.whole_log[0], history.complete_from[0] = 1, not cleaned, 100 if cleaned else 0
     view.cluster.bounds[view.topic, view.partition] = Bounds(0, 12, 12, moment, False, None, 1)
     assert findings("marker-contradicts-decision", view) == expected
+
+
+@pytest.mark.parametrize(("log_start", "stamp", "others", "expected"), [
+    (20, 601_005, None, []), (20, 600_009, None, ["info"]), (20, 600_009, 600_009, ["critical"]),
+    (0, 601_005, None, ["critical"]),
+])  # fmt: skip
+def test_a_marker_that_retention_took_was_not_skipped(
+    log_start: int, stamp: int, others: int | None, expected: list[str]
+) -> None:
+    """As on a broker of 3.9.1 that was well: a COMMIT at 600 010, whose marker was below the log start; a second later
+    the next transaction, whose client stamps its batch a moment before the coordinator's record of it, is aborted.
+    Another producer's marker behind the data, from before that COMMIT, shows that the data was there by then."""
+    states = (("Ongoing", 601_010), ("PrepareAbort", 601_060), ("CompleteAbort", 601_070))
+    later = [entry(3 + k, state, time, start=601_010) for k, (state, time) in enumerate(states)]
+    rows = [{**closed(30, 601_065), "commit": 0, "marker_offset": 35, "first_time": stamp, "last_time": stamp,
+             "first_timestamp": stamp, "last_timestamp": stamp}]  # fmt: skip
+    if others is not None:
+        rows.append({**closed(31, others), "producer_id": 8, "producer_epoch": 0})
+    view = log([*transaction(0, 600_000), *later], *rows, log_start=log_start, log_end=50)
+    history = view.cluster.coordinator
+    assert history is not None
+    history.brokers[0] = 1
+    assert findings("split-decision", view) == expected

@@ -146,3 +146,21 @@ def test_places_travel() -> None:
     assert pickle.loads(pickle.dumps(place)) == place
     assert place.child("y/z").parent.parent == place
     assert (place.name, Place("", "/a").parent, Place("", "/").child("a")) == ("x", Place("", "/"), Place("", "/a"))
+
+
+@pytest.mark.parametrize(("head", "size"), [
+    (b"12345678" * 100, 10 << 20), (b"", 10 << 20), (b"\0" * 9000 + b"x", 10 << 20), (b"12345678", 8), (b"", 0),
+])  # fmt: skip
+def test_of_a_file_with_a_hole_at_its_end_what_is_written_alone_is_read(tmp_path: Path, head: bytes, size: int) -> None:
+    """As brokers make their indexes: given their full size, then written from the front."""
+    with (tmp_path / "f.index").open("wb") as f:
+        f.write(head)
+        f.truncate(size)
+    found = storage.read_data(Place("", str(tmp_path)), "f.index", 10 << 20)
+    assert not isinstance(found, DecodeError)
+    data, length = found
+    assert (data.ljust(length, b"\0"), length) == ((tmp_path / "f.index").read_bytes(), size)
+    assert len(data) <= len(head) + 65_536  # to the end of its last block
+    too_large = storage.read_data(Place("", str(tmp_path)), "f.index", size - 1)
+    assert isinstance(too_large, DecodeError)
+    assert too_large.reason == "limit"

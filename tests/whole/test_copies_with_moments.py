@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from auditor.copying import one_folder, run
+from auditor.copying import folders, one_folder, run
 from auditor.copying.one_folder import Done
 from auditor.copying.second_look import looked_again
 from auditor.pipeline.whole_audit import Audit
@@ -52,9 +52,14 @@ def locked(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
+def at(monkeypatch: pytest.MonkeyPatch, now: int) -> None:
+    for module in (folders, run):
+        monkeypatch.setattr(module, "now_ms", lambda: now)
+
+
 @pytest.fixture(autouse=True)
-def at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "now_ms", lambda: LATER)
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    at(monkeypatch, LATER)
     monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
 
 
@@ -89,7 +94,7 @@ def test_a_moment_of_before_decides_nothing_that_came_later(
     locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a coordinator's log that was read before the time-out ran out, nobody knows whether it went on to decide."""
-    monkeypatch.setattr(run, "now_ms", lambda: BEGAN + 30_000)
+    at(monkeypatch, BEGAN + 30_000)
     copy_of(locked.parent, tmp_path / "copy")
     assert standing(tmp_path / "copy") == [("pay-0", "unknown", "long-open-transaction")]
 
@@ -156,6 +161,30 @@ def test_what_ended_behind_the_reading_of_its_log_was_open_then(locked: Path, tm
     assert "hanging-transaction" not in {f.rule for f in opened(tmp_path / "copy").findings}
 
 
+@pytest.mark.parametrize(("ended", "expected"), [(LATER + 20, []), (LATER - 1, ["missing-marker"])])
+def test_a_marker_of_what_ended_behind_the_reading_is_not_missing(
+    locked: Path, tmp_path: Path, ended: int, expected: list[str]
+) -> None:
+    """A transaction that got its marker, then one of which the log has nothing when it is read."""
+    pay, coordinator = decided(locked, BEGAN + 5_000)
+    end(pay, pay.data()[0], True, BEGAN + 4_950)
+    pay.save()
+    for state in ("Ongoing", "PrepareCommit", "CompleteCommit"):
+        coordinator.state("app", state, (7, 0), ended, *(["pay-0"] if state[0] != "C" else []), start=ended - 50)
+    coordinator.save()
+    copy_of(locked.parent, tmp_path / "copy")
+    assert [f.kind for f in opened(tmp_path / "copy").findings if f.kind == "missing-marker"] == expected
+
+
+def test_what_an_index_lists_behind_the_end_of_its_log_came_while_both_were_read(locked: Path, tmp_path: Path) -> None:
+    pay = Forged(locked, "pay-0")
+    pay.aborted = [(7, 0, 9)]
+    pay.save()
+    copy_of(locked.parent, tmp_path / "copy")
+    kinds = [{f.kind for f in opened(path).findings} for path in (locked.parent, tmp_path / "copy")]
+    assert ["aborted-index-extra-entry" in found for found in kinds] == [True, False]
+
+
 @pytest.mark.parametrize("ended", [LATER - 1, LATER - 40_000])
 def test_what_ended_before_its_log_was_read_and_has_no_marker_hangs(locked: Path, tmp_path: Path, ended: int) -> None:
     decided(locked, ended)
@@ -184,7 +213,7 @@ def test_times_that_a_log_contradicts_are_not_gone_by_and_that_is_said(
 ) -> None:
     """A clock that is behind: what it says was read then has what was written later."""
     decided(locked, LATER + 20)
-    monkeypatch.setattr(run, "now_ms", lambda: NEWEST - 31_000)
+    at(monkeypatch, NEWEST - 31_000)
     copy_of(locked.parent, tmp_path / "copy")
     audit = opened(tmp_path / "copy")
     assert [row["standing"] for row in audit.blocked] == [row["standing"] for row in opened(locked.parent).blocked]
