@@ -64,6 +64,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
                 "auditor.base.errors",
                 "auditor.base.kept_code",
                 "auditor.base.words",
+                "auditor.base.first_rows",
                 "auditor.base.glossary",
                 "auditor.base.scope",
                 "auditor.dashboards",
