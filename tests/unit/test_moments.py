@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
+from auditor.pipeline.cluster.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster.context import brief, build
 from auditor.pipeline.cluster.moments import ReadLog, copying_ms, passes, settled
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.elections import Election
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.log_bounds import Bounds
+from auditor.rules.seen.log_bounds import Bounds, Read
 from auditor.rules.seen.view import TRANSACTION_STATE, Cluster, LogView
 from auditor.rules.settled.resolve import resolve
 from tests import made
@@ -188,3 +191,21 @@ def test_only_what_had_to_be_committed_is_known_by_a_checkpoint(committed: bool,
     bounds = {("t", 0): Bounds(0, 9, 9, NOW - 9 * MIN, False, None, 1)}
     cluster = Cluster(NOW, NOW, bounds=bounds, passes={("t", 0): ("broker-1", NOW)})
     assert cluster.lacks("t", 0, NOW - S, other_clock=False, committed=committed) == wanted
+
+
+@pytest.mark.parametrize(
+    ("isr", "read", "known"),
+    [((1, 2), Read(NOW, NOW + S, "m"), True), ((2,), Read(NOW, NOW + S, "m"), False), ((1, 2), None, False)],
+)
+def test_a_broker_that_ran_on_was_in_sync_when_its_log_was_read(
+    isr: tuple[int, ...], read: Read | None, known: bool
+) -> None:
+    """Of three brokers that are copied while they run, all but one go on behind their own copy of the metadata. Only
+    where nobody says when a log was read may it be of any time before."""
+    metadata = ClusterMetadata()
+    metadata.partitions["id", 0] = PartitionState("t", 0, "id", (1, 2), isr, 1, 0, 0)
+    settings = {"cluster": ClusterSettings(metadata=metadata, went_on=frozenset({1}))}
+    read_at = {} if read is None else {("broker-1", "t", 0): read}
+    (cluster,) = build([brief(made.facts(broker_time=NOW, log_end=9))], settings, NOW, read_at=read_at).values()
+    bounds = cluster.bounds["t", 0]
+    assert (bounds.read, bounds.out_of_sync) == ((read, False) if known else (None, True))

@@ -226,7 +226,8 @@ def _cluster(
         _by_metadata(cluster, settings, metadata)
     leading = leaders(briefs, cluster)
     cluster.went_on = settings.went_on
-    for at in {*_out_of_sync(briefs, leading, metadata), *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
+    lagging = _out_of_sync(briefs, leading, metadata)
+    for at in {*lagging, *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.until = _until(briefs, settings)
     cluster.bounds = {at: b.bounds._replace(until=cluster.until.get(b.log_dir, -1)) for at, b in leading.items()}
@@ -261,9 +262,10 @@ def _cluster(
     cluster.misread = moments.contradicted(read, read_at)
     cluster.read_at = {at: known for at, known in read_at.items() if at[0] not in cluster.misread}
     for at, b in leading.items():
-        if not (b.bounds.out_of_sync or b.lacks_end):
-            known, moment = cluster.read_at.get((b.log_dir, *at)), cluster.moment(b.log_dir, *at)
-            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment, read=known)
+        known, moment = cluster.read_at.get((b.log_dir, *at)), cluster.moment(b.log_dir, *at)
+        out = at in lagging if known is not None else b.bounds.out_of_sync  # of a broker that ran on it is known when
+        if not (out or b.lacks_end):
+            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment, read=known, out_of_sync=False)
     return cluster
 
 

@@ -41,6 +41,7 @@ SPACE = declared("space", LOG_KEY, """
 """)  # fmt: skip
 _COLUMNS = [field.name for field in SPACE][len(LOG_KEY) :]
 REMOTE_METADATA, METADATA = "__remote_log_metadata", "__cluster_metadata"  # which goes by metadata.* of its own
+BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where a tiered segment is stamped ahead"
 Row = dict[str, Any]
 
 
@@ -96,8 +97,13 @@ class _Replica:
         now = self.log.cluster.as_of
         found = kept(segments, max(start, 0), self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
+        by_file = self.tiered and any(said.by == retention.FUTURE for said in found)
         return [
-            self._row(k, scan, said, aborted) | {"active": k == self.local[-1][0], "undecided": doubt}
+            self._row(k, scan, said, aborted)
+            | {
+                "active": k == self.local[-1][0],
+                "undecided": doubt or (BY_FILE if by_file and said.by in (retention.FUTURE, retention.OLDER) else None),
+            }
             for (k, scan), said in zip(self.local, found, strict=True)
         ]
 
