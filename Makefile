@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ test-unit: setup ## the unit tests alone: no JVM, no processes, within a minute
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker \
 	  --ignore tests/cluster/test_spark_versions.py
+
+test-spot: setup ## a Spark cluster whose machines come and go, and drivers that are killed and resumed (SPOT_RUNS=50 SPOT_POINTS=10: all day on a laptop)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -s -m cluster tests/cluster/test_spot_machines.py
 
 test-spark-oldest: setup ## what is Spark's alone on the oldest declared Spark, in an environment of its own, and on the newest (about 20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_spark_versions.py

@@ -100,6 +100,12 @@ def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def from_dicts(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    """The same of rows by name; null where a row does not say, and what is no column is left out."""
+    names = schema.names[len(key) :]
+    return from_rows(schema, key, [[row.get(name) for name in names] for row in rows])
+
+
 def from_errors(key: Key, errors: Iterable[DecodeError]) -> pa.RecordBatch:
     """Rows of the table ``decode_errors``."""
     return from_rows(DECODE_ERRORS, key, [error[:5] for error in errors])

@@ -267,7 +267,10 @@ def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
 
 def _all_infos(where: Place) -> list[pafs.FileInfo]:
     """All that is below a folder. Folders above those of brokers are looked into level by level; what is below the
-    others is listed as one, a thousand objects a request, side by side."""
+    others is listed as one, a thousand objects a request, side by side. All is one where the driver tells of no folder
+    that has no object of its own, as Google's of pyarrow."""
+    if filesystem(where.uri)[0].type_name == "gcs":
+        return _infos(where, deep=True)
     found: list[pafs.FileInfo] = []
     whole: list[Place] = []
     level = [where]

@@ -17,6 +17,7 @@ from itertools import islice
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import asking, names, storage, threads
+from auditor.connectors.copied.copy_view import CopyView
 from auditor.connectors.copied.listing import seen_through
 from auditor.connectors.files import TextFile
 from auditor.connectors.names import DataName
@@ -90,10 +91,25 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
         raise AuditInputError("no PATH given; name a log directory, a folder above some, or a file")
     result = Drafts()
     outermost = _outermost(threads.apart(asking.as_here(storage.place), paths))
-    for tree in threads.apart(asking.as_here(partial(_tree, limits=limits)), outermost):
+    for tree in _of_one_view(threads.apart(asking.as_here(partial(_tree, limits=limits)), outermost)):
         _bring_out_hidden(tree, outermost)
         _sort_files(tree, result)
     return result
+
+
+def _of_one_view(trees: list[Tree]) -> list[Tree]:
+    """The trees, those of one log directory's partitions with the view that was listed last."""
+    latest: dict[Place, Place] = {}
+    for tree in trees:
+        at = tree.top._replace(view=None)
+        latest[at] = max(latest.get(at, tree.top), tree.top, key=_seen)
+    for tree in trees:
+        tree.top = latest[tree.top._replace(view=None)]
+    return trees
+
+
+def _seen(place: Place) -> int:
+    return place.view.seen if isinstance(place.view, CopyView) else 0
 
 
 def _outermost(places: Iterable[Place]) -> list[Place]:
@@ -137,7 +153,8 @@ def _seen_from_above(tree: Tree, top: Place) -> Tree:
 
 def _with_small_files(tree: Tree) -> Tree:
     """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
-    tree.top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
+    top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
+    tree.top = max(top, tree.top, key=_seen)
     tree.files += [entry for entry in around.files if entry.name in names.OF_A_BROKER]
     return tree
 

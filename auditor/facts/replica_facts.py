@@ -179,6 +179,11 @@ class ReplicaFacts:
         return not self.log_start_known or first < self.own_start
 
     @property
+    def table_key(self) -> tuple[str | None, int | None, str, str | None, int | None]:
+        """What every row about it begins with in a table: the values of ``LOG_KEY``."""
+        return self.cluster_id, self.broker_id, self.log_dir, self.topic, self.partition
+
+    @property
     def own_start(self) -> int:
         """The log start offset that consumers see: that of a tiered log lies in remote storage."""
         return next((start for start in (self.remote_from, self.unread_from) if start >= 0), self.log_start)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.files import Inventory
+from auditor.connectors.names import COPY_LIST
 from auditor.connectors.result_folder import Folder, folder, is_of_its_own, tried
 from auditor.connectors.storage import Place
 
@@ -37,9 +38,9 @@ def evidence(inventory: Inventory | None) -> Iterator[tuple[str, Place]]:
 
 
 def writable(out: Path | str, inventory: Inventory | None, option: str = "--out") -> Folder:
-    """The folder that an option names, which is in no log directory of the input and in no remote storage, links
-    followed; a store is tried by a small file. One store may go by several schemes, so paths decide: better one folder
-    refused too many than a log's touched.
+    """The folder that an option names, which is in no log directory of the input, in no remote storage and in no copy
+    of this machine, links followed; a store is tried by a small file. One store may go by several schemes, so paths
+    decide: better one folder refused too many than a log's touched.
 
     Errors: :class:`AuditInputError` where it is: evidence is only read, and a broker does not start beside folders
     that it does not know.
@@ -52,6 +53,8 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
             raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside of it")
     if where.uri:
         tried(where, option, f".auditor-{uuid.uuid4().hex}")
+    elif copy := next((at for at in (_plain(where), *_plain(where).parents) if (at / COPY_LIST).is_file()), None):
+        raise AuditInputError(f"{where.shown} is in the copy {copy}; choose an {option} outside of it")
     return where
 
 

@@ -6,6 +6,7 @@ import functools
 import gzip
 import os
 import stat
+import time
 import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -71,13 +72,21 @@ def rows_of(folder: Place, name: str) -> SegmentRows:
 
 
 class CopyView(NamedTuple):
-    """A place below which copies are: each folder that has a list is seen as what the list says. ``seen``: of a store,
-    when it was listed (ns); a later list is another copy's."""
+    """A place below which copies are: each folder that has a list is seen as what the list says. ``seen``: when its
+    lists were first listed as they are (ns), 0 where nobody listed them; later lists are another copy's, so that what
+    is known of files by their names and sizes holds no longer."""
 
     seen: int = 0
 
     def open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
-        """The file as it was in the directory."""
+        """The file as it was in the directory. What a later copy has replaced meanwhile is as that has it."""
+        opened = self._open(folder, name)
+        lacks = opened.reason in ("vanished", "unreadable") if isinstance(opened, DecodeError) else (
+            isinstance(opened, CopiedSegment) and not opened.is_there()
+        )  # fmt: skip
+        return CopyView(time.time_ns())._open(folder, name) if lacks else opened
+
+    def _open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
         where = folder.child(name)
         above = where.parent
         found = list_of(above, self.seen)
@@ -208,6 +217,13 @@ class CopiedSegment(_Bytes, StoredChunks):
         self.folder, self.taken, self.size = folder, taken, size
         # From byte, to byte, the number of the first row between, the rows
         self.held: tuple[int, int, int, np.ndarray] = (0, 0, 0, walking.walk_rows(0))
+
+    def is_there(self) -> bool:
+        """Whether the file with its batches can be had, where it has any."""
+        try:
+            return not self.taken.rows or bool(rows_of(self.folder, self.taken.file))
+        except OSError:
+            return False
 
     def _records(
         self, first: int, rows: np.ndarray, limits: Limits, look: Look | None

@@ -12,6 +12,7 @@ from auditor.connectors.copied.folder_list import LIST, FolderList
 from auditor.connectors.storage import Entry, Listing, Place, Unused
 from auditor.connectors.threads import side_by_side
 
+_LAST: dict[Place, tuple[int, int]] = {}  # of each place what its lists came to, and when (ns) they first did
 HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
 BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
@@ -32,11 +33,10 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
             seen.files.append(entry)
         elif names.data_name(name) or name in names.OF_A_BROKER:
             seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
-    view, folders = CopyView(time.time_ns() if where.uri else 0), sorted(copied)
-    lists = side_by_side(lambda folder: list_of(where.child(folder), view.seen), folders) if where.uri else ()
-    for number, folder in enumerate(folders):
-        said = lists[number] if lists else list_of(where.child(folder))
-        prefix = f"{folder}/" if folder else ""
+    now, folders, all_said = time.time_ns(), sorted(copied), 0
+    to_read = side_by_side if where.uri else map
+    for folder, said in zip(folders, to_read(lambda each: list_of(where.child(each), now), folders), strict=True):
+        prefix, all_said = f"{folder}/" if folder else "", hash((all_said, said))
         if isinstance(said, FolderList):
             _add(said, prefix, seen, limits)
         else:
@@ -44,7 +44,14 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
             seen.errors.append(why._replace(file=prefix + LIST))
     for each in seen:
         each.sort()
-    return where._replace(view=view), seen
+    return where._replace(view=CopyView(_since(where._replace(view=None), all_said, now))), seen
+
+
+def _since(where: Place, lists: int, now: int) -> int:
+    """When (ns) this process first met these lists at a place, having met no others since."""
+    before, since = _LAST.get(where, (lists, now))
+    _LAST[where] = lists, (found := since if before == lists else now)
+    return found
 
 
 def _add(said: FolderList, prefix: str, seen: Listing, limits: Limits) -> None:

@@ -78,6 +78,7 @@ def airflow(env: dict[str, str], *args: str) -> str:
 def run_dag(env: dict[str, str], **conf: Any) -> dict[str, Any]:
     """What came of ``dag.test()``."""
     lines = airflow(env, str(SCRIPT), "test", json.dumps(conf)).splitlines()
+    sys.stdout.writelines(f"{line}\n" for line in lines)  # pytest shows it where the test fails
     found: dict[str, Any] = json.loads(lines[-1])
     return found
 
@@ -142,6 +143,22 @@ def test_input_and_results_may_be_in_buckets(env: dict[str, str], tmp_path: Path
     assert "4 partitions are blocked" in (tmp_path / "dashboard" / "index.html").read_text()
     (kept,) = runs.committed(tmp_path / "history")
     assert kept.run_id == found["run_id"]
+
+
+def test_the_input_may_be_a_copy_in_a_bucket(env: dict[str, str], tmp_path: Path) -> None:
+    """What ``auditor copy`` leaves there of a broker every night."""
+    with store.serving() as credentials:
+        store.upload(tmp_path, "copies", credentials)
+        words = ["copy", str(corpora.unpack("hanging-36")), "--out", "s3://copies/cluster", "--quiet"]
+        call = [sys.executable, "-m", "auditor.cli", *words]
+        subprocess.run(call, env=store.clean_environment(credentials), check=True)
+        paths = ["s3://copies/cluster"]
+        found = run_dag(env | credentials, paths=paths, out=str(tmp_path), severity="critical")
+    assert found["tasks"]["judge"] == "failed"
+    assert found["tasks"]["publish"] == "success"
+    (hang,) = [line for line in findings(tmp_path).splitlines() if b'"rule":"hanging-transaction"' in line]
+    assert b'"severity":"critical"' in hang
+    assert "is a copy without payload" in (tmp_path / "latest" / "summary.json").read_text()
 
 
 def test_a_healthy_directory_is_judged_healthy(env: dict[str, str], tmp_path: Path) -> None:

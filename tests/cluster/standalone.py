@@ -17,6 +17,7 @@ import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 STARTED_S = 120
+LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 # An executor may have nothing but a bare Python: what it needs, the job ships.
 BARE_PYTHON = getattr(sys, "_base_executable", sys.executable)
 
@@ -68,6 +69,12 @@ class Cluster:
         self.nodes.append(node)
         return node
 
+    def add_worker(self) -> Node:
+        """Starts a worker of one core and 1 GiB."""
+        name = f"worker-{len(self.workers)}"
+        size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name))
+        return self.start(name, "org.apache.spark.deploy.worker.Worker", *LOOPBACK, *size, self.master)
+
 
 def wait_for(what: str, found: Callable[[], object], timeout_s: float = STARTED_S) -> None:
     """Waits until something is there. Errors: TimeoutError."""
@@ -82,18 +89,15 @@ def wait_for(what: str, found: Callable[[], object], timeout_s: float = STARTED_
 def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
     """A running cluster whose workers have one core and 1 GiB each; its processes are gone afterwards."""
     made = Cluster(folder)
-    loopback = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     try:
-        master = made.start("master", "org.apache.spark.deploy.master.Master", *loopback)
+        master = made.start("master", "org.apache.spark.deploy.master.Master", *LOOPBACK)
         url = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
         wait_for("the master", lambda: url.search(master.log.read_text(errors="replace")))
         found = url.search(master.log.read_text(errors="replace"))
         assert found is not None
         made.master = found[1]
-        for number in range(workers):
-            name = f"worker-{number}"
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / name))
-            made.start(name, "org.apache.spark.deploy.worker.Worker", *loopback, *size, made.master)
+        for _ in range(workers):
+            made.add_worker()
         registered = "Successfully registered with master"
         for worker in made.workers:
             wait_for("a worker", lambda log=worker.log: registered in log.read_text(errors="replace"))

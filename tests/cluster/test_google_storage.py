@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,10 +54,14 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.kill()
 
 
+def auditor(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "auditor.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
 def audit(source: str, out: str) -> subprocess.CompletedProcess[str]:
     as_of = str(corpora.manifest(NAME)["copied_at"])
-    command = [sys.executable, "-m", "auditor.cli", "audit", source, "--as-of", as_of, "--master", "inline"]
-    return subprocess.run([*command, "--out", out], capture_output=True, text=True, cwd=ROOT, check=False)
+    return auditor("audit", source, "--as-of", as_of, "--master", "inline", "--out", out)
 
 
 def test_a_bucket_gives_the_findings_of_the_local_copy_and_takes_results(options: str, tmp_path: Path) -> None:
@@ -70,3 +75,24 @@ def test_a_bucket_gives_the_findings_of_the_local_copy_and_takes_results(options
         found = stored.read()
     assert found == (tmp_path / "findings.jsonl").read_bytes()
     assert b"hanging-transaction" in found
+
+
+def test_a_copy_there_is_made_gone_on_with_and_audited(options: str, tmp_path: Path) -> None:
+    source, out = corpora.copy(NAME, tmp_path / "source"), f"gs://anonymous@copies/nightly?{options}"
+    for folder in source.glob("broker-1/__*"):
+        shutil.move(folder, tmp_path / folder.name)
+    assert auditor("copy", str(source), "--out", out).returncode == 0
+    for folder in tmp_path.glob("__*"):
+        shutil.move(folder, source / "broker-1" / folder.name)
+    shutil.rmtree(next(source.glob("broker-1/bank.*-1")))
+    again = auditor("copy", str(source), "--out", out)
+    assert again.returncode == 0, again.stderr
+    assert "0 were as they were" not in again.stdout
+    assert audit(str(source), str(tmp_path / "directory")).returncode == 1
+    found = audit(out, str(tmp_path / "copy"))
+    assert found.returncode == 1, found.stderr
+    of_copy, of_directory = ((tmp_path / name / "findings.jsonl").read_bytes() for name in ("copy", "directory"))
+    assert of_copy == of_directory
+    inside = auditor("copy", out, "--out", f"gs://anonymous@copies/nightly/inside?{options}")
+    assert inside.returncode == 2
+    assert "lie in each other" in inside.stderr

@@ -1,7 +1,9 @@
-"""A cluster whose machines come and go: the findings of a quiet run, byte for byte, and hardly a file read twice.
+"""A cluster whose machines come and go, and drivers that are killed: the findings and tables of a quiet run, byte for
+byte and row for row, and hardly a file read twice.
 
-``SPOT_RUNS``: how many (2), ``SPOT_SEED``: the seed of the first. Executors and workers are killed by pid, and workers
-added, at random times, under dynamic allocation and speculation; what is read is what the executors' Pythons open.
+``SPOT_RUNS``: runs in which machines go (2), ``SPOT_POINTS``: points at which the driver is killed, while a store fails
+(2); ``SPOT_SEED``: the seed of the first. Executors, their Pythons and workers are killed by pid, and workers added, as
+so many files have been opened, under dynamic allocation and speculation.
 """
 
 from __future__ import annotations
@@ -9,41 +11,40 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from auditor.pipeline.work_folder import FACTS
+from tests import corpora, failing_store, small_tasks, store
 from tests.cluster import standalone
 from tests.cluster.standalone import Cluster
-from tests.cluster.test_spark_submit import ROOT, audit_args, local
+from tests.cluster.test_spark_submit import INPUTS, ROOT
+from tests.failing_store import BREAKS_OFF, FailingStore, Fault
+from tests.written_tables import tables_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.cluster, pytest.mark.spark,
+    pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks for processes in /proc"),
+]  # fmt: skip
 
-RUNS, SEED = int(os.environ.get("SPOT_RUNS", "2")), int(os.environ.get("SPOT_SEED", "36"))
-TASK_BYTES = 60_000  # three of the longest segments
-PAUSE_S = (1.0, 6.0)  # between two losses
+RUNS, POINTS = int(os.environ.get("SPOT_RUNS", "2")), int(os.environ.get("SPOT_POINTS", "2"))
+SEED = int(os.environ.get("SPOT_SEED", "36"))
+TASK_BYTES = 150_000  # some twelve lists of files
 LOSSES = 4
-KIND = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-# In the Pythons of executors: lists of a few files each, and a line for each segment that is opened.
+AT_ONCE = 3  # workers
+EXECUTOR, PYTHON = b"org.apache.spark.executor.CoarseGrainedExecutorBackend", b"pyspark.daemon"
+# In all Pythons: a line for each segment that is opened.
 OPENS = """
-import os, sys
-
-class Small:
-    def find_spec(self, name, path=None, target=None):
-        if name == "auditor.pipeline.plan":
-            sys.meta_path.remove(self)
-            import auditor.pipeline.plan as plan
-            plan.TASK_BYTES = {task}
-            sys.meta_path.insert(0, self)
-        return None
-
-sys.meta_path.insert(0, Small())
+import os
 
 def ask(event, args):
     if event == "open" and isinstance(args[0], str) and args[0].endswith(".log") and "/__" not in args[0]:
@@ -65,112 +66,185 @@ CONF = {
     "spark.executor.memory": "700m",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "4",
 }
-__all__ = ["local"]  # the fixture
 
 
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Cluster]:
-    with standalone.cluster(tmp_path, 3) as made:
+def arguments(out: Path, paths: list[str]) -> list[str]:
+    as_of = str(corpora.manifest("altered-41")["copied_at"])
+    return [*paths, "--records", "--tables", "--as-of", as_of, "--fail-on", "never", "--quiet", "--out", str(out)]
+
+
+PATHS = [str(corpora.unpack(name)) for name in INPUTS]
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with standalone.cluster(tmp_path_factory.mktemp("cluster"), AT_ONCE) as made:
         yield made
 
 
-def executors(made: Cluster) -> list[int]:
-    """The pids of this cluster's executors, and of nothing else."""
+def processes(made: Cluster, kind: bytes) -> list[int]:
+    """The pids of this cluster's executors, or of their Pythons, and of nothing else."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             inside = (process / "cwd").readlink().is_relative_to(made.folder)
-            if inside and KIND.encode() in (process / "cmdline").read_bytes():
+            if inside and kind in (process / "cmdline").read_bytes():
                 found.append(int(process.name))
     return sorted(found)
 
 
-def lose(made: Cluster, chance: random.Random, over: threading.Event, done: list[str]) -> None:
-    """Takes machines away and brings others."""
-    while len(done) < LOSSES and not over.wait(chance.uniform(*PAUSE_S)):
-        running = [node for node in made.workers if node.process.poll() is None]
-        if len(running) > 2 and chance.random() < 0.3:
-            chance.choice(running).kill()
-            done.append("worker")
-        elif there := executors(made):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(chance.choice(there), signal.SIGKILL)
-                done.append("executor")
-        if len([node for node in made.workers if node.process.poll() is None]) < 3:
-            name = f"worker-{len(made.nodes)}"
-            made.start(
-                name, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--port", "0",
-                "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir",
-                str(made.folder / name), made.master,
-            )  # fmt: skip
+def running(made: Cluster) -> list[standalone.Node]:
+    return [node for node in made.workers if node.process.poll() is None]
 
 
-def site_of(folder: Path) -> str:
-    """A folder for the PYTHONPATH of who tells in ``opened`` what it opens."""
-    site = folder / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(OPENS.format(log=str(folder / "opened"), task=TASK_BYTES))
-    return os.pathsep.join([str(site), str(ROOT)])
+def lose_one(made: Cluster, chance: random.Random) -> str:
+    """Takes a machine away, an executor alone, or one of its Pythons; brings another machine. What it took."""
+    kind = chance.choice(("worker", "executor", "executor", "python"))
+    if kind == "worker":
+        chance.choice(running(made)).kill()
+    else:
+        there = processes(made, EXECUTOR if kind == "executor" else PYTHON)
+        if not there:
+            return ""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(chance.choice(there), signal.SIGKILL)
+    for _ in range(AT_ONCE - len(running(made))):
+        made.add_worker()
+    return kind
+
+
+def lose(
+    made: Cluster, folder: Path, total: int, chance: random.Random, over: threading.Event, done: list[str]
+) -> None:
+    """Loses something each time that so many segments have been opened, of ``total`` for facts and for tables; in the
+    middle of these logs are judged."""
+    for share in sorted(chance.uniform(0, 0.95) for _ in range(LOSSES)):
+        while sum(opened(folder).values()) < share * total and not over.wait(0.1):
+            pass
+        over.wait(chance.uniform(0, 1.5))
+        while not over.is_set() and not (what := lose_one(made, chance)):
+            over.wait(0.1)
+        if over.is_set():
+            return
+        done.append(f"{what} at {share:.0%}")
+
+
+def python_path(folder: Path) -> str:
+    """Of Pythons that tell in ``opened`` what they open."""
+    return small_tasks.python_path(folder, TASK_BYTES, OPENS.format(log=str(folder / "opened")))
 
 
 def opened(folder: Path) -> Counter[str]:
-    return Counter((folder / "opened").read_text().split())
+    log = folder / "opened"
+    return Counter(log.read_text().split() if log.exists() else ())
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
-    """How often each segment is opened by an audit that nothing happens to."""
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an audit leaves that nothing happens to, beside what it opened."""
     folder = tmp_path_factory.mktemp("quiet")
-    command = [sys.executable, "-m", "auditor.cli", "audit", *audit_args(folder / "out"), "--master", "inline[2]"]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": site_of(folder)}, cwd=folder, check=True)
-    return opened(folder)
+    command = [sys.executable, "-m", "auditor.cli", "audit", *arguments(folder / "out", PATHS), "--master", "inline[2]"]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": python_path(folder)}, cwd=folder, check=True)
+    assert (folder / "out" / "findings.jsonl").read_bytes().count(b"\n") > 40
+    return folder
 
 
-def submit(made: Cluster, folder: Path) -> subprocess.Popen[bytes]:
-    """The submission, running; what its executors open is in ``opened``."""
-    python_path = site_of(folder)
+def submit(
+    made: Cluster, folder: Path, out: Path, paths: list[str], env: dict[str, str], *more: str
+) -> subprocess.Popen[bytes]:
+    """The submission, running; what its Pythons open is in ``opened``."""
+    path = python_path(folder)
     conf = CONF | {
         "spark.pyspark.python": sys.executable, "spark.pyspark.driver.python": sys.executable,
-        "spark.executorEnv.PYTHONPATH": python_path,
+        **{f"spark.executorEnv.{name}": value for name, value in (env | {"PYTHONPATH": path}).items()},
     }  # fmt: skip
     command = [str(standalone.SPARK_HOME / "bin" / "spark-submit"), "--master", made.master]
     for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
-    command += [str(ROOT / "auditor" / "job.py"), *audit_args(folder / "out"), "--work", str(folder / "kept")]
-    with (folder / "submit.log").open("wb") as log:
-        environment = standalone.environment() | {"PYTHONPATH": python_path}
-        return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)
+    command += [str(ROOT / "auditor" / "job.py"), *arguments(out, paths), "--work", str(folder / "kept"), *more]
+    with (folder / f"{out.name}.log").open("wb") as log:
+        environment = standalone.environment() | env | {"PYTHONPATH": path}
+        return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True)
 
 
-@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks for executors in /proc")
+def ended_well(job: subprocess.Popen[bytes], out: Path, timeout_s: float = 1800) -> None:
+    status = job.wait(timeout_s)
+    assert status == 0, (out.parent / f"{out.name}.log").read_text(errors="replace")[-5000:]
+
+
 @pytest.mark.parametrize("number", range(RUNS))
 def test_machines_that_come_and_go_change_nothing(
-    machines: Cluster,
-    local: bytes,
-    quiet: Counter[str],
-    tmp_path: Path,
-    number: int,
-    record_property: Callable[[str, object], None],
-) -> None:  # fmt: skip
-    over, done = threading.Event(), list[str]()
-    job = submit(machines, tmp_path)
-    losing = threading.Thread(target=lose, args=(machines, random.Random(SEED + number), over, done))
+    machines: Cluster, quiet: Path, tmp_path: Path, number: int, record_property: Callable[[str, object], None]
+) -> None:
+    over, done, expected = threading.Event(), list[str](), opened(quiet)
+    job, out = submit(machines, tmp_path, tmp_path / "out", PATHS, {}), tmp_path / "out"
+    given = (machines, tmp_path, expected.total(), random.Random(SEED + number), over, done)
+    losing = threading.Thread(target=lose, args=given)
     losing.start()
     try:
-        status = job.wait(600)
+        ended_well(job, out)
     finally:
         over.set()
         losing.join()
-    assert status == 0, (tmp_path / "submit.log").read_text(errors="replace")[-5000:]
-    assert (tmp_path / "out" / "findings.jsonl").read_bytes() == local
+    assert (out / "findings.jsonl").read_bytes() == (quiet / "out" / "findings.jsonl").read_bytes()
+    assert tables_of(out) == tables_of(quiet / "out")
     found = opened(tmp_path)
-    assert found.keys() == quiet.keys()
+    assert found.keys() == expected.keys()
     size = {path: Path(path).stat().st_size for path in found}
-    again = sum(max(0, times - quiet[path]) * size[path] for path, times in found.items())
-    record_property("losses", " ".join(done))
+    again = sum(max(0, times - expected[path]) * size[path] for path, times in found.items())
+    every = sum(times * size[path] for path, times in expected.items())
     record_property("bytes read twice", again)
-    print(f"\nrun {number}: lost {done}, {sum(size.values())} bytes, {again} of them read again")
+    print(f"\nrun {number}: lost {', '.join(done)}; {again} of {every} bytes read again")
     # What was in flight: of an executor, which has one core, a list, and that of a speculative copy.
-    most = 2 * len(done) * (TASK_BYTES + max(size.values()))
-    assert again <= most < sum(size.values())
+    assert again <= 2 * len(done) * (TASK_BYTES + max(size.values()))
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[FailingStore]:
+    """A store with all corpora, which fails at random."""
+    bucket = tmp_path / "bucket"
+    for name in INPUTS:
+        shutil.copytree(corpora.unpack(name), bucket / name)
+    with failing_store.failing(copies=bucket) as server:
+        server.manner.faults = [Fault(what, share=0.03) for what in ("SlowDown", "InternalError", BREAKS_OFF)]
+        yield server
+
+
+def bytes_read(server: FailingStore, since: int = 0) -> int:
+    """Bytes of segments of clients' topics that were asked for."""
+    asked = (r for r in server.log[since:] if r.method == "GET" and r.key.endswith(".log") and "/__" not in r.key)
+    return sum(request.size for request in asked)
+
+
+@pytest.mark.parametrize("number", range(POINTS))
+def test_a_driver_that_is_killed_goes_on_where_it_was(
+    machines: Cluster, s3: FailingStore, tmp_path: Path, number: int
+) -> None:
+    """At even points while facts are read, at odd ones while tables are written."""
+    env = {name: value for name, value in store.clean_environment(s3.environment()).items() if name.startswith("AWS_")}
+    paths, chance = [f"s3://copies/{name}" for name in INPUTS], random.Random(SEED + number)
+    where, wanted = ("kept", f"*{FACTS}") if number % 2 == 0 else ("killed/.unfinished", "**/*.parquet")
+    count, end = chance.randint(1, 8), time.monotonic() + 1800
+    job = submit(machines, tmp_path, tmp_path / "killed", paths, env)
+    while len([*(tmp_path / where).glob(wanted)]) < count and job.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert job.poll() is None, (tmp_path / "killed.log").read_text(errors="replace")[-5000:]
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    standalone.wait_for("the end of its executors", lambda: not processes(machines, EXECUTOR))
+    kept, first = len([*(tmp_path / "kept").glob(f"*{FACTS}")]), bytes_read(s3)
+    since, out = len(s3.log), tmp_path / "resumed"
+    ended_well(submit(machines, tmp_path, out, paths, env, "--resume"), out)
+    # The names of log directories are those of the store: the same audit, undisturbed, there.
+    expected = tmp_path / "expected"
+    command = [sys.executable, "-m", "auditor.cli", "audit", *arguments(expected, paths), "--master", "inline[2]"]
+    subprocess.run(command, env=os.environ | env | {"PYTHONPATH": str(ROOT)}, cwd=tmp_path, check=True)
+    assert (out / "findings.jsonl").read_bytes() == (expected / "findings.jsonl").read_bytes()
+    assert tables_of(out) == tables_of(expected)
+    once = sum(p.stat().st_size for p in s3.buckets["copies"].rglob("*.log") if not p.parent.name.startswith("__"))
+    again = bytes_read(s3, since)
+    print(f"\npoint {number}: killed with {kept} lists kept and {first} bytes read; then {again}; of {once} once")
+    if number % 2:  # all facts were kept: tables alone are read, some requests twice
+        assert again < 1.5 * once

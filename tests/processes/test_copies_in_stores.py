@@ -19,6 +19,10 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.connectors import drivers, lease
+from auditor.connectors.copied import copy_view
+from auditor.connectors.inventory import discover
+from auditor.connectors.pieces import plan
+from auditor.connectors.rows import How, read_piece
 from auditor.copying import one_folder
 from auditor.copying.run import copied
 from auditor.copying.store_target import StoreTarget
@@ -28,6 +32,7 @@ from tests.conftest import ROOT
 from tests.copies import LIST, copy_of
 from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, UNANSWERED, FailingStore, Fault
 from tests.growing import CHANGES, appended, batches, broker, offsets, rolled, rows_of, trimmed
+from tests.whole.test_watched_copies import of_directory, settled, watching
 
 OUT = "s3://copies/tonight"
 
@@ -342,3 +347,41 @@ def test_every_surface_reads_a_copy_there_as_one_here(s3: FailingStore, tmp_path
         found[path] = (statuses, rows, said, results)
     assert found[OUT] == found[str(tmp_path / "tonight")]
     assert found[OUT][1][1].count("\n") > 3
+
+
+def test_a_copy_there_that_did_not_change_is_not_read_again_by_who_watches_it(
+    s3: FailingStore, source: Path, tmp_path: Path
+) -> None:
+    copied([str(source.parent)], OUT)
+    watch, read = watching(OUT, tmp_path / "out")
+    settled(watch)
+    assert read == [3, 3]
+    s3.log.clear()
+    watch.look()
+    assert not [request.key for request in s3.log if request.key.endswith(".parquet")]
+    appended(source)
+    copied([str(source.parent)], OUT)
+    settled(watch)
+    assert watch.last is not None
+    assert [f.to_json() for f in watch.last.findings] == of_directory(source.parent)
+
+
+def test_what_a_later_copy_replaced_while_it_is_read_is_as_that_has_it(s3: FailingStore, source: Path) -> None:
+    copied([str(source.parent)], OUT)
+    wanted = frozenset({"batches", "decode_errors"})
+    pieces = plan(discover([OUT]), wanted)
+    for change in (appended, rolled):
+        change(source)
+        copied([str(source.parent)], OUT)
+    copy_view.rows_of.cache_clear()  # who reads is another process than who copies
+    found: dict[str, int] = Counter()
+    for table, rows in (each for piece in pieces for each in read_piece(piece, wanted, How())):
+        found[table] += rows.num_rows
+    assert found == {"batches": 8 + 2 + 8}  # of files that were listed, not the segment behind them
+
+
+def test_partitions_of_a_copy_there_are_those_of_one_log_directory(s3: FailingStore, source: Path) -> None:
+    copied([str(source.parent)], OUT)
+    found = discover([f"{OUT}/broker-1/t-0", f"{OUT}/broker-1/t-1"])
+    (log_dir,) = found.log_dirs
+    assert [replica.folder for replica in log_dir.replicas] == ["t-0", "t-1"]

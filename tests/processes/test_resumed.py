@@ -18,27 +18,12 @@ from pathlib import Path
 import pytest
 
 from auditor.pipeline.work_folder import FACTS
-from tests import corpora, failing_store, store
-from tests.conftest import ROOT
+from tests import corpora, failing_store, small_tasks, store
 from tests.failing_store import BREAKS_OFF, FailingStore, Fault
 
 NAME = "replicas-41"
 KILLS, SEED = int(os.environ.get("RESUMED_KILLS", "2")), int(os.environ.get("RESUMED_SEED", "36"))
-# In every Python: lists of a few files each, so that there is something to kill between.
-SMALL_LISTS = """
-import sys
-
-class Small:
-    def find_spec(self, name, path=None, target=None):
-        if name == "auditor.pipeline.plan":
-            sys.meta_path.remove(self)
-            import auditor.pipeline.plan as plan
-            plan.TASK_BYTES = 400_000
-            sys.meta_path.insert(0, self)
-        return None
-
-sys.meta_path.insert(0, Small())
-"""
+TASK_BYTES = 100_000
 
 
 @pytest.fixture
@@ -48,11 +33,8 @@ def s3() -> Iterator[FailingStore]:
 
 
 def started(server: FailingStore, folder: Path, path: str, out: str, *more: str) -> subprocess.Popen[bytes]:
-    site = folder / "site"
-    site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text(SMALL_LISTS)
-    python_path = os.pathsep.join([str(site), str(ROOT)])
-    environment = store.clean_environment(server.environment()) | {"PYTHONPATH": python_path}
+    path_of_python = small_tasks.python_path(folder, TASK_BYTES)
+    environment = store.clean_environment(server.environment()) | {"PYTHONPATH": path_of_python}
     call = [sys.executable, "-m", "auditor.cli", "audit", path, "--out", str(folder / out), "--records", "--quiet"]
     call += ["--as-of", str(corpora.manifest(NAME)["copied_at"]), "--fail-on", "never", *more]
     log = (folder / f"{out}.log").open("wb")

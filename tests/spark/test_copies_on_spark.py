@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -9,7 +11,8 @@ from pyspark.sql import SparkSession
 from auditor import running
 from auditor.copying.run import copied
 from auditor.pipeline.options import AuditOptions
-from tests import every_corpus
+from tests import corpora, every_corpus
+from tests.spark.test_pruning import pushes as pushes
 from tests.unit.test_copied_checksums import COUNT, batch
 
 
@@ -44,3 +47,31 @@ def test_what_is_open_is_open_in_parts_too(spark: SparkSession, tmp_path: Path) 
         found[out] = (tmp_path / out / "findings.jsonl").read_text()
     assert '"checksums": "not verified"' in found["a"] or '"checksums":"not verified"' in found["a"]
     assert found["a"] == found["b"]
+
+
+TABLES = ("producer_snapshots", "aborted_transactions", "index_entries", "checkpoints", "transaction_log")
+SOME = (  # options and a condition
+    ({}, "topic = 'trio.log' and partition = 1"),
+    ({}, "broker_id <> 1 and topic like '\\\\_\\\\_%'"),
+    ({"brokers": "[1, 2]", "partitions": '["trio.log-*"]', "fromOffset": "150"}, "base_offset > 170"),
+    ({"columns": '["topic", "base_offset", "crc_ok"]'}, "base_offset < 100"),
+)
+
+
+def test_sources_read_copies_beside_directories(spark: SparkSession, pushes: bool, tmp_path: Path) -> None:
+    """One broker of three as a copy: all rows, some by options and conditions, and columns that were asked for."""
+    whole, mixed = corpora.copy("replicas-41", tmp_path / "whole"), tmp_path / "mixed"
+    copied([str(whole / "broker-1")], mixed)
+    for name in ("broker-2", "broker-3"):
+        shutil.copytree(whole / name, mixed / name)
+
+    def rows(root: Path, table: str, options: dict[str, str], condition: str) -> list[str]:
+        paths = json.dumps([str(root / f"broker-{number}") for number in (1, 2, 3)])
+        read = spark.read.format(f"kafka_{table}").options(**options, paths=paths)
+        return sorted(map(str, read.load().where(condition).collect()))
+
+    asked = [("log_batches", *how) for how in SOME] + [(table, {}, "true") for table in TABLES]
+    for table, options, condition in asked:
+        was = rows(whole, table, options, condition)
+        assert len(was) > 3, (table, condition)
+        assert rows(mixed, table, options, condition) == was, (table, condition)

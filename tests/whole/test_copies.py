@@ -143,6 +143,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main(["copy", str(source), "--out", str(copy), "--quiet"]) == 0  # once more, over the earlier one
     for wrong in (source / "inside", source.parent, tmp_path / "source" / "broker-1"):
         assert cli.main(["copy", str(source), "--out", str(wrong)]) == 2
+    for inside in (copy, copy / "results", copy / "broker-1" / "results"):
+        assert cli.main(["audit", str(copy), "--out", str(inside), "--master", "inline[1]"]) == 2
+        assert "outside of it" in capsys.readouterr().err
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").touch()
     assert cli.main(["copy", str(source), "--out", str(tmp_path / "other")]) == 2

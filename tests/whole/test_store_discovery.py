@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from auditor.connectors import drivers, storage, tree
 from auditor.connectors.inventory import discover
+from auditor.connectors.storage import Place
 from tests import failing_store
 from tests.failing_store import FailingStore
 
@@ -64,6 +66,23 @@ def test_the_partitions_of_a_broker_are_one_list(s3: FailingStore) -> None:
     assert len(found.log_dirs[0].replicas) == storage._SIDE_BY_SIDE + 1
     listed = {request.key for request in s3.log if request.method == "LIST"}
     assert listed == {"alone/", "alone/t-0/"}  # of one partition, to see what folders these are
+
+
+class OfGoogle:
+    """As pyarrow's driver of Google's storage: a folder without an object of its own is in no list of one level."""
+
+    type_name = "gcs"
+
+    def get_file_info(self, of: fs.FileSelector) -> list[fs.FileInfo]:
+        found = fs.LocalFileSystem().get_file_info(of)
+        return found if of.recursive else [info for info in found if info.is_file]
+
+
+def test_folders_that_no_list_names_are_looked_into(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "filesystem", lambda uri: (OfGoogle(), uri))
+    found = storage.listing(Place("gs://bucket", str(folder / "copies")))
+    assert found == storage.listing(Place("", str(folder / "copies")))
+    assert len(found.files) == BROKERS * (2 * PARTITIONS + 1)
 
 
 def test_several_paths_are_looked_into_at_once(s3: FailingStore, folder: Path) -> None:

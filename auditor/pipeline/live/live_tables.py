@@ -81,9 +81,5 @@ def from_facts(replicas: list[ReplicaFacts], table: str) -> pa.Table | None:
     wanted = schema.DECODED[table]
     found = [f.tables[table] for f in replicas if table in f.tables]
     if table == "decode_errors":
-        found = [pa.Table.from_batches([from_errors(_key(f), f.errors)]) for f in replicas if f.errors]
+        found = [pa.Table.from_batches([from_errors(f.table_key, f.errors)]) for f in replicas if f.errors]
     return pa.concat_tables([wanted.empty_table(), *found])
-
-
-def _key(replica: ReplicaFacts) -> Key:
-    return (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)

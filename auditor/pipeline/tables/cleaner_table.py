@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.connectors.arrow import from_rows
+from auditor.connectors.arrow import from_dicts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.events import Kind, events_of
@@ -44,19 +44,14 @@ CLEANER = declared("cleaner", LOG_KEY, """
     fault_position:long byte in it
     undecided:string why this may be wrong; null where nothing speaks against it
 """)  # fmt: skip
-_COLUMNS = [field.name for field in CLEANER][len(LOG_KEY) :]
 Row = dict[str, Any]
 
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """A row a replica of a compacted log."""
-    if log.is_gone:
-        return
-    for replica in log.replicas:
-        row = row_of(log, replica)
-        if row is not None:
-            key = (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
-            yield from_rows(CLEANER, key, [[row.get(name) for name in _COLUMNS]])
+    for replica in () if log.is_gone else log.replicas:
+        if (row := row_of(log, replica)) is not None:
+            yield from_dicts(CLEANER, replica.table_key, [row])
 
 
 def row_of(log: LogView, replica: ReplicaFacts) -> Row | None:

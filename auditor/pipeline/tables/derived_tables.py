@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.connectors import schema
-from auditor.connectors.arrow import Key, array_of, from_columns, from_errors, texts
+from auditor.connectors.arrow import array_of, from_columns, from_errors, texts
 from auditor.connectors.declared import declared
 from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
@@ -133,10 +133,6 @@ def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.T
     return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
 
 
-def _key(replica: ReplicaFacts) -> Key:
-    return (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
-
-
 def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> dict[str, Any]:
     """The columns that facts and table have by the same name."""
     return {name: rows[name].copy() for name in rows.dtype.names or () if name in wanted.names}
@@ -157,7 +153,7 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "last_seen_by_broker": written_times.last_seen(log, replica),
         "expires_at": _expiry(log, replica),
     }
-    return from_columns(PRODUCER_STATES, _key(replica), len(rows), columns)
+    return from_columns(PRODUCER_STATES, replica.table_key, len(rows), columns)
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
@@ -190,7 +186,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "kind": _KINDS.take(array_of(np.where(is_open, 1, np.where(rows["first_offset"] < 0, 2, 0)))),
         "transaction_key": _keys(log, replica),
     } | _began(log, replica)
-    return from_columns(TRANSACTIONS, _key(replica), len(rows), columns)
+    return from_columns(TRANSACTIONS, replica.table_key, len(rows), columns)
 
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:

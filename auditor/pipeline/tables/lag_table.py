@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors.arrow import Key, from_rows
+from auditor.connectors.arrow import from_dicts
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.group_position import SHARE, Position
-from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
 from auditor.pipeline.tables.read_cluster import ReadCluster
 from auditor.pipeline.tables.stable_end import stable_end
@@ -64,7 +63,6 @@ STANDS = {
     ahead_counts.RECORD: "record", ahead_counts.IN_BATCH: "batch", ahead_counts.AT_MARKER: "marker",
     ahead_counts.GAP: "gap", ahead_counts.NOWHERE: "end",
 }  # fmt: skip
-_COLUMNS = [field.name for field in LAG][len(LOG_KEY) :]
 LEFT = (
     "committed_records", "committed_most", "uncommitted_records", "uncommitted_most", "waiting_records",
     "open_records", "aborted_records", "marker_offsets", "missing_offsets", "settled_records", "committed_bytes",
@@ -78,26 +76,18 @@ def rows(log: LogView, cluster: ReadCluster) -> Iterator[pa.RecordBatch]:
     input, too."""
     if log.is_gone:
         return
-    leader, at = log.leader, (log.topic, log.partition)
+    key = log.leader.table_key
     if found := rows_of(log, cluster):
-        yield _batch(_key(leader, *at), found)
-    for p in cluster.elsewhere.get(at, ()):
+        yield from_dicts(LAG, key, found)
+    for p in cluster.elsewhere.get((log.topic, log.partition), ()):
         row = _position(p) | {"undecided": "the partition is not in the input"}
-        yield _batch(_key(leader, p.topic, p.partition), [row])
+        yield from_dicts(LAG, (*key[:3], p.topic, p.partition), [row])
 
 
 def rows_of(log: LogView, cluster: ReadCluster) -> list[Row]:
     """A row a position in one log, by name, times in ms."""
     asked = cluster.positions.get((log.topic, log.partition))
     return _Reading(log, cluster, asked).rows() if asked else []
-
-
-def _key(of: ReplicaFacts, topic: str | None, partition: int) -> Key:
-    return (of.cluster_id, of.broker_id, of.log_dir, topic, partition)
-
-
-def _batch(key: Key, found: list[Row]) -> pa.RecordBatch:
-    return from_rows(LAG, key, [[row.get(name) for name in _COLUMNS] for row in found])
 
 
 def _position(p: Position) -> Row:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors.arrow import from_rows
+from auditor.connectors.arrow import from_dicts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.replica_facts import ReplicaFacts
@@ -39,7 +39,6 @@ SPACE = declared("space", LOG_KEY, """
     held_from:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
     undecided:string why this may be wrong; null where nothing speaks against it
 """)  # fmt: skip
-_COLUMNS = [field.name for field in SPACE][len(LOG_KEY) :]
 REMOTE_METADATA, METADATA = "__remote_log_metadata", "__cluster_metadata"  # which goes by metadata.* of its own
 BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where a tiered segment is stamped ahead"
 Row = dict[str, Any]
@@ -49,8 +48,7 @@ def rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """A row a segment on a broker's own disk, of every replica."""
     for replica in () if log.is_gone else log.replicas:
         if found := segments_of(log, replica):
-            key = (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
-            yield from_rows(SPACE, key, [[row.get(name) for name in _COLUMNS] for row in found])
+            yield from_dicts(SPACE, replica.table_key, found)
 
 
 def ahead_ms(cluster: Cluster) -> int:
