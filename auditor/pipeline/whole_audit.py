@@ -234,7 +234,7 @@ class Audit:
         options = self.options
         for name in (*options.rules, *options.skip_rules):
             if not registry.named(name):
-                raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
+                raise AuditInputError(f"no rule named {name!r}{registry.meant(name)}; 'auditor rules' lists them")
         wanted, skipped = (
             {k.id for n in names for k in registry.named(n)} for names in (options.rules, options.skip_rules)
         )
