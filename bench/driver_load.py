@@ -24,7 +24,8 @@ from auditor import running
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.outputs import publish
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import Replicas
+from auditor.pipeline.runner import Replicas, Runner
+from auditor.processes.isolation import read_apart
 from bench import pictures
 from bench.anonymous import below, ticks
 from bench.made_up import SIZES, MadeUp, making_up, read_once
@@ -34,8 +35,9 @@ from bench.sizes import Plan
 from bench.table import Row
 
 MADE_UP = ("inventory", "facts")  # which an audit would list and read
+CONNECT = "connect"
 MASTERS = ("inline", "local[2]")
-COUNTS = (10_000, 100_000, 1_000_000)  # the last in full sizes
+COUNTS = (100_000, 300_000, 1_000_000)  # the last in full sizes
 
 
 class Phase(NamedTuple):
@@ -104,10 +106,10 @@ def _most(pid: str) -> int:
 
 def run(count: int, master: str) -> dict[str, Phase]:
     """One audit of so many replicas, phase after phase."""
-    facts = read_once()
+    (facts,) = read_apart([0], read_once)  # compilers and readers are no load of a driver's
     with (
         tempfile.TemporaryDirectory(prefix="bench-driver-") as out,
-        contextlib.closing(running.runner_for(master)) as runner,
+        contextlib.closing(_runner(master)) as runner,
     ):
         runner.input_bytes = count * sum(SIZES.values())  # by which the JVM's heap is chosen
         audit = MadeUp(AuditOptions(("/nowhere",), Path(out)), making_up(runner, facts), count)
@@ -124,6 +126,16 @@ def run(count: int, master: str) -> dict[str, Phase]:
         if (found := len(audit.judged["log"])) != count or audit.findings:
             raise RuntimeError(f"{found} of {count} logs were judged, with {len(audit.findings)} findings")
         return watch.phases
+
+
+def _runner(master: str) -> Runner:
+    """The way to run of a master; :data:`CONNECT`: a session of Spark Connect, whose server starts here."""
+    if master != CONNECT:
+        return running.runner_for(master)
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the server's workers
+    return running.runner_for(None, SparkSession.builder.remote("local[2]").getOrCreate())
 
 
 def _made(replicas: Replicas) -> None:
@@ -186,7 +198,7 @@ def main() -> int:
     """One run, as JSON."""
     parser = argparse.ArgumentParser(prog="python -m bench.driver_load", description=__doc__)
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--master", default="inline")
+    parser.add_argument("--master", default="inline", help=f"inline, local[2], or {CONNECT}: Spark Connect here")
     args = parser.parse_args()
     phases = run(args.count, args.master)
     print(line(args.count, args.master, phases), file=sys.stderr)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from auditor.connectors.codec.checkpoint import Offsets
 from auditor.connectors.files import Inventory, LogDir
 from auditor.connectors.partition_folder import folder_replica
 from auditor.connectors.storage import Place
@@ -54,21 +55,21 @@ def inventory(count: int) -> Inventory:
 
 def _log_dir(number: int, numbers: range) -> LogDir:
     name, place = f"broker-{number}", Place("", f"/nowhere/broker-{number}")
-    replicas, marks, points = [], {}, {}
+    replicas, marks = [], {}
     for n in numbers:
         topic, partition = f"topic-{n // OF_A_TOPIC}", n % OF_A_TOPIC
         found = folder_replica(place, name, f"{topic}-{partition}", SIZES).replica
         replicas.append(dataclasses.replace(found, topic_id=f"id-of-{topic:>16}"))
-        marks[topic, partition], points[topic, partition] = 1, 1
+        marks[topic, partition] = 1
     return LogDir(
         name, place, "cluster made-up", "made-up", number, "meta.properties",
-        checkpoints={"high-watermark": marks, "recovery-point": points},
+        checkpoints={"high-watermark": Offsets(marks), "recovery-point": Offsets(marks)},
         whole_checkpoints=frozenset({"high-watermark", "recovery-point", "log-start", "cleaner"}),
         replicas=tuple(replicas),
     )  # fmt: skip
 
 
-def read_once() -> bytes:
+def read_once(_: object = None) -> bytes:
     """The facts of a partition of one batch, read as audits read, at rest."""
     from auditor.connectors.inventory import discover
     from tests import segments
@@ -114,7 +115,22 @@ class MakesUp:
         return in_batches(map(self, tasks), scan.FACTS_ARROW)
 
 
-def _lists(tasks: list[ReplicaTask | TextTask]) -> list[list[Any]]:
+class SomeTogether(Sequence[list[Any]]):
+    """Tasks in their order, some thousands to a list, which is made when it is come to: so large as these are made up
+    to be, the product hands each out by itself, which would take longer here than all else."""
+
+    def __init__(self, tasks: Sequence[Any]) -> None:
+        self.tasks = tasks
+
+    def __len__(self) -> int:
+        return -(-len(self.tasks) // LIST_TASKS)
+
+    def __getitem__(self, at: Any) -> Any:
+        """A list."""
+        return self.tasks[at * LIST_TASKS : (at + 1) * LIST_TASKS]
+
+
+def _lists(tasks: Sequence[ReplicaTask | TextTask]) -> Iterator[list[Any]]:
     return plan.spread(tasks, -(-len(tasks) // LIST_TASKS))  # as the product shares them out
 
 
@@ -122,12 +138,16 @@ def making_up(runner: Runner, facts: bytes) -> Runner:
     """A way to run whose read step makes facts up."""
     make = MakesUp(facts)
 
-    def inline(tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
-        return KeptReplicas(
-            lambda: (row for _, rows in runner.pool.map(_lists(tasks), make.of, reads=False) for row in rows)
-        )
+    def inline(tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+        def found() -> Iterator[KeptFacts]:
+            large_first = plan.largest_first(tasks)
+            lists = SomeTogether(large_first)
+            for _, rows in runner.pool.map(lists, make.of, reads=False):
+                yield from rows
 
-    def spark(tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+        return KeptReplicas(found)
+
+    def spark(tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
         from auditor.spark import scan
         from auditor.spark.spark_runner import SparkReplicas
 

@@ -146,7 +146,7 @@ def kept(root: Path) -> None:
 
     inventory = step("inventory", lambda: discover([str(path)]))
     tasks = step("tasks", lambda: plan.replica_tasks(inventory, {}, options))
-    pickled("tasks as broadcast", [plan.spread(tasks, 4)])
+    pickled("tasks as broadcast", [list(plan.spread(tasks, 4))])
     facts = [read_task(task)[0] for task in tasks]
     pickled("facts as shuffled", facts)
     briefs = step("briefs", lambda: [pickle.loads(pickle.dumps(context.brief(f), 5)) for f in facts])

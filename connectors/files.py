@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.checkpoint import MetaProperties
+from auditor.base.rows_at_rest import RowsAtRest
+from auditor.connectors.codec.checkpoint import MetaProperties, Offsets
 from auditor.connectors.storage import Place
 
 Row = TypeVar("Row")
@@ -101,17 +102,18 @@ class Replica:
     @property
     def size(self) -> int:
         """The bytes of all its files."""
-        return sum(item.size for item in self._each())
+        return sum(item.size for item in self.each())
 
     def files(self) -> list[DataFile]:
         """Every file of the replica, segments as kind ``log``."""
         return sorted(
             DataFile(item.name, item.size, "log", item.base_offset, item.place)
             if isinstance(item, SegmentFile) else item
-            for item in self._each()
+            for item in self.each()
         )  # fmt: skip
 
-    def _each(self) -> Iterator[DataFile | SegmentFile]:
+    def each(self) -> Iterator[DataFile | SegmentFile]:
+        """Every file of the replica as it stands here, in no order."""
         yield from self.snapshots
         yield from self.others
         for item in (self.leader_epochs, self.partition_metadata):
@@ -177,7 +179,7 @@ class LogDir:
     ``unknown_settings``: names of those whose value there cannot be known. ``copied``: it is a copy without payload;
     ``read_at``: from when to when (ms) its folders were read, by the clock of its broker, which ran then, and
     ``machine`` whose clock that is: so the copy says.
-    Log directories with one ``join_key`` belong to one cluster.
+    Log directories with one ``join_key`` belong to one cluster. ``replicas`` are at rest where they are many.
     """
 
     name: str
@@ -188,17 +190,28 @@ class LogDir:
     broker_id_source: str = "none"
     clean_shutdown: bool = False
     meta: MetaProperties | None = None
-    checkpoints: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    checkpoints: dict[str, Offsets] = field(default_factory=dict)
     whole_checkpoints: frozenset[str] = frozenset()
     configs: dict[str, str] = field(default_factory=dict)
     unknown_settings: frozenset[str] = frozenset()
-    replicas: tuple[Replica, ...] = ()
+    replicas: Sequence[Replica] = ()
     aside: tuple[Replica, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
     texts: tuple[TextFile, ...] = ()
     small_files: tuple[DataFile, ...] = ()
     copied: bool = False
     read_at: dict[str, tuple[int, int]] = field(default_factory=dict)
     machine: str = ""
+    _counted: tuple[int, int] = field(init=False, repr=False, compare=False)  # files of its replicas, their bytes
+
+    def __post_init__(self) -> None:
+        count = size = 0
+        for replica in self.replicas:
+            for item in replica.each():
+                count += 1
+                size += item.size
+        object.__setattr__(self, "_counted", (count, size))
+        if not isinstance(self.replicas, RowsAtRest):  # there may be a million: 1.3 KB each as objects
+            object.__setattr__(self, "replicas", RowsAtRest(self.replicas))
 
     def files(self) -> list[DataFile]:
         """Every file of it that is decoded or was read, text dumps as kind dump or console."""
@@ -207,10 +220,14 @@ class LogDir:
         return sorted([*found, *self.small_files])
 
     @property
+    def file_count(self) -> int:
+        """How many these are."""
+        return self._counted[0] + len(self.texts) + len(self.small_files)
+
+    @property
     def size(self) -> int:
         """The bytes of all these files."""
-        others = sum(text.size for text in self.texts) + sum(file.size for file in self.small_files)
-        return sum(replica.size for replica in self.replicas) + others
+        return self._counted[1] + sum(text.size for text in self.texts) + sum(file.size for file in self.small_files)
 
 
 class Skipped(NamedTuple):

@@ -10,7 +10,12 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.base.numbers import parse_int
 from auditor.connectors import names, storage
-from auditor.connectors.codec.checkpoint import MetaProperties, decode_meta_properties, decode_offset_checkpoint
+from auditor.connectors.codec.checkpoint import (
+    MetaProperties,
+    Offsets,
+    decode_meta_properties,
+    decode_offset_checkpoint,
+)
 from auditor.connectors.codec.settings import OF_BROKERS, may_show, sort_out
 from auditor.connectors.codec.text_lines import decode_properties
 from auditor.connectors.files import BrokerSettings, DataFile, LogDir
@@ -26,7 +31,7 @@ class Identity(NamedTuple):
     meta: MetaProperties | None
     broker_id: int | None
     source: str
-    checkpoints: dict[str, dict[tuple[str, int], int]]
+    checkpoints: dict[str, Offsets]
     whole_checkpoints: frozenset[str]
     errors: list[DecodeError]
     note: str
@@ -36,7 +41,8 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
     """Read ``meta.properties`` and the offset checkpoints of a log directory; ``small``: name -> size in bytes."""
     errors: list[DecodeError] = []
     meta = None
-    checkpoints, whole = {}, set()
+    checkpoints: dict[str, Offsets] = {}
+    whole = set()
     for name in sorted(small.keys() - {names.CLEAN_SHUTDOWN}):
         data = storage.read_file(place, name, limit=limits.small_file(name))
         if isinstance(data, DecodeError):
@@ -45,7 +51,8 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
             meta, wrong = decode_meta_properties(data, name)
             errors += wrong
         else:
-            checkpoints[names.CHECKPOINT_KINDS[name]], wrong = decode_offset_checkpoint(data, name)
+            offsets, wrong = decode_offset_checkpoint(data, name)
+            checkpoints[names.CHECKPOINT_KINDS[name]] = Offsets(offsets)
             errors += wrong
             if not wrong:
                 whole.add(names.CHECKPOINT_KINDS[name])

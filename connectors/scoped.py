@@ -60,6 +60,8 @@ def seen(inventory: Inventory) -> Iterator[Seen]:
 
 def left_out(whole: Inventory, read: Inventory) -> LeftOut:
     """What :func:`narrowed` took away."""
+    if read is whole:
+        return LeftOut()
     copies = begun = without_state = files = size = 0
     for before, after in zip(whole.log_dirs, read.log_dirs, strict=True):
         kept = {(c.folder, c.topic, c.partition) for c in after.replicas}

@@ -136,7 +136,8 @@ def _whole(
     at = (replica.topic or "", replica.partition or 0)
     part = logs.of(*at, mine[0].topic_id)
     candidates = _candidates(_leader_epochs(log_dir, replica), [s for f in mine for s in f.segments], part, files)
-    start = log_dir.checkpoints.get("log-start", {}).get(at)
+    starts = log_dir.checkpoints.get("log-start")
+    start = None if starts is None else starts.get(at)
     start = part.start_from(start) if part is not None and start is not None else start
     chosen = _reaching(candidates, start or 0, replica.local_start, files)
     return _before(replica, chosen, files) if chosen else replica

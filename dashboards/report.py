@@ -10,6 +10,8 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from auditor.base import first_rows
+from auditor.base.first_rows import FirstRows
 from auditor.base.glossary import GLOSSARY
 from auditor.dashboards import (
     answers,
@@ -26,7 +28,7 @@ from auditor.dashboards import (
     wording,
 )
 
-MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 200, 50, 25
+MAX_TIMELINES, MAX_OPEN, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 50, 25
 
 
 # A timeline, its picture, and that of the whole log where the first one shows a part of it.
@@ -38,6 +40,7 @@ def render_report(
     summary: Mapping[str, Any],
     transactions: Sequence[Mapping[str, Any]],
     timelines: Sequence[Mapping[str, Any]],
+    tables: tuple[FirstRows, FirstRows] | None = None,
 ) -> str:
     """The whole page as text, to be written as UTF-8.
 
@@ -45,7 +48,8 @@ def render_report(
     for pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run;
     those with an entry of a baseline under ``accepted`` are counted and not listed.
     ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
-    and ``age_ms``; ``timelines`` one a partition to be drawn. Long input is cut (see
+    and ``age_ms``; ``timelines`` one a partition to be drawn; ``tables`` what there is to show of the summary's logs
+    where that is known, so that they need not be read. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
     :mod:`auditor.dashboards.report_shapes`; a key that is missing counts as null.
     Cost: linear in the input; the page stays below 20 MB.
@@ -59,7 +63,7 @@ def render_report(
     grouped = finding_groups.group(findings, summary.get("counts"))
     anchors = {row.anchor for entry in grouped for row in entry.rows if row.anchor}
     asked = remedies.remedies(findings, decided.held)
-    chained, counted = _tables(summary["logs"])
+    chained, counted = tables or _tables(summary["logs"])
     return page.render(
         "report.html.j2",
         summary=summary,
@@ -93,7 +97,7 @@ def render_report(
         max_open=MAX_OPEN,
         max_alike=MAX_ALIKE,
         max_open_rows=MAX_OPEN_ROWS,
-        max_table=MAX_TABLE,
+        max_table=first_rows.MOST,
     )  # fmt: skip
 
 
@@ -134,44 +138,10 @@ def _drawn(row: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, 
     return (row, whole, None) if part is None else (row, timeline.draw(row, known, part), whole)
 
 
-class _First:
-    """Rows of the logs that have something under a name: how many, and those to show, which are first the odd ones.
-
-    ``odd``: the part of it that makes a row odd; ``needed``: the part without which there is nothing to show of it,
-    ``empty`` counts these. Memory: twice what is shown.
-    """
-
-    def __init__(self, name: str, odd: str, needed: str | None = None) -> None:
-        self.name = name
-        self.odd = odd
-        self.needed = needed
-        self.count = self.empty = self.odd_ones = 0
-        self._kept: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Looks at one row."""
-        told = row[self.name]
-        if not told:
-            return
-        odd = bool(told[self.odd])
-        if self.needed is not None and not told[self.needed] and not odd:
-            self.empty += 1
-            return
-        self.count += 1
-        self.odd_ones += odd
-        kept = self._kept[odd]
-        if len(kept) < MAX_TABLE:
-            kept.append(row)
-
-    def shown(self) -> list[Mapping[str, Any]]:
-        """Those to show."""
-        return [*self._kept[True], *self._kept[False]][:MAX_TABLE]
-
-
-def _tables(logs: Iterable[Mapping[str, Any]]) -> tuple[_First, _First]:
+def _tables(logs: Iterable[Mapping[str, Any]]) -> tuple[FirstRows, FirstRows]:
     """What the tables of chains and of offsets show."""
-    chained, counted = _First("chain", "broken", "snapshots"), _First("offsets", "missing")
-    for row in map(report_shapes.log, logs):
-        chained.add(row)
-        counted.add(row)
+    chained, counted = FirstRows("chain", "broken", "snapshots"), FirstRows("offsets", "missing")
+    for place, row in enumerate(map(report_shapes.log, logs)):
+        chained.add(place, row)
+        counted.add(place, row)
     return chained, counted

@@ -28,13 +28,28 @@ if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
     "$python" -m venv .venv
 fi
 echo "setup: installing into .venv with $(.venv/bin/python --version); the first time this fetches what takes $size there"
-if [ -t 1 ]; then quiet=; else quiet=--quiet; fi
 # What is imported is compiled to bytecode then; doing it to every file of every package takes half of pip's time.
-install() { .venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile $quiet "$@"; }
-# What builds packages comes first and is pinned too, so that nothing unpinned is ever fetched.
-install --require-hashes -r requirements-build.lock
+pip_install() { .venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile --progress-bar off "$@"; }
+# Of pip's words those that say what is fetched, as it is fetched; where it fails, its last ones.
+install() {
+    log=.venv/.setup.log
+    { pip_install "$@" 2>&1 && touch .venv/.installed; } | tee "$log" | sed -un 's/^ *Downloading \([^ ]*\).* (\(.*\))$/setup: fetching \1, \2/p'
+    if [ -e .venv/.installed ]; then rm -f .venv/.installed "$log"; return; fi
+    tail -n 20 "$log" >&2
+    exit 1
+}
+# The first and smallest, asked for once: without a network pip would try each package five times, for forty seconds.
+if ! said=$(pip_install --retries 0 --timeout 15 --quiet --require-hashes -r requirements-build.lock 2>&1); then
+    case $said in
+        *"from versions: none"*|*ConnectionError*|*ConnectTimeoutError*|*ProxyError*)  # pip asked, and nobody answered
+            echo "error: no network or proxy: pip cannot reach its index (HTTPS_PROXY, PIP_INDEX_URL); without a network, see 'make bundle'" >&2
+            exit 1 ;;
+    esac
+    # What builds packages comes first and is pinned too, so that nothing unpinned is ever fetched.
+    install --require-hashes -r requirements-build.lock
+fi
 install --require-hashes --no-build-isolation -r "$lock"
-install --no-build-isolation --no-deps --no-index -e .
+pip_install --quiet --no-build-isolation --no-deps --no-index -e .
 echo "setup: compiling what reads logs to machine code, and with Spark keeping its classes; this takes a minute once"
 .venv/bin/python -m auditor.spark.warm "${1:-all}"
 touch .venv/.run

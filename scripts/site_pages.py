@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs runs a hook by its path
 
 from auditor.base.glossary import GLOSSARY  # noqa: E402
-from auditor.cli import GROUPS, parsers  # noqa: E402
+from auditor.cli import GROUPS, main, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules.catalogue import registry  # noqa: E402
 from auditor.rules.catalogue import rule_page as text_pages  # noqa: E402
@@ -85,6 +85,15 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, "demo.html", content=demo_report()))
+
+
+def demo_report() -> str:
+    """The report of ``auditor demo``, as it is written: it stands by itself and fetches nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        if status := main(["demo", "--out", folder, "--master", "inline[1]", "--quiet"]):
+            raise SystemExit(status)
+        return (Path(folder) / "report.html").read_text(encoding="utf-8")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -30,7 +30,7 @@ ABOVE_FACTS = ("auditor.processes", "auditor.replay", "auditor.rules", "auditor.
 BELOW_PIPELINE = ("auditor.base", "auditor.facts", "auditor.model", "auditor.connectors", "auditor.processes",
                   "auditor.replay", "auditor.rules")  # fmt: skip
 LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
-    "auditor/base": (frozenset({"pyspark", "pandas", "pyarrow", "auditor"}), frozenset({"auditor.base"})),
+    "auditor/base": (frozenset({"pyspark", "pandas", "auditor"}), frozenset({"auditor.base"})),
     "auditor/facts": (
         frozenset({"pyspark", "pandas", "auditor"}),
         frozenset({"auditor.base", "auditor.facts", "auditor.model"}),
@@ -64,6 +64,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
                 "auditor.base.errors",
                 "auditor.base.kept_code",
                 "auditor.base.words",
+                "auditor.base.first_rows",
                 "auditor.base.glossary",
                 "auditor.base.scope",
                 "auditor.dashboards",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from auditor.base.errors import AuditInputError
+from auditor.base.near import did_you_mean
 from auditor.base.numbers import parse_int
 from auditor.base.times import moment_ms
 from auditor.base.words import few
@@ -119,11 +120,15 @@ def check(scope: Scope, seen: Iterable[Seen]) -> None:
     topics = {topic or "" for topic, _, _ in there}
     for glob in scope.topics:
         if not any(fnmatch.fnmatchcase(topic, glob) for topic in topics):
-            raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
+            meant = did_you_mean(glob, topics)
+            raise AuditInputError(
+                f"--topic {glob} matches no topic of the input{meant or '; give another glob, in quotes'}"
+            )
     for glob in scope.partitions:
         if not any(is_of(topic or "", partition, glob) for topic, partition, _ in there):
+            meant = did_you_mean(glob, (f"{topic}-{partition}" for topic, partition, _ in there))
             raise AuditInputError(
-                f"--only-partition {glob} matches no partition of the input; give TOPIC-N, a number or a glob"
+                f"--only-partition {glob} matches no partition of the input{meant}; give TOPIC-N, a number or a glob"
             )
     brokers = {broker for _, _, broker in there}
     for number in scope.brokers:

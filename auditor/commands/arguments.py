@@ -72,7 +72,7 @@ def add_audit_options(
     plan: bool = False,
 ) -> None:  # fmt: skip
     """The options of ``audit``; ``live`` has the same but for PATH, ``watch`` has fewer ``formats``; ``clock`` says in
-    words which time a command goes by where none is given; ``plan``: it has ``--plan``, which needs no ``--out``."""
+    words which time a command goes by where none is given; ``plan``: it has ``--plan``, and needs no ``--out``."""
     if paths:
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
@@ -81,7 +81,7 @@ def add_audit_options(
     _what_is_audited(p.add_argument_group("what is audited"), clock)
     _what_counts(p.add_argument_group("what counts"))
     _what_is_printed(p.add_argument_group("what is printed; results and exit status are of all"), formats, paths)
-    out = _what_is_written(p.add_argument_group("what is written"))
+    _what_is_written(p.add_argument_group("what is written"), needs_out=not plan)
     how = p.add_argument_group("how it runs")
     if plan:
         how.add_argument(
@@ -93,23 +93,10 @@ def add_audit_options(
             "--resume", action="store_true", help="go on in --work, which an earlier audit must have begun"
         )
         how.add_argument(
-            "--plan", action=_WithoutResults, out=out,
+            "--plan", action="store_true",
             help="only say what would be read, in how many tasks, and about how long it takes; needs no --out",
         )  # fmt: skip
     _how_it_runs(how)
-
-
-class _WithoutResults(argparse.Action):
-    """An option with which nothing is written, so that the one for the folder need not be given."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, out: argparse.Action, help: str | None = None) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=False, help=help)
-        self.out = out
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
-        """Notes it."""
-        setattr(namespace, self.dest, True)
-        self.out.required = False
 
 
 def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
@@ -190,11 +177,12 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
     g.add_argument("--quiet", action="store_true", help="nothing but errors")
 
 
-def _what_is_written(g: argparse._ArgumentGroup) -> argparse.Action:
-    """Its options; the one for the folder."""
-    out = g.add_argument(
-        "--out", type=out_of, required=True, metavar="DIR", help="where results are written: a folder or URI (required)"
-    )
+def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
+    required = "required" if needs_out else "on a terminal by default a folder here, named after the time"
+    g.add_argument(
+        "--out", type=out_of, required=needs_out, metavar="DIR",
+        help=f"where results are written: a folder or URI ({required})",
+    )  # fmt: skip
     g.add_argument(
         "--max-findings", type=int, default=OF_A_RULE, metavar="N",
         help=f"of a rule in a partition (default {OF_A_RULE}; {IN_ALL} times as many in all), those beyond are summed",
@@ -216,7 +204,6 @@ def _what_is_written(g: argparse._ArgumentGroup) -> argparse.Action:
     g.add_argument(
         "--run-id", metavar="ID", help="what the kept run is called (default: the time); a run of that id is replaced"
     )
-    return out
 
 
 def _how_it_runs(g: argparse._ArgumentGroup) -> None:

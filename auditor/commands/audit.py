@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import sys
 from pathlib import Path
@@ -34,11 +35,22 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     if args.plan:
         return _plan(args)
+    args.out = args.out or _default_out()
     options = audit_options(args, args.paths)
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
         return running.command(Audit(options, runner), printing(args), alerting(args))
+
+
+def _default_out() -> Path:
+    """Where results are written if nobody said where: a folder that is named after the time, said at the end.
+
+    Errors: :class:`AuditInputError` where no person looks on, as in a script, which would look elsewhere.
+    """
+    if not sys.stdout.isatty():
+        raise AuditInputError("give --out DIR: without it a folder is chosen only where results go to a terminal")
+    return Path(datetime.datetime.now().strftime("audit-%Y%m%d-%H%M%S"))
 
 
 def _plan(args: argparse.Namespace) -> int:

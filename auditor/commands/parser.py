@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from typing import Any, NoReturn
 
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.near import did_you_mean
 
 _NONE = (None, False, argparse.SUPPRESS)  # defaults that say nothing
 
@@ -30,7 +32,25 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the program with exit status 2."""
-        self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' lists what it takes\n")
+        self.exit(2, f"{self.prog}: {message}{self._meant(message)}; '{self.prog} --help' lists what it takes\n")
+
+    def _meant(self, message: str) -> str:
+        """What an option or a command that there is none of may have been meant for."""
+        if found := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message, re.DOTALL):
+            return did_you_mean(found[1], self._option_string_actions)
+        if found := re.match(r"argument \S+: invalid choice: '([^']*)'", message):
+            sets = (action.choices for action in self._actions if action.choices is not None)
+            return did_you_mean(found[1], (str(name) for choices in sets for name in choices))
+        return ""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As of argparse; a command says itself which of its options there is none of, and which was meant."""
+        found, left = self.parse_known_args(args, namespace)
+        if left:
+            commands = getattr(found, "commands", {})
+            mine = next((commands[word] for word in args or () if word in commands), self)
+            mine.error(f"unrecognized arguments: {' '.join(left)}")
+        return found
 
 
 class TopParser(OneLineParser):

@@ -41,6 +41,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     rule = registry.rule_of(args.id)
     if rule is None:
-        raise AuditInputError(f"no rule named {args.id!r}; 'auditor rules' lists them")
+        raise AuditInputError(f"no rule named {args.id!r}{registry.meant(args.id)}; 'auditor rules' lists them")
     sys.stdout.write(page(rule))
     return 0

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         done = WhatIfAudit(options, runner, named(tuple(args.policy)), args.duplicate_window)
         running.write(done, publish_what_if)
     if not args.quiet and args.format == "json":
-        from auditor.outputs.json_text import as_json
+        from auditor.base.json_text import as_json
 
         sys.stdout.write(as_json(done.result))
     elif not args.quiet:

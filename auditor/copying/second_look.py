@@ -37,13 +37,20 @@ def looked_again(
     rounds: list[Done] = []
     held = first.unended if first.live else set()
     while held and len(rounds) < ROUNDS:
-        audit = open_audit([_path(out, name) for name in sorted(held | first.beside)])
-        rows = {name: row for row in audit.blocked if (name := _folder(audit, out, row)) in held}
-        rows = {name: row for name, row in rows.items() if _is_open(row, begun - SLACK_MS if rounds else None)}
+        rows = _blocked(open_audit([_path(out, name) for name in sorted(held | first.beside)]), out)
+        since = begun - SLACK_MS if rounds else None
+        rows = {name: row for name, row in rows.items() if name in held and _is_open(row, since)}
         held = set(rows)
         if held:
             rounds.append(copy_again(frozenset(held | _coordinators(first.beside, rows.values()))))
     return rounds
+
+
+def _blocked(audit: Audit, out: Path | str) -> dict[str, Mapping[str, Any]]:
+    """What is held by folders of the copy. Nothing else of an audit is kept while a copy goes on: of thousands of open
+    transactions it has tens of MiB."""
+    found = ((_folder(audit, out, row), row) for row in audit.blocked)
+    return {name: row for name, row in found if name is not None}
 
 
 def _path(out: Path | str, name: str) -> str:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.facts.packed import Compressed, decompressed, loads
+from auditor.base.pickled import loads
+from auditor.facts.packed import Compressed, decompressed
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",

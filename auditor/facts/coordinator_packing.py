@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.pickled import dumps
 from auditor.facts.coordinator_log import (
     COLUMNS,
     COMPLETE_ABORT,
@@ -23,7 +24,7 @@ from auditor.facts.coordinator_log import (
     split,
     windows_of,
 )
-from auditor.facts.packed import Compressed, compressed, dumps
+from auditor.facts.packed import Compressed, compressed
 
 
 class Dictionaries(NamedTuple):

@@ -4,7 +4,6 @@ and columns of a row a batch, packed as they grow.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -254,15 +253,3 @@ class PackedColumns:
     def items(self) -> Iterator[tuple[str, np.ndarray]]:
         """Each column with its name."""
         return ((name, self[name]) for name in self.dtypes)
-
-
-def loads(packed: bytes) -> Any:
-    """What :func:`dumps` packed."""
-    size = int.from_bytes(packed[:8], "little")
-    return pickle.loads(decompressed(("u1", 0, size, packed[8:])).tobytes())
-
-
-def dumps(value: Any) -> bytes:
-    """A value of our own, pickled and compressed, behind its size."""
-    plain = np.frombuffer(pickle.dumps(value, 5), np.uint8)
-    return len(plain).to_bytes(8, "little") + compressed(plain, steps=False)[3]

@@ -7,13 +7,14 @@ beforehand. Memory: the facts of all replicas, packed, on the driver.
 from __future__ import annotations
 
 import tempfile
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from auditor.facts.rows_at_rest import RowsAtRest
+from auditor.base.rows_at_rest import RowsAtRest
 from auditor.inline.kept_replicas import KeptReplicas, lists
 from auditor.pipeline import plan
 from auditor.pipeline.read_step import KeptFacts, read_kept
@@ -21,7 +22,7 @@ from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner,
 from auditor.pipeline.table_schemas import schemas
 from auditor.pipeline.tables import derived_tables
 from auditor.processes.isolation import Pool
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
@@ -41,20 +42,20 @@ class InlineRunner(Runner):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
-    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
         """Every replica by whoever is free, the largest first."""
         if work is not None:
             from auditor.inline import kept_lists
 
             return kept_lists.read(tasks, work, self.read, self.work_notes)
-        large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
-        sizes = [plan.file_bytes(task) for task in large_first]
-        read = None
-        if self.progress is not None:
-            read = ReadSoFar([{_name(f.name): f.size for f in plan.files(task)} for task in large_first], self.progress)
-        opens = None if read is None else read.opens
 
         def found() -> Iterator[KeptFacts]:
+            large_first = plan.largest_first(plan.sharing(tasks))
+            sizes = array("q", plan.bytes_of(large_first).tobytes())
+            read = None
+            if self.progress is not None:
+                read = ReadSoFar(lambda number: _files(large_first[number]), sum(sizes), self.progress)
+            opens = None if read is None else read.opens
             for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=sizes):
                 if read is not None:
                     read.ends(number)
@@ -126,6 +127,10 @@ class InlineRunner(Runner):
             self._folder.cleanup()
 
 
+def _files(task: ReplicaTask | SharingTask | TextTask) -> dict[str, int]:
+    return {_name(f.name): f.size for f in plan.files(task)}
+
+
 def _name(path: str) -> str:
     """A file's name without its folders: tasks know files below their log directory, workers know whole paths."""
     return path.rpartition("/")[2]
@@ -133,27 +138,33 @@ def _name(path: str) -> str:
 
 class ReadSoFar:
     """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
-    bytes of each task's files by name; ``heard`` hears the part of all bytes, from 0 to 1, which never falls."""
+    bytes of a task's files by name; ``total``: of all; ``heard`` hears which part, from 0 to 1, which never falls."""
 
-    def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None]) -> None:
-        self.heard = heard
-        self.total, self.so_far = sum(sum(sizes.values()) for sizes in files), 0
-        # Each counts once: several readers may open the same one, and where a worker dies its task begins again.
-        self.unread = [dict(sizes) for sizes in files]
-        self.open = [""] * len(files)
+    def __init__(self, files: Callable[[int], dict[str, int]], total: int, heard: Callable[[float], None]) -> None:
+        self.files, self.total, self.heard = files, total, heard
+        self.so_far = 0
+        # Of the tasks that are being read the files that are not, each with its bytes: a file counts once, though
+        # several readers may open it, and where a worker dies its task begins again.
+        self.unread: dict[int, dict[str, int]] = {}
+        self.open: dict[int, str] = {}
+
+    def _of(self, task: int) -> dict[str, int]:
+        if task not in self.unread:
+            self.unread[task] = self.files(task)
+        return self.unread[task]
 
     def opens(self, task: int, path: str) -> None:
         """A task opens a file."""
-        name = _name(path)
-        if name != self.open[task]:
-            self._reads(self.unread[task].pop(self.open[task], 0))
+        name, before = _name(path), self.open.get(task, "")
+        if name != before:
+            self._reads(self._of(task).pop(before, 0))
             self.open[task] = name
 
     def ends(self, task: int) -> None:
         """A task is done."""
-        self._reads(sum(self.unread[task].values()))
-        self.unread[task].clear()
-        self.open[task] = ""
+        self._reads(sum(self._of(task).values()))
+        del self.unread[task]
+        self.open.pop(task, None)
 
     def _reads(self, size: int) -> None:
         self.so_far += size

@@ -5,7 +5,7 @@ a GiB at a time.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from auditor.base.errors import is_unread
@@ -23,7 +23,10 @@ AnyTask = ReplicaTask | TextTask
 
 
 def read(
-    tasks: list[AnyTask], work: WorkFolder, read_others: Callable[[list[AnyTask]], Replicas], notes: list[str]
+    tasks: Sequence[AnyTask],
+    work: WorkFolder,
+    read_others: Callable[[Sequence[AnyTask]], Replicas],
+    notes: list[str],
 ) -> KeptReplicas:
     """The facts of all tasks; ``read_others`` reads what the work folder lacks, a list after the other. ``notes``: gets
     what is left alone there."""
@@ -63,7 +66,7 @@ def _lists(named: list[tuple[ReplicaTask, bytes]]) -> Iterator[list[tuple[Replic
 
 
 def _read_list(
-    named: list[tuple[ReplicaTask, bytes]], work: WorkFolder, read_others: Callable[[list[AnyTask]], Replicas]
+    named: list[tuple[ReplicaTask, bytes]], work: WorkFolder, read_others: Callable[[Sequence[AnyTask]], Replicas]
 ) -> Iterator[KeptFacts]:
     of = {(t.join_key, t.replica.topic, t.replica.partition, t.replica.log_dir): identity for t, identity in named}
     whole: list[tuple[bytes, ReplicaFacts]] = []

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from auditor.facts.packed import dumps, loads
-from auditor.facts.rows_at_rest import TOGETHER, Gathered
+from auditor.base.pickled import dumps, loads
+from auditor.base.rows_at_rest import TOGETHER, Gathered
 from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Log, Replicas

@@ -7,22 +7,22 @@ import importlib.metadata
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditor.base import json_text
 from auditor.base.cluster_names import Named
 from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
-from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
-from auditor.facts.rows_at_rest import RowsSeen
-from auditor.outputs import json_text, runs
+from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.pipeline import asides, results
 from auditor.pipeline.cluster import absent
@@ -39,13 +39,6 @@ from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 if TYPE_CHECKING:
     from auditor.pipeline.tables.table_tasks import Written
 
-NOT_OF_A_LOG = (
-    "errors",
-    "sums",
-    "unlooked",
-    "notes",
-    "open_transactions",
-)  # of what judging gives: said of the whole run
 NO_RECORDS = (
     "{} is a copy that lacks what the records of {} come to: what --records checks is not decided there "
     "(auditor copy --records)"
@@ -67,8 +60,7 @@ def publish(audit: Audit, folder: Path) -> None:
         judged, summary["expectations"] = judged_suites.judge(audit, summary, folder, written)
     write_findings(audit, folder)
     described = described_findings(audit)
-    page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
-    write_whole(folder / "report.html", page)
+    write_whole(folder / "report.html", _page(audit, described, summary))
     write_metrics(folder / "metrics.prom", described, summary)
     if options.history is not None:
         keep(audit, summary, judged)
@@ -99,8 +91,12 @@ def described_findings(audit: Audit) -> list[dict[str, Any]]:
 
 def report_page(audit: Audit) -> str:
     """What ``report.html`` is."""
-    described = described_findings(audit)
-    return render_report(described, summarise(audit), audit.judged["open"], audit.judged["timeline"])
+    return _page(audit, described_findings(audit), summarise(audit))
+
+
+def _page(audit: Audit, described: list[dict[str, Any]], summary: dict[str, Any]) -> str:
+    judged, totals = audit.judged, audit.logs.totals
+    return render_report(described, summary, judged["open"], judged["timeline"], (totals.chained, totals.counted))
 
 
 def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
@@ -154,7 +150,7 @@ def _held(decided: verdict.Verdict) -> dict[str, Any]:
 
 def summarise(audit: Audit) -> dict[str, Any]:
     """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
-    logs, totals = audit.judged["log"], audit.totals
+    totals = audit.logs.totals
     summary = {
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
@@ -178,7 +174,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "skipped": _skipped(audit, totals),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit, totals)],
-        "logs": RowsSeen(logs, _of_summary),
+        "logs": audit.logs.of_summary,
         "blocked": audit.blocked,
         "cluster_events": audit.cluster_events,
         "asides": _asides(audit),
@@ -225,12 +221,8 @@ def scope(audit: Audit) -> dict[str, Any]:
         "since": None if options.since is None else options.since.said,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
-        "without_records": audit.totals.unlooked.total(),
+        "without_records": audit.logs.totals.unlooked.total(),
     }
-
-
-def _of_summary(log: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in log.items() if name not in NOT_OF_A_LOG}
 
 
 def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | None]:
@@ -306,16 +298,14 @@ def version(package: str) -> str:
 
 
 def _inputs(audit: Audit) -> list[dict[str, Any]]:
-    out = []
-    for d in audit.inventory.log_dirs:
-        files = d.files()
-        out.append({
+    return [
+        {
             "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id,
-            "broker_id_from": d.broker_id_source,
-            "clean_shutdown": d.clean_shutdown, "copies": len(d.replicas), "files": len(files),
-            "bytes": sum(f.size for f in files),
-        })  # fmt: skip
-    return out
+            "broker_id_from": d.broker_id_source, "clean_shutdown": d.clean_shutdown, "copies": len(d.replicas),
+            "files": d.file_count, "bytes": d.size,
+        }
+        for d in audit.inventory.log_dirs
+    ]  # fmt: skip
 
 
 def _bytes(audit: Audit, totals: LogTotals) -> dict[str, int]:
@@ -347,7 +337,7 @@ def _metadata_not_understood(audit: Audit, totals: LogTotals) -> dict[tuple[str,
     all of those are a vendor's."""
     found: dict[tuple[str, str, int], tuple[int, bool]] = {}
     for log_dir, error in audit.outside:
-        if error.detail.startswith(RECORD_AT) and (log_dir, METADATA_TOPIC) in totals.topics:
+        if error.detail.startswith(RECORD_AT) and log_dir in totals.with_metadata:
             place = log_dir, error.file, error.position
             found[place] = error.length, error.reason == VENDOR and found.get(place, (0, True))[1]
     return found
@@ -362,10 +352,10 @@ def _skipped(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
          "example": "/".join(filter(None, (items[0].log_dir, items[0].file)))}
         for reason, items in sorted(groups.items())
     ]  # fmt: skip
-    if totals.padded:
+    if totals.padded_first is not None:
         out.append({
             "reason": "zeros that indexes are preallocated with, and files of __cluster_metadata read apart",
-            "files": totals.padded, "bytes": totals.bytes["skipped"], "example": totals.padded_example,
+            "files": totals.padded, "bytes": totals.bytes["skipped"], "example": totals.padded_first[1],
         })  # fmt: skip
     of_vendors = {
         place: size for place, (size, of_vendor) in _metadata_not_understood(audit, totals).items()
@@ -408,5 +398,5 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
 def _recovery(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
     """The dry run of each log directory from those of its logs."""
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
-    found = sorted(totals.recovery.items())
-    return [crash_recovery.directory(name, runs, clean.get(name, False)) for name, runs in found]
+    found = sorted(totals.recovery.items(), key=itemgetter(0))
+    return [crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in found]

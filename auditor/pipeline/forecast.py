@@ -117,13 +117,13 @@ def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[dict[str, Any]]:
 
 
 def _divided(
-    tasks: list[ReplicaTask | TextTask], slots: Slots
-) -> tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]:  # fmt: skip
+    tasks: Sequence[ReplicaTask | TextTask], slots: Slots
+) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:  # fmt: skip
     """The replicas that are read in parts, and the others."""
     return plan.divide(tasks) if slots.lists else ([], tasks)
 
 
-def _tasks(tasks: list[ReplicaTask | TextTask], slots: Slots) -> dict[str, Any]:
+def _tasks(tasks: Sequence[ReplicaTask | TextTask], slots: Slots) -> dict[str, Any]:
     large, others = _divided(tasks, slots)
     lists = len(others)
     if slots.lists and slots.at_a_time:
@@ -152,7 +152,7 @@ def _cpu(task: ReplicaTask | TextTask, options: AuditOptions) -> tuple[Span, Spa
     return read, more  # type: ignore[return-value]
 
 
-def _estimate(tasks: list[ReplicaTask | TextTask], options: AuditOptions, slots: Slots) -> dict[str, Any]:
+def _estimate(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions, slots: Slots) -> dict[str, Any]:
     """Seconds, CPU seconds and bytes of memory, each from large batches to small ones; seconds are null where nobody
     knows yet how many tasks run at a time."""
     costs = [_cpu(task, options) for task in tasks]
@@ -182,7 +182,7 @@ def _headers(task: ReplicaTask, batch_bytes: int) -> int:
     return batches if any(s.place is not None for s in task.replica.segments) else min(batches, MOST_KEPT)
 
 
-def _memory(tasks: list[ReplicaTask | TextTask]) -> dict[str, Any]:
+def _memory(tasks: Sequence[ReplicaTask | TextTask]) -> dict[str, Any]:
     """Of the driver, of a worker that reads, and of the worker that compares the replicas of the largest partition."""
     replicas: dict[tuple[str, str | None, int | None], list[ReplicaTask]] = {}
     for task in tasks:

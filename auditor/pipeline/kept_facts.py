@@ -26,7 +26,7 @@ def folder(options: AuditOptions) -> WorkFolder | None:
     return work
 
 
-def under_its_key(tasks: list[ReplicaTask | TextTask], options: AuditOptions) -> list[ReplicaTask | TextTask]:
+def under_its_key(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions) -> Sequence[ReplicaTask | TextTask]:
     """The tasks, what replicas are compared by under a key that outlives this process where facts do."""
     work = folder(options)
     return tasks if work is None else under_key(tasks, work.key())

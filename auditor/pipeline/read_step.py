@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from auditor.facts.at_rest import at_rest
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.cluster.context import NOTHING_ENDED, NOTHING_UNDECIDED, Brief, brief
+from auditor.pipeline.cluster.context import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 
 
@@ -65,15 +65,22 @@ def kept(facts: ReplicaFacts) -> KeptFacts:
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
     """Pickled briefs as objects, in the order of their replicas."""
-    return sorted(map(_brief, rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
+    alike: dict[tuple[int, int], tuple[int, int]] = {}
+    return sorted((_brief(row, alike) for row in rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
 
 
-def _brief(row: bytes) -> Brief:
-    """A brief that has in common with others what they have alike: a driver may hold a million."""
+def _brief(row: bytes, alike: dict[tuple[int, int], tuple[int, int]]) -> Brief:
+    """A brief that has in common with others what they have alike, as ``alike`` holds it: a driver may hold a
+    million."""
     found: Brief = pickle.loads(row)
     found.join_key, found.log_dir, found.topic = map(sys.intern, (found.join_key, found.log_dir, found.topic))
+    found.rank = alike.setdefault(found.rank, found.rank)
     if not len(found.ended):
         found.ended = NOTHING_ENDED
+    if not len(found.oldest):
+        found.oldest = NOTHING_ENDED
     if not len(found.undecided):
         found.undecided = NOTHING_UNDECIDED
+    if not found.open_here:
+        found.open_here = NOTHING_OPEN
     return found

@@ -15,10 +15,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from auditor.base.errors import DecodeError
+from auditor.base.json_text import TextRows, row_text
+from auditor.base.pickled import dumps, loads
+from auditor.base.rows_at_rest import SORTED_TOGETHER, RowsAtRest, RowsSeen
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.rows_at_rest import SORTED_TOGETHER, RowsAtRest
 from auditor.pipeline.cluster.context import Brief
+from auditor.pipeline.log_totals import LogTotals, Place, place_of
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
 from auditor.processes.isolation import Pool
@@ -32,11 +35,14 @@ if TYPE_CHECKING:
     from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
-Placed = tuple[tuple[Any, ...], str]  # where a row stands among those of its kind, and the row as JSON
-Judged = tuple[str, Any]  # kind, and a row of that kind; of kind log RowsAtRest[Placed]
+# Where a row of kind log stands among the others, its text in summary.json, and as JSON what that leaves out.
+Placed = tuple[Place, str, str]
+Judged = tuple[str, Any]  # kind, and a row of that kind; of kind log many together, with what they come to: SomeLogs
+SomeLogs = tuple[RowsAtRest[Placed], LogTotals]
 # What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
 JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, dict[str, Any]]]]
 Log = tuple[str, list[bytes]]  # the join key of a log's cluster, and the facts of its replicas, pickled
+NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
 _AT_ONCE = 1000  # rows of JSON
 _text = json.JSONEncoder(ensure_ascii=False).encode
@@ -45,16 +51,16 @@ _text = json.JSONEncoder(ensure_ascii=False).encode
 def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLog) -> Iterator[tuple[str, bytes]]:
     """What is said of some logs, whose replicas' facts come pickled: kind and row, which travels as JSON on any way.
 
-    Those of kind :data:`LOG` travel many together, as the driver keeps them: in order, and packed by who judges.
-
+    Those of kind :data:`LOG` travel many together, as the driver keeps and writes them: in order, added up, and packed
+    by who judges.
     """
-    waiting: list[Placed] = []
+    waiting: list[dict[str, Any]] = []
     for cluster, facts in logs:
         for kind, row in judge([pickle.loads(one) for one in facts], cluster):
             if kind != LOG:
                 yield kind, _text(row).encode()
                 continue
-            waiting.append((place_of(row), _text(row)))
+            waiting.append(row)
             if len(waiting) == SORTED_TOGETHER:
                 yield LOG, _packed(waiting)
                 waiting = []
@@ -67,30 +73,45 @@ def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, logs: Iterable[
     return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))
 
 
-def _packed(rows: list[Placed]) -> bytes:
-    return pickle.dumps(RowsAtRest(sorted(rows, key=itemgetter(0))).settled(), 5)
+def _packed(rows: list[dict[str, Any]]) -> bytes:
+    totals, found = LogTotals(), RowsAtRest[Placed]()
+    for row in sorted(rows, key=place_of):
+        place = place_of(row)
+        totals.add(place, row)
+        besides = {name: row.pop(name) for name in NOT_OF_A_LOG}
+        found.append((place, row_text(row), _text(besides)))
+    return dumps((found.settled(), totals))
 
 
-def place_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """By what rows of one kind are in order."""
-    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)
+class JudgedLogs(RowsSeen):
+    """The rows of kind :data:`LOG` in their order, and what they come to."""
+
+    def __init__(self, rows: Sequence[Placed], totals: LogTotals) -> None:
+        super().__init__(rows, row_of)
+        self._placed = rows
+        self.totals = totals
+
+    @property
+    def of_summary(self) -> TextRows:
+        """The rows as they stand in ``summary.json``."""
+        return TextRows(RowsSeen(self._placed, itemgetter(1)))
 
 
 def row_of(placed: Placed) -> dict[str, Any]:
     """The row of kind :data:`LOG` that is at rest."""
-    found: dict[str, Any] = json.loads(placed[1])
-    return found
+    _, text, besides = placed
+    return {**json.loads(text), **json.loads(besides)}
 
 
 def judged_rows(texts: Iterable[tuple[str, bytes]]) -> Iterator[Judged]:
     """What :func:`judged_texts` made, as rows again; in place of rows of kind :data:`LOG` those that are packed
-    together, each a :data:`Placed`. Many are parsed at once, for then they share their keys' strings.
+    together, :data:`SomeLogs`. Many are parsed at once, for then they share their keys' strings.
     """
     left = iter(texts)
     while some := list(islice(left, _AT_ONCE)):
         for kind, text in some:
             if kind == LOG:
-                yield LOG, pickle.loads(text)
+                yield LOG, loads(text)
         others = [(kind, text) for kind, text in some if kind != LOG]
         rows = json.loads(b"[" + b",".join(text for _, text in others) + b"]")
         yield from zip((kind for kind, _ in others), rows, strict=True)
@@ -127,7 +148,7 @@ class Audited(Protocol):
         """The way to run."""
 
     @property
-    def tasks(self) -> list[ReplicaTask | TextTask]:
+    def tasks(self) -> Sequence[ReplicaTask | TextTask]:
         """What there is to read: a task for every replica."""
 
     @property
@@ -197,7 +218,7 @@ class Runner(ABC):
         return False
 
     @abstractmethod
-    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
         """The read step. Nothing need run until it is asked for. What ``work`` has is not read, the rest goes there."""
 
     @abstractmethod

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base import scope, uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
+from auditor.base.rows_at_rest import Gathered, RowsSeen
 from auditor.base.scope import Scope
 from auditor.base.words import plural
 from auditor.connectors import asking, scoped
@@ -27,7 +28,6 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
-from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import accepted_findings, begun_inside, held, kept_facts, plan, results
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
 from auditor.pipeline.cluster import absent, cluster_events, cluster_settings, context, moments, policy_choice
@@ -37,7 +37,7 @@ from auditor.pipeline.cluster.policy_choice import PolicyChoice
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import LOG, Placed, place_of, row_of
+from auditor.pipeline.runner import LOG, JudgedLogs, Placed, place_of
 from auditor.pipeline.tables import derived_tables
 from auditor.processes.isolation import KILLS
 from auditor.replay.task.replica_task import ReplicaTask, TextTask
@@ -152,7 +152,7 @@ class Audit:
     # read
 
     @cached_property
-    def tasks(self) -> list[ReplicaTask | TextTask]:
+    def tasks(self) -> Sequence[ReplicaTask | TextTask]:
         """What there is to read: a task for every replica that is read."""
         return kept_facts.under_its_key(plan.replica_tasks(self.scoped, self.settings, self.options), self.options)
 
@@ -173,7 +173,7 @@ class Audit:
 
     @cached_property
     def _planned_mb(self) -> float:
-        return sum(map(plan.file_bytes, self.tasks)) / 1e6
+        return int(plan.bytes_of(self.tasks).sum()) / 1e6
 
     def _say_read(self, part: float) -> None:
         mb = self._planned_mb
@@ -234,7 +234,7 @@ class Audit:
         options = self.options
         for name in (*options.rules, *options.skip_rules):
             if not registry.named(name):
-                raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
+                raise AuditInputError(f"no rule named {name!r}{registry.meant(name)}; 'auditor rules' lists them")
         wanted, skipped = (
             {k.id for n in names for k in registry.named(n)} for names in (options.rules, options.skip_rules)
         )
@@ -259,21 +259,22 @@ class Audit:
         """
         replicas, clusters, kinds = self.replicas, self.clusters, self.kinds
         rows: dict[str, Gathered[Any]] = {kind: Gathered(place_of) for kind in KINDS}
-        logs = Gathered[Placed](itemgetter(0))
+        logs, totals = Gathered[Placed](itemgetter(0)), LogTotals()
         limit = self.options.max_findings
         found = Kept(registry.kinds(), limit)
         with self.step("judge"):
             judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == LOG:
-                    logs.take(row)
+                    logs.take(row[0])
+                    totals.join(row[1])
                 elif kind == "finding":
                     if self._asked_for(row):
                         found.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
-            return done | {"finding": found.findings(), LOG: RowsSeen(logs.in_order(), row_of)}
+            return done | {"finding": found.findings(), LOG: JudgedLogs(logs.in_order(), totals.settled())}
 
     def _asked_for(self, row: Mapping[str, Any]) -> bool:
         """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
@@ -287,10 +288,11 @@ class Audit:
             return row
         return row | {"advice": commands.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
 
-    @cached_property
-    def totals(self) -> LogTotals:
-        """What the rows of all logs come to."""
-        return LogTotals.of(self.judged["log"])
+    @property
+    def logs(self) -> JudgedLogs:
+        """The rows of all logs."""
+        found: JudgedLogs = self.judged[LOG]  # type: ignore[assignment]
+        return found
 
     @property
     def blocked(self) -> Sequence[dict[str, Any]]:
@@ -325,6 +327,8 @@ class Audit:
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
         """Topic and partition of the logs that were not read from their start."""
+        if self.scoped is self.inventory:
+            return set()
         return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
 
     @cached_property
@@ -417,9 +421,9 @@ class Audit:
         found += self._errors_of_logs if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
 
-    @cached_property
+    @property
     def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
-        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["log"] for e in row["errors"]]
+        return [(log_dir, error) for _, log_dir, error in self.logs.totals.errors]
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
@@ -446,7 +450,7 @@ class Audit:
             return 0
         unsure = self.options.fail_on_unsure
         found = any(f.severity in failing for f in self.open_findings)
-        unlooked = unsure and self.totals.unlooked.total() > 0
+        unlooked = unsure and self.logs.totals.unlooked.total() > 0
         return int(found or unlooked or any(held.fails(row, failing, unsure) for row in self.blocked))
 
     def spared(self) -> Inventory | None:

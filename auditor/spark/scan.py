@@ -7,16 +7,15 @@ would go whole to every worker, and Spark Connect would refuse it.
 from __future__ import annotations
 
 import itertools
-import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from auditor.base.pickled import dumps, loads
 from auditor.connectors import asking, gate
-from auditor.facts.packed import dumps, loads
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judge_list, judged_rows, judged_texts
@@ -57,7 +56,7 @@ def slots(spark: SparkSession) -> int:
 
 
 def each_list(
-    spark: SparkSession, lists: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
+    spark: SparkSession, lists: Iterable[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
 ) -> DataFrame:
     """The rows that ``work`` makes of each list, a task a list. Nothing runs until it is asked for."""
     packed = pa.array(map(dumps, lists), pa.binary())
@@ -68,10 +67,10 @@ def each_list(
             yield from work(loads(one.as_py()))
 
     rows = spark.createDataFrame(table, schema="number int, work binary")
-    return apart(rows, max(1, len(lists)), "number").mapInArrow(run, columns)
+    return apart(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
 
 
-def read_replicas(spark: SparkSession, tasks: list[ReplicaTask | TextTask]) -> DataFrame:
+def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
     """The facts of every replica, one row each, kept for the second job. Nothing runs until it is asked for.
 
     A replica is read by one task, but for those that are too large for that (:func:`auditor.pipeline.plan.divide`);
@@ -123,10 +122,10 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
     Of long logs headers are read again to compare replicas. An attempt after others that failed has that done apart,
     :data:`APART` logs at a time, so that a file that kills is named; where nothing but machines went, nothing differs.
     """
-    shipped, tries = pickle.dumps((clusters, judge), 5), attempts(facts.sparkSession)
+    shipped, tries = dumps((clusters, judge)), attempts(facts.sparkSession)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known, of_log = pickle.loads(shipped)
+        known, of_log = loads(shipped)
 
         def rows() -> Iterator[Row]:
             if failed_before():

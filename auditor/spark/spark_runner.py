@@ -56,7 +56,8 @@ class SparkReplicas(Replicas):
         """The briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
         frame = self.frame
         with watched(frame.sparkSession, self.progress), tuned(frame.sparkSession):
-            return briefs_of(self.frame.select("brief").toArrow().column("brief").to_pylist())
+            found = self.frame.select("brief").toArrow().column("brief")
+        return briefs_of(row for chunk in found.chunks for row in chunk.to_pylist())
 
     def rows(self) -> list[KeptFacts]:
         """All facts, on the driver."""
@@ -94,7 +95,7 @@ class SparkRunner(Runner):
         threading.Thread(target=_load_ahead, daemon=True).start()
         return self._start(self.input_bytes)
 
-    def read(self, tasks: list[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
+    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
         """Plans the first job."""
         from auditor.spark import scan
 

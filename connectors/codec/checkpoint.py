@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from auditor.base.errors import DecodeError
@@ -51,6 +51,26 @@ class QuorumState(NamedTuple):
     leader_epoch: int
     voted_id: int
     voters: tuple[int, ...]
+
+
+class Offsets(Mapping[tuple[str, int], int]):
+    """Offsets by topic and partition, a dictionary of numbers for each topic: of all partitions of a broker, without
+    the names of their topics and pairs of both."""
+
+    def __init__(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._of: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in offsets.items():
+            self._of.setdefault(topic, {})[partition] = offset
+
+    def __getitem__(self, at: tuple[str, int]) -> int:
+        topic, partition = at
+        return self._of[topic][partition]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return ((topic, partition) for topic, some in self._of.items() for partition in some)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
 
 
 def decode_offset_checkpoint(data: bytes, file: str = "") -> tuple[dict[tuple[str, int], int], list[DecodeError]]:

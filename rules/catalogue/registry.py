@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from auditor import rules
+from auditor.base.near import did_you_mean
 from auditor.rules.catalogue.kinds import (
     SECTIONS,
     Blocks,
@@ -163,6 +164,11 @@ def kinds() -> Mapping[str, Kind]:
 def named(name: str) -> tuple[Kind, ...]:
     """The kinds that a rule's id stands for, or a kind's; none for a name that is neither."""
     return load()[name].kinds if name in load() else tuple(filter(None, [kinds().get(name)]))
+
+
+def meant(name: str) -> str:
+    """Which rule or kind an id may have been meant for that neither has, as the end of a sentence; empty for none."""
+    return did_you_mean(name, [*load(), *kinds()])
 
 
 def rule_of(name: str) -> Rule | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
-STARTED_S = 120
+STARTED_S = 600  # beside other work a JVM takes minutes
 LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 # An executor may have nothing but a bare Python: what it needs, the job ships.
 BARE_PYTHON = getattr(sys, "_base_executable", sys.executable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from auditor import cli
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
 from auditor.connectors.files import Inventory
+from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.pipeline.runner import JudgedLogs
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import SECTIONS
 from auditor.rules.seen.finding import Finding
 from auditor.spark.session import local_with_retries
+from tests import corpora
 from tests.facts import here
 
 
@@ -34,6 +38,11 @@ from tests.facts import here
         (["rules", "no-such-rule"], "auditor rules"),
         (["audit", "."], "--out"),
         (["audit", ".", "--out", "out", "--policy", "kip-1"], "--help"),
+        (["audti", "."], "(did you mean 'audit'?)"),
+        (["audit", ".", "--out", "out", "--fial-on", "error"], "--fial-on error (did you mean"),
+        (["audit", ".", "--out", "out", "--alert", "slak"], "(did you mean 'slack'?)"),
+        (["audit", ".", "--out", "out", "--rule", "hanging-transactoin"], "(did you mean 'hanging-transaction' or"),
+        (["rules", "lso-stuk"], "(did you mean 'lso-stuck'"),
         ([], "--help"),
     ],
 )
@@ -80,8 +89,9 @@ def audit_with(findings: list[str], reason: str | None = None, fail_on: str = "e
     done._found = Inventory((), (), (), (), ())
     done.findings = [Finding("sequence-gap", severity) for severity in findings]
     if reason is not None:
-        errors = [DecodeError("f", 0, 1, reason, "")._asdict()]
-        done.judged = {"log": [{"log_dir": "broker-1", "errors": errors}], "blocked": [], "readers": []}
+        error = DecodeError("f", 0, 1, reason, "")
+        logs = JudgedLogs([], LogTotals(errors=[(("t", 0), "broker-1", error)]))
+        done.judged = {"log": logs, "blocked": [], "readers": []}
     return done
 
 
@@ -141,3 +151,24 @@ def test_a_commands_help_has_examples_and_says_of_every_option_what_it_does_and_
         given = action.default not in (None, False, argparse.SUPPRESS) and action.default != []
         if action.option_strings and given:
             assert re.search(rf"\(default:?{re.escape(str(action.default).replace(' ', ''))}[;,)]", words), action.dest
+
+
+def test_without_out_a_terminal_gets_a_folder_named_after_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    folder = str(corpora.unpack("hanging-36"))
+    assert main(["audit", folder, "--topic", "bank.audit", "--master", "inline[1]", "--fail-on", "never"]) == 0
+    (made,) = tmp_path.iterdir()
+    assert re.fullmatch(r"audit-\d{8}-\d{6}", made.name)
+    assert capsys.readouterr().out.rstrip().endswith(f"Report: {made.name}/report.html")
+
+
+def test_a_topic_that_is_not_there_is_answered_with_one_that_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["audit", str(corpora.unpack("hanging-36")), "--out", str(tmp_path / "out"), "--master", "inline[1]"]
+    for option, said in (("--topic=bank.legder", "bank.ledger"), ("--only-partition=bank.legder-3", "bank.ledger-3")):
+        assert main([*call, option]) == 2
+        assert f"did you mean '{said}'" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_every_byte_of_a_corpus_is_accounted_for(name: str) -> None:
     assert [item.name for item in found.log_dirs] == sorted(path.name for path in root.glob("broker-*"))
     for log_dir in found.log_dirs:
         folders = {path.name for path in (root / log_dir.name).iterdir() if path.is_dir()}
-        assert {replica.folder for replica in log_dir.replicas + log_dir.aside} == folders
+        assert {replica.folder for replica in (*log_dir.replicas, *log_dir.aside)} == folders
         assert log_dir.broker_id == int(log_dir.name.removeprefix("broker-"))
         assert log_dir.broker_id_source == "meta.properties"
         assert log_dir.clean_shutdown == (root / log_dir.name / ".kafka_cleanshutdown").exists()

@@ -165,7 +165,7 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     cluster = cast(LiveCluster, OneLog(held, {"cleanup.policy": "delete"}))
     options = AuditOptions(("c",), tmp_path, records=True, tables=True, as_of=0)
     audit = LiveAudit(Reading(cluster, options, Budget(1 << 20, 1 << 30), "start"), here())
-    status = running.command(audit, Printing(quiet=True), alert=["slack"], alert_on="info")
+    status = running.command(audit, Printing(quiet=True), alerts.Asked(["slack"], "info"))
     found = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
     assert "offset-hole" in [f["kind"] for f in found]
     assert {f["file"] for f in found} == {None}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from auditor.facts.rows_at_rest import SORTED_TOGETHER, TOGETHER, Gathered, RowsAtRest, RowsSeen
-from auditor.outputs import json_text
+from auditor.base import json_text
+from auditor.base.rows_at_rest import SORTED_TOGETHER, TOGETHER, Gathered, RowsAtRest, RowsSeen
 
 
 @pytest.mark.parametrize("count", [0, 1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 3 * TOGETHER + 5])

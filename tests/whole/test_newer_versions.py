@@ -88,7 +88,7 @@ def test_newer_versions_are_said_in_every_place(tmp_path: Path, capsys: pytest.C
     assert {(e.file, e.reason, e.detail) for _, e in audit.unread()} == said
     assert audit.exit_code() == 3
     metadata = {e.position: e.length for _, e in audit.unread() if e.file == METADATA}
-    assert publish._bytes(audit, audit.totals)["unreadable"] == size + sum(metadata.values())
+    assert publish._bytes(audit, audit.logs.totals)["unreadable"] == size + sum(metadata.values())
     assert audit.settings[audit.inventory.log_dirs[0].join_key].levels["metadata.version"] == 77
     topic_ids = {c.topic: c.topic_id for c in audit.inventory.log_dirs[0].replicas}
     assert topic_ids["pier-9.out"] is not None  # as Kafka does, whatever the version

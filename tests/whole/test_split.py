@@ -279,7 +279,7 @@ def test_lone_segments_and_internal_topics_stay_whole(task: ReplicaTask) -> None
 
 def test_every_segment_is_read_once_by_lists_of_like_size() -> None:
     tasks = [made(0, 4000), made(1, 3000, segments=30)]
-    lists = plan.spread(plan.segment_tasks(tasks), 4)
+    lists = list(plan.spread(plan.segment_tasks(tasks), 4))
     read = sorted((part.replica, part.number) for part in (p for some in lists for p in some))
     assert read == [(0, n) for n in range(4)] + [(1, n) for n in range(30)]
     loads = [sum(part.size for part in some) for some in lists]

@@ -34,6 +34,7 @@ MOST_OPEN, MOST_OPEN_IN_ALL = (
     500_000,
 )  # open transactions known everywhere, of a replica (the oldest) and of all
 NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
+NOTHING_OPEN: dict[int, OpenHere] = {}
 MOST_NAMED = 20  # brokers that are up, of an offline partition
 MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
@@ -230,10 +231,15 @@ def _cluster(
     for at in {*lagging, *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.until = _until(briefs, settings)
-    cluster.bounds = {at: b.bounds._replace(until=cluster.until.get(b.log_dir, -1)) for at, b in leading.items()}
-    undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
+    cluster.bounds = {
+        at: b.bounds._replace(until=cluster.until[b.log_dir]) if b.log_dir in cluster.until else b.bounds
+        for at, b in leading.items()
+    }
+    undecided = np.concatenate([NOTHING_UNDECIDED, *(b.undecided for b in leading.values() if len(b.undecided))])
     left = MOST_OPEN_IN_ALL
     for (topic, partition), b in leading.items():
+        if not (b.open_here or len(b.ended)):
+            continue
         for producer_id, here in islice(b.open_here.items(), left):
             cluster.open_here.setdefault(producer_id, {})[f"{topic}-{partition}"] = here
         if len(b.open_here) > left:
@@ -266,6 +272,7 @@ def _cluster(
         out = at in lagging if known is not None else b.bounds.out_of_sync  # of a broker that ran on it is known when
         if not (out or b.lacks_end):
             cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment, read=known, out_of_sync=False)
+        b.bounds = cluster.bounds[at]  # once in memory
     return cluster
 
 
@@ -333,7 +340,7 @@ def _out_of_sync(
     states = () if metadata is None else metadata.partitions.values()
     had_all = {(state.topic, state.partition): (*state.isr, *state.elr) for state in states}
     got_there: dict[tuple[str, int], set[int | None]] = {}
-    for b in briefs:
+    for b in briefs if had_all else ():
         if b.rank == leading[b.topic, b.partition].rank:
             got_there.setdefault((b.topic, b.partition), set()).add(b.broker_id)
     return [

@@ -44,7 +44,7 @@ def read_at(inventory: Inventory) -> dict[tuple[str, str, int], Read]:
     return {
         (log_dir.name, replica.topic or "", replica.partition or 0): Read(*log_dir.read_at[replica.folder], clock)
         for log_dir in inventory.log_dirs
-        if (clock := log_dir.machine or log_dir.name)
+        if log_dir.read_at and (clock := log_dir.machine or log_dir.name)
         for replica in log_dir.replicas
         if replica.folder in log_dir.read_at
     }

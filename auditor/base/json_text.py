@@ -8,6 +8,29 @@ from functools import cache
 from typing import Any
 
 CONTAINERS = (dict, list, tuple)
+ROW_LEVEL = 2  # how deep the rows of a list stand that :func:`pieces` writes one by one
+
+
+class TextRows(Sequence[Any]):
+    """Rows that were written by :func:`row_text` before, each parsed whenever it is read."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(json.loads, self.texts)
+
+    def __getitem__(self, at: Any) -> Any:
+        found = self.texts[at]
+        return json.loads(found) if isinstance(found, str) else [json.loads(text) for text in found]
+
+
+def row_text(row: Any) -> str:
+    """A row as :func:`pieces` writes it within its list. Cost: some 25 us a KB."""
+    return _text(row, ROW_LEVEL)
 
 
 def as_json(content: Mapping[str, Any]) -> str:
@@ -18,7 +41,8 @@ def as_json(content: Mapping[str, Any]) -> str:
 def pieces(content: Mapping[str, Any]) -> Iterator[str]:
     """The text of an object in pieces, keys sorted, a space of indent a level.
 
-    Of a value that is a sequence but no list, each row is a piece. Memory: one of them. Cost: some 25 us a KB.
+    Of a value that is a sequence but no list, each row is a piece. Memory: one of them. Cost: some 25 us a KB, of
+    :class:`TextRows` next to nothing.
     """
     before = "{"
     for name in sorted(content):
@@ -34,8 +58,8 @@ def pieces(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _rows(rows: Sequence[Any]) -> Iterator[str]:
     before = "["
-    for row in rows:
-        yield f"{before}\n  {_text(row, 2)}"
+    for text in rows.texts if isinstance(rows, TextRows) else map(row_text, rows):
+        yield f"{before}\n  {text}"
         before = ","
     yield "[]" if before == "[" else "\n ]"
 

@@ -8,27 +8,31 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from auditor.facts.packed import dumps, loads
+from auditor.base.pickled import dumps, loads
 
 Row = TypeVar("Row")
 TOGETHER = 64  # rows that are packed together, and of which one reading has objects
+OPEN = 4  # blocks that are kept unpacked for who asks for single rows
 SORTED_TOGETHER = 32 * TOGETHER  # rows that are put in order before they are packed
 
 
 class RowsAtRest(Sequence[Row]):
     """Rows that are added once and read in their order, each time as objects of their own.
 
-    Cost: some 10 us to add a row of 1 KB, 5 us to read it; one alone costs the reading of those packed with it.
-    Memory: :data:`TOGETHER` rows, and all of them packed.
+    Cost: some 10 us to add a row of 1 KB, 5 us to read it; one alone costs the reading of those packed with it, the
+    next ones beside it nothing, and may be an object that was given before.
+    Memory: :data:`TOGETHER` rows, of those asked for alone some more, and all of them packed.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._blocks: list[bytes] = []
         self._ends: list[int] = []  # how many rows there are up to the end of each block
         self._loose: list[Row] = []
+        self._open: dict[int, list[Row]] = {}  # the last blocks of which single rows were asked for
         for row in rows:
             self.append(row)
 
@@ -64,6 +68,11 @@ class RowsAtRest(Sequence[Row]):
     def __len__(self) -> int:
         return self._packed + len(self._loose)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(operator.eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __iter__(self) -> Iterator[Row]:
         for block in self._blocks:
             yield from loads(block)
@@ -79,8 +88,18 @@ class RowsAtRest(Sequence[Row]):
             return [self[number] for number in range(*at.indices(len(self)))]
         number = range(len(self))[at]
         block = bisect.bisect_right(self._ends, number)
-        rows: list[Row] = loads(self._blocks[block]) if block < len(self._blocks) else self._loose
+        rows = self._opened(block) if block < len(self._blocks) else self._loose
         return rows[number - (self._ends[block - 1] if block else 0)]
+
+    def _opened(self, block: int) -> list[Row]:
+        if block not in self._open:
+            if len(self._open) == OPEN:
+                del self._open[next(iter(self._open))]
+            self._open[block] = loads(self._blocks[block])
+        return self._open[block]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_open": {}}
 
 
 class RowsSeen(Sequence[Any]):
