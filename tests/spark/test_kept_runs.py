@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor.commands import dashboard
+from auditor.dashboards import addresses
 from auditor.outputs import runs
+from auditor.outputs.shelf import Shelf
+from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.audited import published
@@ -44,5 +46,6 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
         json.loads(runs.read(history, second, "runs")["summary"][0].as_py())["inputs"][0]["cluster_id"]
     }
     assert runs.read(history, first, "logs")["bytes_total"].to_pylist()
+    site = Site(Shelf(history))
     for run_id in found:
-        assert dashboard.report(history, run_id) == (tmp_path / run_id / "report.html").read_text(encoding="utf-8")
+        assert site.page(addresses.report(run_id)) == (tmp_path / run_id / "report.html").read_text(encoding="utf-8")
