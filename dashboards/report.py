@@ -119,18 +119,26 @@ def render_timelines(
 
 
 def _pictures(timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]) -> list[Drawn]:
-    """The timelines that are drawn, those with a blocking transaction first, and how they are laid out."""
-    known: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
+    """The timelines that are drawn, those with a blocking transaction first, and how they are laid out.
+
+    Several clusters may have a log of one name, so logs are told apart by where they lie; of runs that were kept before
+    timelines said that, by name alone.
+    """
+    known: dict[tuple[str | None, str], dict[tuple[int, int], Mapping[str, Any]]] = {}
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
-        known.setdefault(entry.name, {})[key] = {
-            **entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing
-        }  # fmt: skip
-        if entry.blocks:
-            blocking.add(entry.name)
-    first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: wording.log_name(row) not in blocking)
-    return [_drawn(row, known.get(wording.log_name(row), {})) for row in map(report_shapes.timeline, first)]
+        said = {**entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing}
+        for place in ((entry.row.get("log_dir"), entry.name), (None, entry.name)):
+            known.setdefault(place, {})[key] = said
+            if entry.blocks:
+                blocking.add(place)
+
+    def place_of(row: Mapping[str, Any]) -> tuple[str | None, str]:
+        return row.get("log_dir"), wording.log_name(row)
+
+    first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: place_of(row) not in blocking)
+    return [_drawn(row, known.get(place_of(row), {})) for row in map(report_shapes.timeline, first)]
 
 
 def _drawn(row: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Drawn:

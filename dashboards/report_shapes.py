@@ -19,7 +19,7 @@ TRANSACTION = (
     "first_offset", "last_offset", "since", "since_by_producer", "since_not_before", "since_not_after", "age_ms",
     "state", "batches", "records", "bytes", "standing", "at_least", "advice", "readers",
 )  # fmt: skip
-TIMELINE = ("topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
+TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
     "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
 )  # fmt: skip

@@ -33,7 +33,8 @@ def options(found: tuple[str, ...], out: Path, master: str | None = None) -> Aud
 
 
 def results(out: Path) -> dict[str, Any]:
-    """What an audit said, but for when and how long it ran: the lines of its findings, and its summary."""
+    """What an audit said, but for when and how long it ran: the lines of its findings, its summary, what it drew."""
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     del summary["timings"], summary["ran"]
-    return {"findings": (out / "findings.jsonl").read_bytes().splitlines(), "summary": summary}
+    drawn = re.findall("<svg.*?</svg>", (out / "report.html").read_text(encoding="utf-8"), flags=re.DOTALL)
+    return {"findings": (out / "findings.jsonl").read_bytes().splitlines(), "summary": summary, "drawn": drawn}

@@ -240,6 +240,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
     bars = [_bar(log, row, None) for row in shown] + [_bar(log, t.row, t) for t in classes.values()]
     lso = min(max(int(t.row["first_offset"]), log.leader.own_start) for t in opened)
     return {
+        "log_dir": log.leader.log_dir,  # other clusters in the input may have a log of that name
         "topic": log.topic,
         "partition": log.partition,
         "broker_id": log.leader.broker_id,

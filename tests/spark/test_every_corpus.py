@@ -50,6 +50,7 @@ def test_spark_finds_the_same(
     found = every_corpus.results(tmp_path)
     assert found["findings"] == inline["findings"]
     assert found["summary"] == inline["summary"]
+    assert found["drawn"] == inline["drawn"]
 
 
 IN_PARTS = frozenset({"hanging-36", "replicas-41"})

@@ -181,6 +181,24 @@ def test_oversized_evidence_cannot_swell_the_page() -> None:
     assert "176 more facts in findings.jsonl" in source
 
 
+def test_logs_of_one_name_in_two_clusters_are_drawn_each_with_its_own() -> None:
+    """The same producer id at the same offset of the same partition: in one cluster it hangs, in the other not."""
+    _, summary, transactions, timelines = samples.hanging()
+    hung = next(row for row in transactions if row["class"] == "hanging") | {"log_dir": "a"}
+    same = {key: hung[key] for key in ("topic", "partition", "producer_id", "producer_epoch", "first_offset")}
+    calm = next(row for row in transactions if row["class"] == "active") | same | {"log_dir": "b"}
+    inputs = [{"log_dir": name, "cluster_id": name.upper(), "broker_id": 1} for name in ("a", "b")]
+    pictures = []
+    for row in (calm, hung):
+        bar = {key: row[key] for key in ("producer_id", "producer_epoch", "first_offset", "last_offset", "class")}
+        place = {key: row[key] for key in ("log_dir", "topic", "partition")}
+        pictures.append(timelines[0] | place | {"transactions": [bar]})
+    page = Page(render_report([], {**summary, "inputs": inputs, "counts": {}}, [hung, calm], pictures))
+    drawn = [(a.get("class") or "").split() for tag, a in page.elements if tag == "line"]
+    each = [names[1] for names in drawn if "lso" in names]  # a part of the log, then the whole
+    assert each == ["open", "open", "active", "active"], "what blocks goes first"
+
+
 def test_long_lists_say_how_many_more() -> None:
     findings, summary, transactions, timelines = samples.hanging()
     many = [{**transactions[0], "partition": n, "producer_id": n} for n in range(500)]
