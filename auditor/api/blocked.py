@@ -59,6 +59,7 @@ class BlockedPartition:
     severity: str | None
     if_true: str | None
     rule: str | None
+    fingerprint: str | None
     accepted: bool
     left_out: bool
     remedy: str

@@ -23,7 +23,7 @@ def test_the_page_has_what_is_printed(question: Question, capsys: pytest.Capture
 @pytest.fixture(scope="module")
 def rows() -> dict[str, list[dict[str, Any]]]:
     with auditor.open(folder(), master="inline[1]", as_of=said()["as_of"]) as audit:
-        return {name: audit.table(name).to_pylist() for name in ("lag", "space", "cleaner")}
+        return {name: audit.table(name).to_dicts() for name in ("lag", "space", "cleaner")}
 
 
 def test_each_group_got_what_is_said(rows: dict[str, list[dict[str, Any]]]) -> None:

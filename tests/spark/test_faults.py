@@ -26,7 +26,7 @@ from auditor.pipeline import plan
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts, kept
-from auditor.pipeline.runner import LOG, Judged
+from auditor.pipeline.runner import LOG, Judged, row_of
 from auditor.processes.isolation import Pool
 from auditor.replay.segments import batch_headers
 from auditor.replay.segments.batch_headers import SegmentHeaders
@@ -142,7 +142,8 @@ def said(rows: Iterable[Judged]) -> list[tuple[str, str]]:
     """Rows of all kinds as texts."""
     found: list[tuple[str, str]] = []
     for kind, row in rows:
-        found += [(kind, text) for _, text in row] if kind == LOG else [(kind, json.dumps(row))]
+        each = map(row_of, row[0]) if kind == LOG else [row]
+        found += [(kind, json.dumps(one)) for one in each]
     return sorted(found)
 
 
