@@ -35,7 +35,7 @@ STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
 @dataclass
 class Folder:
     """A folder of the input: ``name`` relative to the target, its files (name -> size), those that nobody opens
-    (size and reason), and what could not be listed. ``task`` reads its replica, None where it is none that is live;
+    (size and reason), and what could not be listed. ``listed``: no later than when (ms) that was. ``task`` reads its replica, None where it is none that is live;
     ``topic``: of a partition, whatever becomes of it."""
 
     name: str
@@ -110,7 +110,7 @@ class Folders:
 
     def __init__(self, paths: Sequence[str], limits: Limits) -> None:
         """Lists the PATHs. Errors: :class:`auditor.base.errors.AuditInputError` for a wrong one."""
-        found = drafts(paths, limits)
+        self.listed, found = now_ms(), drafts(paths, limits)
         self.inventory = inventories.inventory_of(found, paths, limits)
         self.naming: Naming = inventories.naming_of(found)
         self.found: dict[str, Folder] = {}
@@ -123,7 +123,7 @@ class Folders:
             self._log_dir(place, draft, tasks)
         self._outside(found)
         top = next(iter(found.found), Place("", ""))
-        self.found.setdefault("", Folder("", top))  # whose list says that nothing else is there
+        self.found.setdefault("", Folder("", top, listed=self.listed))  # whose list says that nothing else is there
 
     def in_order(self) -> list[Folder]:
         """The folders in the order of copying."""
@@ -133,7 +133,7 @@ class Folders:
         """The folder at a place."""
         log_dir, below = self.naming.owner(place.child("x"))
         name = "/".join(filter(None, (log_dir, below))).rpartition("/")[0].strip("/")
-        return self.found.setdefault(name, Folder(name, place))
+        return self.found.setdefault(name, Folder(name, place, listed=self.listed))
 
     def _log_dir(self, place: Place, draft: Draft, tasks: dict[tuple[str, str], ReplicaTask]) -> None:
         name = self.naming.name(place)
