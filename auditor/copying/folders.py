@@ -80,7 +80,7 @@ class Folder:
 
     def _last(self) -> str:
         """How the files of the last segment begin, which is written to."""
-        return max((_base(name) for name in self.files if name.endswith(".log")), default="")
+        return max((_base(name) for name in self.files if _is_segment(name)), default="")
 
     def moved_on(self, seen: Mapping[str, Stat | None]) -> set[str]:
         """The files of segments that are no longer those that were listed and ``seen`` right before they were read, and
@@ -166,6 +166,12 @@ class Folders:
             self._at(where.parent).unused[_last(where)] = (size, reason)
         for where, error in found.errors:
             self._at(where.parent).errors.append(error._replace(file=_last(where)))
+
+
+def _is_segment(name: str) -> bool:
+    """Whether a file is one by its name, and not somebody's that ends in ``.log``, too."""
+    says = names.data_name(name)
+    return says is not None and says.kind == "log" and not says.state
 
 
 def _base(name: str) -> str:

@@ -86,6 +86,19 @@ def test_a_link_in_place_of_a_segment_has_the_size_that_an_audit_gives_it(source
     assert sizes[0] == sizes[1]
 
 
+def test_a_file_of_somebodys_closes_no_segment(source: Path) -> None:
+    """What a broker appends to its last segment meanwhile is no replacement of it."""
+    (source / "t-0" / "backup.log").write_bytes(b"of a person")
+
+    def closed() -> set[str]:
+        found = folders.Folders([str(source)], DEFAULT_LIMITS).found
+        return next(folder for name, folder in found.items() if name.endswith("t-0")).closed()
+
+    assert closed() == set()
+    rolled(source)
+    assert closed() == {NAME}
+
+
 def whole(copy: Path) -> set[str]:
     """Every file, and that each is named by a list."""
     return {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
