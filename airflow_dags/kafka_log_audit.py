@@ -20,7 +20,7 @@ Spark's driver and executors have.
 
 Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. With many clusters
 every task is there once a cluster, by its name: one that fails stands as failed, and the others go on; results lie in
-``OUT/runs/<run id>/<name>`` and ``OUT/latest/<name>``. When all clusters are through, the pages of ``auditor
+``OUT/runs/<run id>/<name>`` and ``OUT/latest/<name>``. When all clusters were audited, the pages of ``auditor
 dashboard`` over the history are written to ``OUT/dashboard``, for any web server or bucket; they say which is overdue.
 Findings never fail the audit, but the judge. A retry of the audit submits nothing when the results of its run are
 whole already, and on YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running;
@@ -207,9 +207,10 @@ def put(folder: Any, name: str, content: bytes) -> None:
 
 
 def dashboard() -> SparkSubmitOperator:
-    """The pages over the history, in one task once all clusters are through: each run needs those before it.
+    """The pages over the history, in one task once all clusters were audited: each run needs those before it.
 
-    It stands behind the publishing and not behind the judge, whose no must stay the last word of the run.
+    It stands behind the audits, and not behind the judge or the publishing: Airflow goes by the last tasks, and what
+    those two say must stay the last word of the run.
     """
     out = "{{ params.out.rstrip('/') }}"
     return SparkSubmitOperator(
@@ -250,10 +251,10 @@ def of_cluster(cluster: dict[str, Any]) -> None:
     doc_md=__doc__,
 )
 def kafka_log_audit() -> None:
-    """The same for each cluster, then the pages over all."""
+    """The same for each cluster, and the pages over all once each was audited."""
     of_cluster.expand(cluster=clusters())
     pages = dashboard()
-    pages.dag.get_task("publish") >> pages  # of every cluster: it lies outside of their group
+    pages.dag.get_task("audit") >> pages  # of every cluster: it lies outside of their group
 
 
 kafka_log_audit()

@@ -56,11 +56,20 @@ class Row:
         return sum((self.facts.get("accepted") or {}).values())
 
     @property
+    def unsure(self) -> bool:
+        """Whether its last run, which saw more than is read of it here, was sure of nothing being wrong."""
+        kept = (self.facts.get("verdict") or {}).get("tone")
+        return "unsure" in (kept, self.board.verdict.tone)
+
+    @property
     def late(self) -> str:
         """Since when a run is missing, in words; empty where none is."""
-        if not self.overdue:
-            return ""
-        return f"no run for {duration(self.silent_ms)}; one was due every {duration(self.every_ms)}"
+        return missing(self.silent_ms, self.every_ms) if self.overdue else ""
+
+
+def missing(silent_ms: int, every_ms: int | None) -> str:
+    """That a run of a cluster is missing, in words."""
+    return f"no run for {duration(silent_ms)}; one was due every {duration(every_ms)}"
 
 
 def headline(rows: Sequence[Row]) -> tuple[str, str]:
@@ -83,7 +92,7 @@ def headline(rows: Sequence[Row]) -> tuple[str, str]:
     also = [f"{len(late):,} overdue"] if late else []
     also += [f"{len(partly):,} not read whole"] if partly else []
     bad = held or lost or any(row.counts["critical"] for row in rows)
-    unsure = also or any(row.board.verdict.tone == "unsure" for row in rows)
+    unsure = also or any(row.unsure for row in rows)
     return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])
 
 

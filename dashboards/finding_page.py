@@ -54,6 +54,8 @@ class Story:
     def state(self) -> tuple[str, str]:
         """How it stands now: a colour, and words."""
         if self.gone is not None:
+            if not self.gone.facts.get("complete", True):
+                return "unsure", "not in the latest run, which could not read all of its input"
             return "good", "gone"
         return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
 
@@ -73,7 +75,7 @@ def render_finding(story: Story, links: Links, as_of: str | None) -> str:
     return page.render(
         "finding_page.html.j2",
         story=story, row=row, held=story.held, links=links, as_of=as_of, facts=facts, sections=SECTIONS,
-        tone="good" if story.gone else "unsure" if story.accepted else _TONES[row["severity"]],
+        tone=story.state[0] if story.gone else "unsure" if story.accepted else _TONES[row["severity"]],
         trend=trend.draw(steps, [step.at for step in steps], seen), digits=short_fingerprint(row),
         message=for_owner.message(row, holder, story.cluster.name),
     )  # fmt: skip

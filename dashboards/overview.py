@@ -76,13 +76,14 @@ def step(run_id: str, created: str, facts: Mapping[str, Any]) -> Step:
 
 def render_overview(
     steps: Sequence[Step], at: int, shown: Board | None, partitions: Sequence[Tally], producers: Sequence[Tally],
-    links: Links, several: bool = False,
+    links: Links, several: bool = False, late: str = "",
 ) -> str:  # fmt: skip
     """The page about the run ``at`` that place of ``steps``, which are in the order they were made; ``shown``: how its
     cluster stood then (None where no run is kept).
 
     ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id, transactional id, producer id) one
-    tally a run, the last that of the run; ``several``: whether there are other clusters. Cost: linear in what is given.
+    tally a run, the last that of the run; ``several``: whether there are other clusters; ``late``: that a run is
+    missing, in words. Cost: linear in what is given.
     """
     window = steps[max(0, min(at - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
     new, gone = (shown.new, shown.gone) if shown else (None, None)
@@ -98,7 +99,7 @@ def render_overview(
         shown=steps[at] if steps else None,
         before=steps[at - 1] if at > 0 else None,
         latest=at >= len(steps) - 1,
-        verdict=_verdict(steps[at] if steps else None, shown),
+        verdict=_verdict(steps[at] if steps else None, shown, late),
         trend=draw(window),
         changes=[
             (kind, title, report_shapes.whole((rows or ())[:MAX_CHANGES], report_shapes.FINDING), len(rows or ()))
@@ -109,13 +110,14 @@ def render_overview(
     )
 
 
-def _verdict(step: Step | None, shown: Board | None) -> tuple[str, str]:
+def _verdict(step: Step | None, shown: Board | None, late: str) -> tuple[str, str]:
     """The tone of the page and its headline: the run's own, or of a run of the past one by what was kept of it."""
     if step is None or shown is None:
         return "unsure", "No run is kept here yet"
     given = step.facts.get("verdict")
     tone, said = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
-    return "unsure" if tone == "good" and not step.facts.get("complete", True) else tone, said
+    unsure = late or not step.facts.get("complete", True)
+    return "unsure" if tone == "good" and unsure else tone, f"{said}; overdue: {late}" if late else said
 
 
 def draw(steps: Sequence[Step]) -> trend.Trend[Step]:

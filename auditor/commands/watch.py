@@ -178,8 +178,10 @@ class Watch:
             return Look(found, False)
         with contextlib.closing(found):
             holding = _holding(found)
+            # What could not be read may still have what was found there.
+            open_still = dict(self.journal.open) if found.incomplete() else {}
         self.judged_at, self.last = now, found
-        lines = self.journal.update(iso(int(self.clock() * 1000)) or "", holding)
+        lines = self.journal.update(iso(int(self.clock() * 1000)) or "", open_still | holding)
         if lines or changed:
             text = "".join(f.to_json() + "\n" for f in found.findings)
             write_whole(Path(options.out) / "findings.jsonl", text)

@@ -96,7 +96,7 @@ def slack(news: News) -> dict[str, Any]:
     words += [f"as of {news.as_of}", *([f"<{news.pages}|dashboard>"] if news.pages else [])]
     words += [f"<{report}|report>"] if report else []
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": " · ".join(words)}]})
-    return {"text": head, "blocks": blocks}
+    return {"text": _escaped(head), "blocks": blocks}
 
 
 def _sections(row: Row, news: News) -> list[str]:
@@ -106,7 +106,7 @@ def _sections(row: Row, news: News) -> list[str]:
     text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}{of}{link}\n{_escaped(row['message'])}"
     if holder := news.holders.get(row["fingerprint"]):
         text += f"\n{_escaped(visible(blocked(holder)))}. *{holder.word}*"
-    found = [text]
+    found = [clip_to(text, MAX_PART)]
     if row["remedy"]:
         found.append(_remedy(row))
     if said := news.owner(row):

@@ -56,6 +56,14 @@ class Asked(NamedTuple):
     pages: str = ""
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirection as the failure that it is: what follows it is a GET, which posts nothing, and has the token
+    of the first address."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """No other request."""
+
+
 class WrongAddress(ValueError):
     """An address that nothing can be posted to; its text says why, without the address."""
 
@@ -74,6 +82,8 @@ def check(asked: Asked) -> None:
             )
         if wrong := wrong_address(address(channel)):
             raise AuditInputError(f"--alert {channel}: {at} {wrong}; set it to the address that the service gave")
+        if channel == "webhook":
+            secret("AUDITOR_WEBHOOK_TOKEN")
     if asked.pages and (wrong := wrong_address(asked.pages)):
         raise AuditInputError(f"--dashboard-url {wrong}; give the address of the folder that was exported to")
 
@@ -121,16 +131,20 @@ def wrong_address(url: str) -> str:
 def news(audit: Audit, asked: Asked) -> News:
     """What an audit found at or above a severity, against the run before where a history is kept.
 
-    What a baseline accepts counts in neither: it is gone when it is accepted, and new when it comes back.
+    What a baseline accepts counts in neither: it is gone when it is accepted, and new when it comes back. An audit that
+    could not read all of its input says of nothing that it is gone: that may be in what was not read. The next that
+    could says so, since it looks at the runs before it back to the last one that read all.
     """
     options = audit.options
     found = results.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
-    before = None
+    earlier: list[runs.Run] = []
     if options.history is not None and options.run_id is not None:
-        before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
-    old = runs.open_findings(options.history, before) if before and options.history else found.slice(0, 0)
-    change = runs.diff(old, found)
-    new, gone, still = ([results.unfolded(row) for row in part] for part in (change.new, change.gone, change.still))
+        earlier = runs.to_compare(options.history, options.run_id, results.cluster_ids(audit))
+    old = [runs.open_findings(options.history, run) for run in earlier if options.history is not None]
+    change = runs.diff(pa.concat_tables(old, promote_options="default") if old else found.slice(0, 0), found)
+    last = {row["fingerprint"]: row for row in change.gone}  # as the latest run that has it has it
+    left = [] if audit.incomplete() else list(last.values())
+    new, gone, still = ([results.unfolded(row) for row in part] for part in (change.new, left, change.still))
     return _news_of(new, gone, still, audit, asked)
 
 
@@ -221,7 +235,7 @@ def post(url: str, payload: Row, token: str = "") -> None:
     for attempt in range(1, ATTEMPTS + 1):
         pause = PAUSE_S * attempt
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+            with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S):
                 return
         except urllib.error.HTTPError as error:
             error.close()

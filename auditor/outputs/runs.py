@@ -33,6 +33,7 @@ from auditor.connectors.result_folder import Folder, folder, why
 SCHEMA_VERSION = 1
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 MAX_RUN_ID = 200
+MOST_PARTLY = 20  # runs in a row that could not read all, which the next one is compared with
 LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
 
 History = Path | str  # a folder of this machine, or a URI
@@ -205,13 +206,25 @@ def before(history: History, run_id: str | None, clusters: Sequence[str] = ()) -
 
     Of runs of the same ``clusters`` (sorted ids) alone; runs kept before these were are taken as such.
     """
+    return next(reversed(_before(history, run_id, clusters)), None)
+
+
+def to_compare(history: History, run_id: str, clusters: Sequence[str] = ()) -> list[Run]:
+    """The runs before ``run_id`` back to the last one that could read all of its input, :data:`MOST_PARTLY` at most,
+    the oldest first: what the later ones did not have may be in what they did not read."""
+    earlier = _before(history, run_id, clusters)[-MOST_PARTLY:]
+    whole = (at for at in reversed(range(len(earlier))) if earlier[at].facts.get("complete", True))
+    return earlier[next(whole, 0) :]
+
+
+def _before(history: History, run_id: str | None, clusters: Sequence[str]) -> list[Run]:
     earlier: list[Run] = []
     for run in committed(history) if folder(history).exists() else []:
         if run.run_id == run_id:
             break
         if list(run.facts.get("clusters", clusters)) == list(clusters):
             earlier.append(run)
-    return earlier[-1] if earlier else None
+    return earlier
 
 
 def files(history: History, run: Run, table: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ class Shelf:
     _manifests: dict[str, Run] = field(default_factory=dict)
     _tables: OrderedDict[tuple[object, ...], pa.Table] = field(default_factory=OrderedDict)
     _bytes: int = 0
+    _lock: Lock = field(default_factory=Lock)  # pages are asked for side by side
 
     def runs(self) -> list[Run]:
         """What is committed now, the oldest first. Errors: as of :func:`runs.kept`."""
@@ -31,14 +33,17 @@ class Shelf:
     def read(self, run: Run, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A table of a run, or some columns of it. Errors: as of :func:`runs.read`."""
         asked = run.run_id, run.published_at, table, tuple(columns or ())
-        found = self._tables.pop(asked, None)
+        with self._lock:
+            found = self._tables.get(asked)
         if found is None:
             found = runs.read(self.history, run, table, list(columns) if columns else None)
-            self._bytes += found.nbytes
-        self._tables[asked] = found
-        while self._bytes > MOST_BYTES and len(self._tables) > 1:
-            _, gone = self._tables.popitem(last=False)
-            self._bytes -= gone.nbytes
+        with self._lock:
+            before = self._tables.pop(asked, None)
+            self._bytes += found.nbytes - (0 if before is None else before.nbytes)
+            self._tables[asked] = found
+            while self._bytes > MOST_BYTES and len(self._tables) > 1:
+                _, gone = self._tables.popitem(last=False)
+                self._bytes -= gone.nbytes
         return found
 
     def who(self, run: Run, accepted: bool = True) -> pa.Table:

@@ -76,9 +76,10 @@ class Site:
         """The page of all clusters; of one alone, where there is no other, its own."""
         if len(self.by_cluster) < 2:
             mine = next(iter(self.by_cluster.values()), [])
-            return self.of_cluster(mine, -1, "")
+            late = [cluster_page.missing(each.silent_ms, each.every_ms) for each in self._standings() if each.overdue]
+            return self.of_cluster(mine, -1, "", *late)
         rows = []
-        found = cluster_standings.standings(self.shelf, self.known, datetime.now(UTC), self.every_ms)
+        found = self._standings()
         for each in found:
             mine = self.by_cluster[each.name]
             names = ("runs", "since", "overdue", "complete", "every_ms", "silent_ms")
@@ -93,8 +94,12 @@ class Site:
             )  # fmt: skip
         return cluster_page.render_clusters(rows, self._links(""))
 
-    def of_cluster(self, mine: Sequence[Run], at: int, up: str) -> str:
-        """The page of a cluster as of one of its runs. Cost: seven columns of the findings of 60 runs."""
+    def _standings(self) -> list[cluster_standings.Standing]:
+        return cluster_standings.standings(self.shelf, self.known, datetime.now(UTC), self.every_ms)
+
+    def of_cluster(self, mine: Sequence[Run], at: int, up: str, late: str = "") -> str:
+        """The page of a cluster as of one of its runs; ``late``: that one is missing, in words. Cost: seven columns of
+        the findings of 60 runs."""
         if not mine:
             return overview.render_overview([], 0, None, [], [], self._links(up))
         at %= len(mine)
@@ -102,7 +107,7 @@ class Site:
         partitions, producers = zip(*tallies, strict=True)
         return overview.render_overview(
             [_step(each) for each in mine], at, self.board(mine, at), partitions, producers, self._links(up),
-            len(self.by_cluster) > 1,
+            len(self.by_cluster) > 1, late,
         )  # fmt: skip
 
     def board(self, mine: Sequence[Run], at: int) -> Board:

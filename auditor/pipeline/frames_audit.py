@@ -43,6 +43,7 @@ NEEDED = tuple(n for n in BATCHES.names if n not in OPTIONAL and n != "last_sequ
 COLUMNS = pa.schema([f for f in BATCHES if f.name != "last_sequence"])
 KEY = ("cluster_id", "log_dir", "broker_id", "topic", "partition")
 IN_A_LOG = ("number", "file", "position")  # number: that in the file's name
+OFFSETS, NO_OFFSET = ("base_offset", "last_offset"), 2**63 - 1  # behind which there is none
 UNNAMED = {"topic": "(unknown)", "partition": -1, "file": ""}
 Lot = tuple[LogKey, str, BatchColumns]
 
@@ -104,6 +105,8 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
                 column = column.cast(field.type)
             except pa.ArrowInvalid as error:
                 raise AuditInputError(f"column {field.name} of the frame has what no batch has: {error}") from None
+        if field.name in OFFSETS and (pc.max(column).as_py() or 0) == NO_OFFSET:
+            raise AuditInputError(f"column {field.name} of the frame has what no batch has: offset {NO_OFFSET}")
         none = (OPTIONAL | UNNAMED).get(field.name)
         found.append(column if none is None else pc.fill_null(column, pa.scalar(none, field.type)))
     return pa.RecordBatch.from_arrays(found, names=COLUMNS.names)

@@ -95,8 +95,8 @@ def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str])
             "publish": ["kafka_log_audit_report"], "dashboard": ["kafka_log_audit_dashboard"],
         },
         "below": {
-            "clusters": ["inventory", "judge", "publish"], "inventory": ["audit"], "audit": ["judge", "publish"],
-            "judge": [], "publish": ["dashboard"], "dashboard": [],
+            "clusters": ["inventory", "judge", "publish"], "inventory": ["audit"],
+            "audit": ["dashboard", "judge", "publish"], "judge": [], "publish": [], "dashboard": [],
         },
         "catchup": False,
     }  # fmt: skip

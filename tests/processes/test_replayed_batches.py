@@ -167,3 +167,15 @@ def test_an_empty_frame_has_nothing(batches: pa.Table) -> None:
 
 def test_columns_are_what_the_page_says() -> None:
     assert {*frames_audit.NEEDED, *frames_audit.OPTIONAL, "last_sequence"} == set(frames_audit.BATCHES.names)
+
+
+@pytest.mark.parametrize("name", ["base_offset", "last_offset"])
+def test_an_offset_that_no_batch_has_is_a_mistake(batches: pa.Table, name: str) -> None:
+    """Behind 2^63 - 1 there is none where the log could go on."""
+    far = pa.array([2**63 - 1] * len(batches), pa.int64())
+    large = batches.set_column(batches.column_names.index(name), name, far)
+    with (
+        auditor.replay_batches(large, master="inline[1]") as replayed,
+        pytest.raises(AuditInputError, match=f"column {name} of the frame has what no batch has"),
+    ):
+        _ = replayed.findings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,15 +14,20 @@ from typing import Any
 import pytest
 
 from auditor import cli
+from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError
 from auditor.commands import arguments
+from auditor.commands.watch import LookedAt, Watch
 from auditor.outputs import alert_messages as messages
-from auditor.outputs import alerts
+from auditor.outputs import alerts, runs
 from auditor.outputs.alert_messages import News
 from auditor.outputs.alerts import Asked
+from auditor.outputs.journal import RESOLVED, Journal
+from auditor.pipeline import results
+from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.finding import Finding
 from tests import corpora
-from tests.facts import opened
+from tests.facts import here, opened
 
 
 class Receiver(ThreadingHTTPServer):
@@ -223,7 +229,7 @@ def test_a_connection_that_breaks_off_is_tried_again(monkeypatch: pytest.MonkeyP
         tried.append(1)
         raise ConnectionResetError(104, "Connection reset by peer")
 
-    monkeypatch.setattr(alerts.urllib.request, "urlopen", broken)
+    monkeypatch.setattr(alerts.urllib.request.OpenerDirector, "open", broken)
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:9/secret")
     (line,) = alerts.send(reported(new=1), ["slack"])
     assert len(tried) == alerts.ATTEMPTS
@@ -365,3 +371,85 @@ def test_the_dashboard_s_address_is_one(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_option_has_the_channels_that_there_are() -> None:
     assert tuple(alerts.CHANNELS) == arguments.CHANNELS
+
+
+def test_a_redirection_is_a_failure_and_gets_no_token(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows one is a GET without the alert: whoever answers it with 200 has not been told anything."""
+    asked: list[str | None] = []
+
+    def answered(self: Handler) -> None:
+        asked.append(self.headers["Authorization"])
+        self.send_response(200)
+        self.end_headers()
+
+    def moved(self: Handler) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(302)
+        self.send_header("Location", receiver.url)
+        self.end_headers()
+
+    monkeypatch.setattr(Handler, "do_GET", answered, raising=False)
+    monkeypatch.setattr(Handler, "do_POST", moved)
+    monkeypatch.setenv("AUDITOR_WEBHOOK_TOKEN", "hunter2")
+    assert alerts.send(reported(new=1), ["webhook"]) == ["webhook got no alert: HTTP status 302"]
+    assert asked == []
+
+
+def test_a_token_s_file_that_is_missing_is_said_before_the_work(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUDITOR_WEBHOOK_TOKEN_FILE", str(tmp_path / "none"))
+    with pytest.raises(AuditInputError, match="AUDITOR_WEBHOOK_TOKEN_FILE"):
+        alerts.check(Asked(["webhook"]))
+
+
+def test_no_section_is_longer_than_slack_takes_and_no_cluster_mentions_anybody() -> None:
+    """Slack refuses a whole message for one section of more than 3000 characters."""
+    long = {"c": Named("<!channel>" + "c" * 2000)}
+    said = messages.slack(News([row(topic="t" * 1000, message="m" * 1000)], [], [], None, long))
+    assert max(len(block["text"]["text"]) for block in said["blocks"] if block["type"] == "section") <= 3000
+    assert "<!" not in said["text"]
+
+
+def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs: one with findings, one that could not read them, one that read all and has none of them."""
+    folder, history = corpora.unpack("hanging-36"), tmp_path / "history"
+
+    def news(run_id: str, whole: bool, **options: Any) -> News:
+        audit = opened(folder, history=history, run_id=run_id, **options)
+        monkeypatch.setattr(type(audit), "incomplete", lambda self: not whole)
+        said = alerts.news(audit, Asked(least="info"))
+        table = results.findings(audit)
+        facts = {"complete": whole, "clusters": results.cluster_ids(audit), "accepted": None}
+        runs.publish(history, run_id, {"findings": table}, facts)
+        return said
+
+    as_of = corpora.manifest("hanging-36")["copied_at"]
+    names = {each["fingerprint"] for each in news("1", True, as_of=as_of).new}
+    none = {"as_of": as_of, "rules": ("torn-tail",)}
+    assert names
+    partly = news("2", False, **none)
+    assert (partly.new, partly.gone) == ([], [])
+    whole = news("3", True, **none)
+    assert {each["fingerprint"] for each in whole.gone} == names
+    again = news("4", True, as_of=as_of)
+    assert {each["fingerprint"] for each in again.new} == names
+
+
+def test_what_a_watch_could_not_read_is_not_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    shutil.copytree(corpora.unpack("hanging-36"), folder)
+    as_of = corpora.manifest("hanging-36")["copied_at"]
+    watch = Watch(AuditOptions((str(folder),), out, as_of=as_of), here(), Journal(out))
+    found = {line["key"] for line in watch.look().lines}
+    assert found
+    whole = [False, True]
+    for log in folder.rglob("bank.audit-2"):
+        shutil.rmtree(log)
+    monkeypatch.setattr(LookedAt, "incomplete", lambda self: not whole[0])
+    assert [line for line in watch.look().lines if line["event"] == RESOLVED] == []
+    del whole[0]
+    watch.judged_at = 0.0
+    resolved = [line for line in watch.look().lines if line["event"] == RESOLVED]
+    assert {line["key"] for line in resolved} <= found
+    assert ("bank.audit", 2) in {(line["topic"], line["partition"]) for line in resolved}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -115,3 +117,54 @@ def test_the_command_says_the_same(history: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["history", str(history), "--cluster", "ill", "--diff", "previous", "latest"]) == 0
     assert "1 new, 1 gone, 1 still there" in capsys.readouterr().out
     assert cli.main(["history", str(history), "--cluster", "none"]) == 2
+
+
+def test_one_cluster_that_is_overdue_says_so_and_is_no_all_clear(tmp_path: Path) -> None:
+    publish(tmp_path, "only", 21)
+    site = Site(Shelf(tmp_path), every_ms=3_600_000)
+    assert "overdue" not in site.front()
+    monday = {"published_at": (NOW - datetime.timedelta(days=3)).isoformat()}
+    site.known = [dataclasses.replace(run, **monday) for run in site.known]
+    site.by_cluster = clusters.by_cluster(site.known)
+    page = site.front()
+    assert "overdue: no run for 3" in page
+    assert 'class="tone-good"' not in page
+
+
+def test_many_clusters_are_as_unsure_as_their_runs_were(history: Path) -> None:
+    """A run that read damage is unsure, which its findings and what is held do not show."""
+    known = runs.committed(history)
+    facts = {"verdict": {"tone": "unsure", "headline": "Nothing is blocked in what could be read"}, "counts": {}}
+    site = Site(Shelf(history))
+    tones = []
+    for kept in ({}, facts):
+        site.known = [dataclasses.replace(r, facts=r.facts | kept) for r in known if r.run_id in ("well-21", "well-20")]
+        other = dataclasses.replace(site.known[0], facts={**site.known[0].facts, "clusters": ["other"]})
+        site.known.append(other)
+        site.by_cluster = clusters.by_cluster(site.known)
+        tones.append(Page(site.front()).all("header")[0]["class"])
+    assert tones == ["tone-good", "tone-unsure"]
+
+
+def test_a_finding_that_a_run_could_not_look_for_is_not_gone(tmp_path: Path) -> None:
+    publish(tmp_path, "torn", 20, 5)
+    publish(tmp_path, "torn", 21, complete=False)
+    page = Page(Site(Shelf(tmp_path)).page("finding/torn5.html") or "")
+    assert "not in the latest run, which could not read all of its input" in page.text
+    assert page.all("header")[0]["class"] == "tone-unsure"
+
+
+def test_a_table_that_is_read_twice_at_a_time_counts_once(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pages that are asked for side by side: else the shelf takes itself for full, and keeps nothing any more."""
+    shelf, read, inside = Shelf(history), runs.read, list[int]()
+    run = next(each for each in runs.committed(history) if each.run_id == "ill-21")
+
+    def slow(*args: Any) -> pa.Table:
+        if not inside:
+            inside.append(1)
+            shelf.read(run, "findings")
+        return read(*args)
+
+    monkeypatch.setattr(runs, "read", slow)
+    found = shelf.read(run, "findings")
+    assert shelf._bytes == found.nbytes
