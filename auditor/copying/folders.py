@@ -35,8 +35,8 @@ STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
 @dataclass
 class Folder:
     """A folder of the input: ``name`` relative to the target, its files (name -> size), those that nobody opens
-    (size and reason), and what could not be listed. ``listed``: no later than when (ms) that was. ``task`` reads its replica, None where it is none that is live;
-    ``topic``: of a partition, whatever becomes of it."""
+    (size and reason), and what could not be listed. ``listed``: when (ms) that was, or before. ``task`` reads its
+    replica, None where it is none that is live; ``topic``: of a partition, whatever becomes of it."""
 
     name: str
     place: Place
