@@ -29,7 +29,7 @@ def alone_in(uri: str, prefix: str, what: str) -> Iterator[Callable[[str], None]
     took this one for killed, as when its machine stood still.
 
     ``prefix``: how names of these objects begin; ``what``: what they are of, for people.
-    Errors: :class:`AuditInputError` where another writes there, or the store cannot be written.
+    Errors: :class:`AuditInputError` where another writes there, or the store cannot be written or listed.
     """
     lease = _Lease(uri, prefix, what)
     try:
@@ -63,9 +63,12 @@ class _Lease:
         self._take_away(now)
 
     def _there(self) -> dict[str, int]:
-        """The objects of all, with their sizes by now."""
-        found = storage.listing(self.place, deep=False).files
-        return {entry.name: entry.size for entry in found if entry.name.startswith(self.prefix)}
+        """The objects of all, with their sizes by now. Errors: :class:`AuditInputError` where a store does not list
+        them: that says nothing of who is there."""
+        found = storage.listing(self.place, deep=False)
+        if wrong := [error.detail for error in found.errors if error.reason != "vanished"]:  # an empty folder is none
+            raise AuditInputError(f"cannot list {self.folder.shown}: {wrong[0]}; allow that or choose another --out")
+        return {entry.name: entry.size for entry in found.files if entry.name.startswith(self.prefix)}
 
     def _others(self) -> dict[str, int]:
         return {name: size for name, size in self._there().items() if name != self.own}

@@ -421,11 +421,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     """
     for replica in log.replicas:
         wrong = index_entries.faults(replica, whole_from(log, replica))
-        if (
-            replica.log_dir,
-            log.topic,
-            log.partition,
-        ) in log.cluster.read_at:  # of a broker that ran on
+        if (replica.log_dir, log.topic, log.partition) in log.cluster.read_at:  # of a broker that ran on
             wrong = wrong.take(np.flatnonzero(wrong.fault != index_entries.BEYOND))
         if not len(wrong.entry):
             continue

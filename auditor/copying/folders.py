@@ -35,8 +35,8 @@ STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
 @dataclass
 class Folder:
     """A folder of the input: ``name`` relative to the target, its files (name -> size), those that nobody opens
-    (size and reason), and what could not be listed. ``task`` reads its replica, None where it is none that is live;
-    ``topic``: of a partition, whatever becomes of it."""
+    (size and reason), and what could not be listed. ``listed``: when (ms) that was, or before. ``task`` reads its
+    replica, None where it is none that is live; ``topic``: of a partition, whatever becomes of it."""
 
     name: str
     place: Place
@@ -80,7 +80,7 @@ class Folder:
 
     def _last(self) -> str:
         """How the files of the last segment begin, which is written to."""
-        return max((_base(name) for name in self.files if name.endswith(".log")), default="")
+        return max((_base(name) for name in self.files if _is_segment(name)), default="")
 
     def moved_on(self, seen: Mapping[str, Stat | None]) -> set[str]:
         """The files of segments that are no longer those that were listed and ``seen`` right before they were read, and
@@ -110,7 +110,7 @@ class Folders:
 
     def __init__(self, paths: Sequence[str], limits: Limits) -> None:
         """Lists the PATHs. Errors: :class:`auditor.base.errors.AuditInputError` for a wrong one."""
-        found = drafts(paths, limits)
+        self.listed, found = now_ms(), drafts(paths, limits)
         self.inventory = inventories.inventory_of(found, paths, limits)
         self.naming: Naming = inventories.naming_of(found)
         self.found: dict[str, Folder] = {}
@@ -123,7 +123,7 @@ class Folders:
             self._log_dir(place, draft, tasks)
         self._outside(found)
         top = next(iter(found.found), Place("", ""))
-        self.found.setdefault("", Folder("", top))  # whose list says that nothing else is there
+        self.found.setdefault("", Folder("", top, listed=self.listed))  # whose list says that nothing else is there
 
     def in_order(self) -> list[Folder]:
         """The folders in the order of copying."""
@@ -133,7 +133,7 @@ class Folders:
         """The folder at a place."""
         log_dir, below = self.naming.owner(place.child("x"))
         name = "/".join(filter(None, (log_dir, below))).rpartition("/")[0].strip("/")
-        return self.found.setdefault(name, Folder(name, place))
+        return self.found.setdefault(name, Folder(name, place, listed=self.listed))
 
     def _log_dir(self, place: Place, draft: Draft, tasks: dict[tuple[str, str], ReplicaTask]) -> None:
         name = self.naming.name(place)
@@ -166,6 +166,12 @@ class Folders:
             self._at(where.parent).unused[_last(where)] = (size, reason)
         for where, error in found.errors:
             self._at(where.parent).errors.append(error._replace(file=_last(where)))
+
+
+def _is_segment(name: str) -> bool:
+    """Whether a file is one by its name, and not somebody's that ends in ``.log``, too."""
+    says = names.data_name(name)
+    return says is not None and says.kind == "log" and not says.state
 
 
 def _base(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
@@ -19,14 +20,15 @@ WITH_LIST = 16 << 10  # bytes of a file that stand in the list; more are a file 
 
 
 def look(place: Place, name: str) -> tuple[Stat, int] | None:
-    """What tells later whether a file is as it was, and its size; None where its store does not say."""
+    """What tells later whether a file is as it was, and its size, of a link 0 as in every list; None where its store
+    does not say."""
     if place.uri or place.view is not None:
         return None
     try:
         found = os.lstat(place.child(name).path)
     except OSError:
         return None
-    return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns), found.st_size
+    return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns), found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def small_file(target: Target, folder: str, place: Place, name: str, size: int, limits: Limits, kind: str) -> Listed:

@@ -259,8 +259,9 @@ class Pool:
     def _bury(self, worker: _Worker, job: _Job) -> None:
         worker.line.pipe.close()
         status, opened = self._ask(_WAIT + _NUMBER.pack(worker.pid))
-        if -status in FROM_OUTSIDE and opened not in job.spared:
-            job.spared.add(opened)
+        at = opened if opened[0] in worker.tasks else (worker.tasks[0], ALL)  # before it opened any of them
+        if -status in FROM_OUTSIDE and at not in job.spared:
+            job.spared.add(at)
             job.todo.extendleft(reversed(worker.tasks))
         else:
             job.refuse(worker.tasks, opened, _ending(status, job.patience_s))

@@ -76,27 +76,32 @@ def _read_missing(spark: SparkSession, named: Sequence[Identified], work: WorkFo
 
 
 def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolder) -> DataFrame:
-    of = {id(task): identity for task, identity in missing}
+    of = {_at(task): identity for task, identity in missing}  # not by the objects: of many there are others
     large, others = divide([task for task, _ in missing])
     cores, tries = scan.slots(spark), attempts(spark)
     lists = [
-        [(task, of[id(task)]) for task in some if isinstance(task, ReplicaTask)]
+        [(task, of[_at(task)]) for task in some if isinstance(task, ReplicaTask)]
         for some in spread(others, list_count(others, cores))
     ]
     rows = scan.each_list(spark, lists, partial(_read_list, tries, work), scan.FACTS)
     if not large:
         return rows
-    shipped = dumps((large, [of[id(task)] for task in large]))
+    shipped = dumps((large, [of[_at(task)] for task in large]))
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tasks, names = loads(shipped)
-        numbers = {(t.replica.log_dir, t.replica.folder): n for n, t in enumerate(tasks)}
+        numbers = {_at(task): number for number, task in enumerate(tasks)}
         for facts in replay_parts(batches, tasks):
             number = numbers[facts.log_dir, facts.folder]
             yield from _kept_or_rows(work, [(names[number], facts)], [names[number]])
 
     parts = scan.read_parts(spark, large, list_count(segment_tasks(large), cores))
     return parts.mapInArrow(replay, scan.FACTS).union(rows)
+
+
+def _at(task: ReplicaTask) -> tuple[str, str]:
+    """What tells a replica from all others of an audit."""
+    return task.replica.log_dir, task.replica.folder
 
 
 def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterator[pa.RecordBatch]:

@@ -187,18 +187,17 @@ def _list(data: Any) -> FolderList:
     files = tuple(_listed(item) for item in _sequence(data.get("files", [])))
     _need(len({item.name for item in files}) == len(files), "a name")
     readings = tuple(_reading(item) for item in _sequence(data.get("readings", [])))
-    machine = data.get("machine", "")
-    _need(isinstance(machine, str), "a machine")
+    machine = _words(data.get("machine", ""), "a machine")
     return FolderList(files, _errors(data.get("errors", []), folder=True), readings, machine)
 
 
 def _reading(item: Any) -> Reading:
     _need(len(_sequence(item)) == len(Reading._fields), "a moment")
     folder, begun, done, live = item
-    _need(isinstance(folder, str) and isinstance(live, bool), "a moment")
+    _need(isinstance(live, bool), "a moment")
     begun, done = _numbers([begun, done], 2)
     _need(begun <= done, "a moment")
-    return Reading(folder, begun, done, live)
+    return Reading(_words(folder, "a moment"), begun, done, live)
 
 
 def _listed(item: Any) -> Listed:
@@ -213,10 +212,10 @@ def _listed(item: Any) -> Listed:
     like = item.get("like")
     _need(like is None or (isinstance(like, str) and is_name(like) and kept is not None), "a name")
     refused, unused = item.get("refused"), item.get("unused")
-    _need(unused is None or isinstance(unused, str), "a reason")
+    unused = None if unused is None else _words(unused, "a reason")
     if refused is not None:
-        _need(len(_sequence(refused)) == 2 and refused[0] in REASONS and isinstance(refused[1], str), "a reason")
-        refused = (refused[0], refused[1])
+        _need(len(_sequence(refused)) == 2, "a reason")
+        refused = (_reason(refused[0]), _words(refused[1], "a reason"))
     taken = _taken(item["taken"], size) if "taken" in item else None
     _need(sum(x is not None for x in (content, kept, refused, unused, taken)) <= 1, "a file")
     _need(content is None or len(content) <= length, "a length")
@@ -259,11 +258,23 @@ def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:
     for item in _sequence(data):
         _need(len(_sequence(item)) == len(DecodeError._fields), "an error")
         file, position, length, reason, detail, *offsets = item
-        _need(isinstance(file, str) and isinstance(detail, str) and reason in REASONS, "an error")
+        file, detail = _words(file, "an error"), _words(detail, "an error")
         _need(not folder or "/" not in file, "a name")
         numbers = _numbers([position, length, *offsets], 4, least=-(2**63))
-        found.append(DecodeError(file, numbers[0], numbers[1], reason, detail, numbers[2], numbers[3]))
+        found.append(DecodeError(file, numbers[0], numbers[1], _reason(reason), detail, numbers[2], numbers[3]))
     return tuple(found)
+
+
+def _reason(value: Any) -> str:
+    _need(isinstance(value, str) and value in REASONS, "a reason")
+    return str(value)
+
+
+def _words(value: Any, what: str) -> str:
+    """Text. Errors: ``ValueError`` for half a character, which JSON can say and nobody can write."""
+    _need(isinstance(value, str), what)
+    value.encode()
+    return str(value)
 
 
 def _sequence(value: Any) -> list[Any]:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,19 @@ def test_who_was_killed_once_may_have_been_by_anybody(tmp_path: Path) -> None:
     found = [shown(facts) for some in read_apart(mixed, read_task) for facts in some]
     assert found == [shown(facts) for task in whole for facts in read_task(task)]
     assert len(list(tmp_path.iterdir())) == len(mixed) > 1
+
+
+def test_readers_killed_before_they_opened_a_file_say_nothing_of_any() -> None:
+    """Two that waited for work, as where memory is short; each is then handed a replica."""
+    whole = [task for task in tasks() if task.replica.segments and task.replica.segments[0].size][:2]
+    with Pool(2) as pool:
+        sound = pool.all(whole, read_task)
+        time.sleep(0.3)  # until both have noted that they wait
+        for worker in pool._idle:
+            os.kill(worker.pid, signal.SIGKILL)
+        found = pool.all(whole, read_task)
+    assert [[shown(facts) for facts in some] for some in found] == [[shown(f) for f in some] for some in sound]
+    assert not [error for some in found for facts in some for error in facts.errors]
 
 
 def test_a_replica_of_which_every_file_kills_is_given_up_file_by_file() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from auditor.connectors import gate, storage
 from auditor.connectors.copied.folder_list import LIST, Taken
 from auditor.connectors.inventory import discover
 from auditor.connectors.storage import Place
-from auditor.copying import one_folder, taken_segments, target
+from auditor.connectors.tree import Drafts, drafts
+from auditor.copying import folders, one_folder, taken_segments, target
+from auditor.copying.readings import now_ms
 from tests import corpora
 from tests.copies import copy_of
 from tests.facts import opened
@@ -50,6 +53,50 @@ def test_of_an_unchanged_directory_no_log_is_opened(tmp_path: Path) -> None:
         p: inode for p, inode in lists.items() if p.name != target.README and not p.parent.name.startswith("broker")
     }
     assert {p: p.stat().st_ino for p in rest if p.exists()} == rest
+
+
+def test_folders_are_listed_no_later_than_they_say(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker writes while all folders are looked for came behind the first of them, and one that cannot be
+    listed again stays as it was."""
+    begun: list[int] = []
+
+    def slow(paths: list[str], limits: Limits) -> Drafts:
+        begun.append(now_ms())
+        found = drafts(paths, limits)
+        time.sleep(0.02)
+        return found
+
+    monkeypatch.setattr(folders, "drafts", slow)
+    found = folders.Folders([str(source)], DEFAULT_LIMITS).found
+    assert len(found) > 1
+    assert max(folder.listed for folder in found.values()) <= begun[0]
+
+
+def test_a_link_in_place_of_a_segment_has_the_size_that_an_audit_gives_it(source: Path, tmp_path: Path) -> None:
+    rolled(source)  # the first one is closed
+    segment, elsewhere = source / "t-0" / NAME, tmp_path / NAME
+    segment.rename(elsewhere)
+    segment.symlink_to(elsewhere)
+    copy_of(source, tmp_path / "copy")
+    sizes = [
+        {file.name: file.size for log_dir in discover([str(path)]).log_dirs for file in log_dir.files()}
+        for path in (source, tmp_path / "copy")
+    ]
+    assert sizes[0][f"t-0/{NAME}"] == 0
+    assert sizes[0] == sizes[1]
+
+
+def test_a_file_of_somebodys_closes_no_segment(source: Path) -> None:
+    """What a broker appends to its last segment meanwhile is no replacement of it."""
+    (source / "t-0" / "backup.log").write_bytes(b"of a person")
+
+    def closed() -> set[str]:
+        found = folders.Folders([str(source)], DEFAULT_LIMITS).found
+        return next(folder for name, folder in found.items() if name.endswith("t-0")).closed()
+
+    assert closed() == set()
+    rolled(source)
+    assert closed() == {NAME}
 
 
 def whole(copy: Path) -> set[str]:

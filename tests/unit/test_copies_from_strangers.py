@@ -63,6 +63,11 @@ def test_a_list_comes_back_as_it_was() -> None:
         file_of(taken=TAKEN, unused="both"), file_of(stat=[1, 2]),
         packed(errors=[["a/b", 0, 0, "unreadable", "", -1, -1]]),
         packed(files=[{"name": "x", "size": 1}, {"name": "x", "size": 2}]),
+        # Reasons that are no text, and half characters, which nobody can write.
+        packed(errors=[["a", 0, 0, ["unreadable"], "", -1, -1]]), file_of(refused=[{}, "known"]),
+        packed(errors=[["\ud800", 0, 0, "unreadable", "", -1, -1]]), file_of(refused=["vanished", "\ud800"]),
+        packed(errors=[["a", 0, 0, "unreadable", "\ud800", -1, -1]]), file_of(unused="\ud800"),
+        packed(machine="\ud800"), packed(readings=[["\ud800", 1, 2, True]]),
     ],
 )  # fmt: skip
 def test_what_is_no_list_is_none(data: bytes) -> None:

@@ -15,7 +15,9 @@ from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.work_folder import WorkFolder
 from auditor.replay.task.replica_task import ReplicaTask
+from auditor.spark import kept_reading
 
 OPTIONS = AuditOptions(("/nowhere",), Path("out"))
 
@@ -117,3 +119,15 @@ def test_rows_that_were_written_before_are_written_as_they_are() -> None:
     texts = TextRows([row_text(row) for row in rows])
     assert as_json({"rows": texts, "n": 1}) == as_json({"rows": rows, "n": 1})
     assert (list(texts), texts[1], texts[1:], len(texts)) == (rows, rows[1], rows[1:], 3)
+
+
+def test_of_very_many_tasks_each_is_kept_under_its_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of so many are made of what was at rest meanwhile: other objects than those that were given."""
+    named = [(t, str(number).encode()) for number, t in enumerate(tasks_of([100] * (SORTED_TOGETHER + 2)))]
+    lists: list[list[tuple[ReplicaTask, bytes]]] = []
+    monkeypatch.setattr(kept_reading.scan, "slots", lambda _: 2)
+    monkeypatch.setattr(kept_reading, "attempts", lambda _: 4)
+    monkeypatch.setattr(kept_reading.scan, "each_list", lambda _spark, some, *_: lists.extend(some))
+    kept_reading._missing(None, named, WorkFolder("/nowhere"))  # type: ignore[arg-type]
+    found = {identity: task.replica.partition for some in lists for task, identity in some}
+    assert found == {str(n).encode(): n for n in range(SORTED_TOGETHER + 2)}
