@@ -53,7 +53,7 @@ def behind_all_others() -> None:
     """Gives this process the lowest priority for the processor, and on Linux for disks, for good. What the system does
     not let it do it does without."""
     with contextlib.suppress(OSError, AttributeError):
-        os.nice(19)
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
     number = _IOPRIO_SET.get(platform.machine()) if sys.platform == "linux" and sys.maxsize > 2**32 else None
     if number is not None:
         with contextlib.suppress(OSError, AttributeError):
