@@ -66,7 +66,7 @@ class Site:
             return self.finding(path)
         for run in self.known:
             if path == addresses.run(run.run_id):
-                mine = self.by_cluster[runs.cluster(run)]
+                mine = self.by_cluster[runs.group(run)]
                 return self.of_cluster(mine, mine.index(run), "../")
             if path == addresses.report(run.run_id):
                 return self.report(run)
@@ -233,9 +233,9 @@ def _step(run: Run) -> Step:
 
 
 def _cluster(run: Run) -> Cluster:
-    id, named = runs.cluster(run), run.facts.get("named") or {}
-    alone = {name: said for name, said in named.get(id, {}).items() if name != "name"}
-    return Cluster(id, runs.shown(run), **alone)
+    given = (run.facts.get("named") or {}).get(runs.cluster(run), {})
+    alone = {name: said for name, said in given.items() if name != "name"}
+    return Cluster(runs.group(run), runs.shown(run), **alone)
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
