@@ -29,7 +29,7 @@ from typing import Any, Self, TypeVar
 from auditor.base.errors import StoreTrouble
 from auditor.connectors import asking
 from auditor.connectors.gate import ALL, PATIENCE_S
-from auditor.processes.lines import FORK, NUMBER, WAIT, Line, Opened
+from auditor.processes.talk import FORK, NUMBER, WAIT, Line, Opened
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -21,7 +21,7 @@ from typing import NoReturn
 from auditor.base.errors import StoreTrouble
 from auditor.connectors import ahead, asking, gate
 from auditor.connectors.gate import ALL, PATIENCE_S
-from auditor.processes.lines import FORK, NUMBER, Line, Note, Opened
+from auditor.processes.talk import FORK, NUMBER, Line, Note, Opened
 
 SAY_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -24,7 +24,7 @@ from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
 from auditor.processes.isolation import Pool, _Job, read_apart
-from auditor.processes.lines import Note
+from auditor.processes.talk import Note
 from auditor.replay.segments.batch_headers import SegmentHeaders
 from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
