@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -60,6 +60,15 @@ def by_cluster(known: Sequence[Run]) -> dict[str, list[Run]]:
     for each in sorted(known, key=lambda run: runs.asked(run) != ""):
         found.setdefault(runs.group(each), []).append(each)
     return found
+
+
+def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
+    """Of :func:`by_cluster` those that say how their clusters stand: runs that looked at a part do where there are no
+    others."""
+    whole = {runs.cluster(mine[-1]) for mine in groups.values() if not runs.asked(mine[-1])}
+    return {
+        name: mine for name, mine in groups.items() if not runs.asked(mine[-1]) or runs.cluster(mine[-1]) not in whole
+    }  # fmt: skip
 
 
 def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:

@@ -105,15 +105,26 @@ def test_a_run_that_looked_at_a_part_stands_apart(tmp_path: Path, capsys: pytest
     assert (whole.name, whole.runs, whole.new, whole.gone, whole.overdue) == ("ill", 2, 1, 0, True)
     assert (part.name, part.runs, part.new, part.overdue) == ("ill --topic well", 1, None, False)
     site = Site(Shelf(tmp_path))
-    said = Page(site.front()).text
-    assert "ill --topic well" in said
-    assert "in 1 there are critical or error findings" in said
-    page = Page(site.page("cluster/ill.html") or "").text
-    assert "1 new finding, 0 gone, 1 still there" in page
+    front = Page(site.front()).text
+    assert "1 new finding, 0 gone, 1 still there" in front, "the cluster's own page, as there is no other cluster"
+    assert "--topic" not in front
+    assert "ill --topic well" in Page(site.page("run/ill-21--topic.html") or "").text
     assert "is gone" not in Page(site.page("finding/ill5.html") or "").text
     assert cli.main(["history", str(tmp_path), "--cluster", "ill", "--diff", "previous", "latest"]) == 2, "asked once"
     assert cli.main(["history", str(tmp_path), "--diff", "ill-20", "ill-21"]) == 0
     assert "1 new, 0 gone, 1 still there" in capsys.readouterr().out
+
+
+def test_who_only_looks_at_parts_sees_them_in_front(tmp_path: Path) -> None:
+    for night in (20, 21):
+        for topic in ("a", "b"):
+            publish(tmp_path, f"{topic}", night, 5, asked=f"--topic {topic}")
+    assert [each.name for each in clusters.standings(Shelf(tmp_path), runs.committed(tmp_path), NOW)] == [
+        "a --topic a", "b --topic b",
+    ]  # fmt: skip
+    text = Page(Site(Shelf(tmp_path)).front()).text
+    assert "a --topic a" in text
+    assert "b --topic b" in text
 
 
 def test_one_cluster_has_no_page_of_clusters(tmp_path: Path) -> None:
