@@ -33,7 +33,10 @@ pip_install() { .venv/bin/python -m pip install --disable-pip-version-check --no
 # Of pip's words those that say what is fetched, as it is fetched; where it fails, its last ones.
 install() {
     log=.venv/.setup.log
-    { pip_install "$@" 2>&1 && touch .venv/.installed; } | tee "$log" | sed -un 's/^ *Downloading \([^ ]*\).* (\(.*\))$/setup: fetching \1, \2/p'
+    rm -f .venv/.installed  # of a run that was killed
+    { pip_install "$@" 2>&1 && touch .venv/.installed; } | tee "$log" | while read -r word file size_of; do
+        if [ "$word" = Downloading ]; then size_of=${size_of#"("}; echo "setup: fetching $file, ${size_of%")"}"; fi
+    done
     if [ -e .venv/.installed ]; then rm -f .venv/.installed "$log"; return; fi
     tail -n 20 "$log" >&2
     exit 1

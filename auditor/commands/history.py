@@ -47,16 +47,16 @@ def run(args: argparse.Namespace) -> int:
     held = runs.kept(args.dir)
     known = held.runs
     if args.cluster is not None:
-        known = [each for each in known if args.cluster in (runs.cluster(each), runs.shown(each))]
+        known = [each for each in known if args.cluster in (runs.cluster(each), runs.named(each))]
         if not known:
             raise AuditInputError(f"no run of cluster {args.cluster!r}; 'auditor history DIR' lists the clusters")
-    several = len({runs.cluster(each) for each in known}) > 1
+    several = len({runs.group(each) for each in known}) > 1
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.files:
         out.writelines(f"{path}\n" for each in known for path in runs.files(args.dir, each, args.files))
     elif args.diff:
-        if several and set(args.diff) & set(WORDS):
+        if len({runs.cluster(each) for each in known}) > 1 and set(args.diff) & set(WORDS):
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(known, name) for name in args.diff)
         found = runs.diff(runs.open_findings(args.dir, old), runs.open_findings(args.dir, new))
@@ -111,12 +111,16 @@ def _accepted(each: Run) -> str:
 
 
 def pick(known: list[Run], name: str) -> Run:
-    """A run by its id, or by ``latest`` or ``previous``. Errors: :class:`AuditInputError` where there is none."""
+    """A run by its id, or by ``latest`` or ``previous``, the one before it that was asked alike. Errors:
+    :class:`AuditInputError` where there is none."""
+    from auditor.outputs import runs
+
     for each in known:
         if each.run_id == name:
             return each
-    if name in WORDS and len(known) >= -WORDS[name]:
-        return known[WORDS[name]]
+    alike = [each for each in known if runs.group(each) == runs.group(known[-1])]
+    if name in WORDS and len(alike) >= -WORDS[name]:
+        return alike[WORDS[name]]
     raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(known)} that are kept")
 
 

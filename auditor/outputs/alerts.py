@@ -139,7 +139,7 @@ def news(audit: Audit, asked: Asked) -> News:
     found = results.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
     earlier: list[runs.Run] = []
     if options.history is not None and options.run_id is not None:
-        earlier = runs.to_compare(options.history, options.run_id, results.cluster_ids(audit))
+        earlier = runs.to_compare(options.history, options.run_id, results.cluster_ids(audit), options.asked)
     old = [runs.open_findings(options.history, run) for run in earlier if options.history is not None]
     change = runs.diff(pa.concat_tables(old, promote_options="default") if old else found.slice(0, 0), found)
     last = {row["fingerprint"]: row for row in change.gone}  # as the latest run that has it has it

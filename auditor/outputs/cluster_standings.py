@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,6 +22,7 @@ GRAVE = ("critical", "error")
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A cluster by its kept runs: ``name`` its id (several with commas, empty for none known); ``last`` its latest run.
+    Runs that looked at a part of it stand apart, by what they were asked.
 
     ``new`` and ``gone``: findings against the run before, None where there is none. ``since``: the time judged by of
     the first of its runs from which on each had critical or error findings, None where the last has none.
@@ -54,11 +55,20 @@ class Standing:
 
 
 def by_cluster(known: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by :func:`runs.cluster`, in the order given."""
+    """Runs by :func:`runs.group`, in the order given; first those that looked at all of their input."""
     found: dict[str, list[Run]] = {}
-    for each in known:
-        found.setdefault(runs.cluster(each), []).append(each)
+    for each in sorted(known, key=lambda run: runs.asked(run) != ""):
+        found.setdefault(runs.group(each), []).append(each)
     return found
+
+
+def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
+    """Of :func:`by_cluster` those that say how their clusters stand: runs that looked at a part do where there are no
+    others."""
+    whole = {runs.cluster(mine[-1]) for mine in groups.values() if not runs.asked(mine[-1])}
+    return {
+        name: mine for name, mine in groups.items() if not runs.asked(mine[-1]) or runs.cluster(mine[-1]) not in whole
+    }  # fmt: skip
 
 
 def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:
@@ -86,7 +96,9 @@ def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every
         if not any(each.facts["counts"].get(severity) for severity in GRAVE):
             break
         since = each.facts.get("as_of")
-    if every_ms is None:
+    if runs.asked(mine[-1]) and len(mine) <= LEAST_GAPS:
+        every_ms = None  # somebody's question, which has no schedule
+    elif every_ms is None:
         times = [datetime.fromisoformat(each.published_at) for each in mine[-GAPS - 1 :]]
         gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]
         every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None

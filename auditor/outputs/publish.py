@@ -134,6 +134,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
         "clusters": results.cluster_ids(audit),
+        "asked": options.asked,
         "named": {row["cluster_id"]: {k: row[k] for k in Named._fields} for row in summary["clusters"]},
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
         "held": _held(decided_of(audit, summary)),

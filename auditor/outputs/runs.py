@@ -195,34 +195,51 @@ def cluster(run: Run) -> str:
     return ",".join(run.facts.get("clusters") or ())
 
 
-def shown(run: Run) -> str:
+def named(run: Run) -> str:
     """The cluster as people call it: the names that the run was given, ids where it was given none."""
-    named = run.facts.get("named") or {}
-    return cluster_names.shown(cluster(run), {id: each["name"] for id, each in named.items()})
+    given = run.facts.get("named") or {}
+    return cluster_names.shown(cluster(run), {id: each["name"] for id, each in given.items()})
 
 
-def before(history: History, run_id: str | None, clusters: Sequence[str] = ()) -> Run | None:
+def asked(run: Run) -> str:
+    """What it looked at, where not at all of its input by all rules (:attr:`AuditOptions.asked`)."""
+    return str(run.facts.get("asked") or "")
+
+
+def group(run: Run) -> str:
+    """Which runs it can be compared with: those of its cluster that were asked alike. What another one was not asked
+    is not gone."""
+    return f"{cluster(run)} {asked(run)}".rstrip()
+
+
+def shown(run: Run) -> str:
+    """The same as people call it."""
+    return f"{named(run)} {asked(run)}".rstrip()
+
+
+def before(history: History, run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> Run | None:
     """The run made before ``run_id``, the latest when that is new or None; None where there is none.
 
-    Of runs of the same ``clusters`` (sorted ids) alone; runs kept before these were are taken as such.
+    Of runs of the same ``clusters`` (sorted ids) that were ``asked`` alike alone; runs kept before these were are taken
+    as such.
     """
-    return next(reversed(_before(history, run_id, clusters)), None)
+    return next(reversed(_before(history, run_id, clusters, asked)), None)
 
 
-def to_compare(history: History, run_id: str, clusters: Sequence[str] = ()) -> list[Run]:
+def to_compare(history: History, run_id: str, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
     """The runs before ``run_id`` back to the last one that could read all of its input, :data:`MOST_PARTLY` at most,
     the oldest first: what the later ones did not have may be in what they did not read."""
-    earlier = _before(history, run_id, clusters)[-MOST_PARTLY:]
+    earlier = _before(history, run_id, clusters, asked)[-MOST_PARTLY:]
     whole = (at for at in reversed(range(len(earlier))) if earlier[at].facts.get("complete", True))
     return earlier[next(whole, 0) :]
 
 
-def _before(history: History, run_id: str | None, clusters: Sequence[str]) -> list[Run]:
+def _before(history: History, run_id: str | None, clusters: Sequence[str], alike: str) -> list[Run]:
     earlier: list[Run] = []
     for run in committed(history) if folder(history).exists() else []:
         if run.run_id == run_id:
             break
-        if list(run.facts.get("clusters", clusters)) == list(clusters):
+        if list(run.facts.get("clusters", clusters)) == list(clusters) and asked(run) == alike:
             earlier.append(run)
     return earlier
 

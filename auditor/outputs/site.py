@@ -51,6 +51,11 @@ class Site:
         self._has = has
         self._seen: dict[str, Seen] = {}
 
+    @property
+    def in_front(self) -> dict[str, list[Run]]:
+        """The runs that say how each cluster stands."""
+        return cluster_standings.in_front(self.by_cluster)
+
     def page(self, path: str) -> str | None:
         """A page by its address, see :mod:`auditor.dashboards.addresses`; None where there is none.
 
@@ -66,7 +71,7 @@ class Site:
             return self.finding(path)
         for run in self.known:
             if path == addresses.run(run.run_id):
-                mine = self.by_cluster[runs.cluster(run)]
+                mine = self.by_cluster[runs.group(run)]
                 return self.of_cluster(mine, mine.index(run), "../")
             if path == addresses.report(run.run_id):
                 return self.report(run)
@@ -74,8 +79,8 @@ class Site:
 
     def front(self) -> str:
         """The page of all clusters; of one alone, where there is no other, its own."""
-        if len(self.by_cluster) < 2:
-            mine = next(iter(self.by_cluster.values()), [])
+        if len(self.in_front) < 2:
+            mine = next(iter(self.in_front.values()), [])
             late = [cluster_page.missing(each.silent_ms, each.every_ms) for each in self._standings() if each.overdue]
             return self.of_cluster(mine, -1, "", *late)
         rows = []
@@ -95,7 +100,8 @@ class Site:
         return cluster_page.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[cluster_standings.Standing]:
-        return cluster_standings.standings(self.shelf, self.known, datetime.now(UTC), self.every_ms)
+        known = [run for mine in self.in_front.values() for run in mine]
+        return cluster_standings.standings(self.shelf, known, datetime.now(UTC), self.every_ms)
 
     def of_cluster(self, mine: Sequence[Run], at: int, up: str, late: str = "") -> str:
         """The page of a cluster as of one of its runs; ``late``: that one is missing, in words. Cost: seven columns of
@@ -107,7 +113,7 @@ class Site:
         partitions, producers = zip(*tallies, strict=True)
         return overview.render_overview(
             [_step(each) for each in mine], at, self.board(mine, at), partitions, producers, self._links(up),
-            len(self.by_cluster) > 1, late,
+            len(self.in_front) > 1, late,
         )  # fmt: skip
 
     def board(self, mine: Sequence[Run], at: int) -> Board:
@@ -233,9 +239,9 @@ def _step(run: Run) -> Step:
 
 
 def _cluster(run: Run) -> Cluster:
-    id, named = runs.cluster(run), run.facts.get("named") or {}
-    alone = {name: said for name, said in named.get(id, {}).items() if name != "name"}
-    return Cluster(id, runs.shown(run), **alone)
+    given = (run.facts.get("named") or {}).get(runs.cluster(run), {})
+    alone = {name: said for name, said in given.items() if name != "name"}
+    return Cluster(runs.group(run), runs.shown(run), **alone)
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -86,14 +86,17 @@ def _stamps(out: Folder) -> dict[str, str]:
 
 
 def _pages(site: Site) -> Iterator[Page]:
-    """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings."""
+    """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings, whose
+    story is that of the runs that looked at all, where these have them."""
     yield Page(addresses.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
+    told: set[str] = set()
     for id, mine in site.by_cluster.items():
         last = mine[-1]
         yield Page(addresses.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
         yield Page(addresses.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
         places = site.seen(id).places
-        names = sorted(places, key=lambda name: _rank(places[name]))[:MOST_FINDINGS]
+        names = sorted(places.keys() - told, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
+        told.update(places)
         for name in names:
             first, until = min(places[name]), min(max(places[name]) + 1, len(mine) - 1)
             runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(first, until + 1)]

@@ -96,6 +96,17 @@ class AuditOptions:
         """What is read."""
         return Scope(self.topics, self.only_partitions, self.only_brokers, self.since, self.may_lack)
 
+    @property
+    def asked(self) -> str:
+        """What an audit looks at where that is not all of its input by all rules, as a call has it; empty where it is.
+
+        Audits that were asked alike can be compared: what one has and another lacks is new or gone.
+        """
+        given = {"topic": self.topics, "only-partition": self.only_partitions, "only-broker": self.only_brokers,
+                 "since": (self.since.text,) if self.since else (), "rule": self.rules,
+                 "skip-rule": self.skip_rules}  # fmt: skip
+        return " ".join(f"--{name} {value}" for name, values in given.items() for value in sorted(map(str, values)))
+
 
 def out_of(text: str) -> Path | str:
     """What ``--out`` and ``--history`` mean: a URI as it is, all else a path, ``file://`` too.

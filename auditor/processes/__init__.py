@@ -1,1 +1,1 @@
-"""Work in processes apart: compiled code may die of a file, the program must not."""
+"""Work in processes apart, since compiled code may die of a file: the pool, its workers, what they have in common."""

@@ -13,47 +13,35 @@ a script that starts an audit) gets into them.
 from __future__ import annotations
 
 import contextlib
-import errno
-import functools
-import importlib
-import mmap
 import os
 import pickle
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from auditor.base.errors import StoreTrouble
-from auditor.connectors import ahead, asking, gate
+from auditor.connectors import asking
 from auditor.connectors.gate import ALL, PATIENCE_S
+from auditor.processes.talk import FORK, NUMBER, WAIT, Line, Opened
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 TOGETHER, TOGETHER_BYTES = 32, 1 << 20  # small tasks that are handed out at once, and bytes of them
-SAY_EVERY_S = 0.1
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)  # anybody's, or a file's that is too large
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 KILLS = "reading it "  # how the reason of a refused file begins
-LOADED = ("auditor.base.machine_code", "auditor.replay.reading.replica_reader", "auditor.pipeline.read_step",
-          "auditor.pipeline.cluster.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
 # What numpy reads in a worker. Huge pages are of little use to tables that are mostly written once. Where memory is in
 # pieces, as beside a broker whose log fills the page cache, the kernel first moves pages about to have any: up to a
 # second for 400 MB of producers.
 FOR_NUMPY = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
-_FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
-Opened = tuple[int, str]  # the number of a task, and the file that it opened last
 
 
 def read_apart(
@@ -65,39 +53,12 @@ def read_apart(
             yield from (result for _, result in pool.map(tasks, read, patience_s=patience_s))
 
 
-class _Line:
-    """Whole messages over a socket, nothing kept back, so that what is waiting can be asked of the system."""
-
-    def __init__(self, pipe: socket.socket) -> None:
-        self.pipe = pipe
-
-    def say(self, message: object) -> None:
-        """Sends anything that can be pickled. Errors: OSError where nobody listens."""
-        data = pickle.dumps(message, 5)
-        self.pipe.sendall(_NUMBER.pack(len(data)))
-        self.pipe.sendall(data)
-
-    def hear(self) -> Any:
-        """The next message. Errors: EOFError where the other side ended, be it in the middle of a word."""
-        return pickle.loads(self._exactly(_NUMBER.unpack(self._exactly(_NUMBER.size))[0]))
-
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, have = memoryview(data), 0
-        while have < size:
-            got = self.pipe.recv_into(view[have:])
-            if not got:
-                raise EOFError
-            have += got
-        return data
-
-
 @dataclass
 class _Worker:
     """A process that works, and the numbers of the tasks that it is at. ``work``: what it does with them."""
 
     pid: int
-    line: _Line
+    line: Line
     work: bytes = b""
     tasks: Sequence[int] = ()
 
@@ -152,7 +113,7 @@ class Pool:
     @cached_property
     def _starter(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = socket.socketpair()
-        call = f"from auditor.processes.isolation import start_workers; start_workers({theirs.fileno()})"
+        call = f"from auditor.processes.worker import start_workers; start_workers({theirs.fileno()})"
         path = os.pathsep.join(path or os.getcwd() for path in sys.path)
         env = os.environ | FOR_NUMPY | {"PYTHONPATH": path}
         with theirs:
@@ -167,7 +128,7 @@ class Pool:
         _, line = self._starter
         with contextlib.suppress(OSError, EOFError):
             socket.send_fds(line, [what], [one.fileno() for one in given])
-            return _Line(line).hear()
+            return Line(line).hear()
         raise RuntimeError("the process that starts readers is gone; what it printed last is above")
 
     def _worker(self) -> _Worker:
@@ -175,7 +136,7 @@ class Pool:
             return self._idle.pop()
         ours, theirs = socket.socketpair()
         with theirs:
-            return _Worker(self._ask(_FORK, theirs), _Line(ours))
+            return _Worker(self._ask(FORK, theirs), Line(ours))
 
     def map(
         self, tasks: Sequence[Task], work: Callable[[Task], Result], *, patience_s: float = PATIENCE_S,
@@ -258,7 +219,7 @@ class Pool:
 
     def _bury(self, worker: _Worker, job: _Job) -> None:
         worker.line.pipe.close()
-        status, opened = self._ask(_WAIT + _NUMBER.pack(worker.pid))
+        status, opened = self._ask(WAIT + NUMBER.pack(worker.pid))
         at = opened if opened[0] in worker.tasks else (worker.tasks[0], ALL)  # before it opened any of them
         if -status in FROM_OUTSIDE and at not in job.spared:
             job.spared.add(at)
@@ -343,147 +304,8 @@ class _Job:
             self.refused[path] = mine[path]
 
 
-class _Note:
-    """What a worker is at, in memory that it has in common with the starter, who looks at it after a death.
-
-    A worker may end in the middle of a note: it is written beside the one before, and counts when it is whole.
-    """
-
-    ROOM = 1 << 16
-
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 1 + 2 * self.ROOM)
-        self.write(-1, ALL)
-
-    def write(self, task: int, path: str) -> None:
-        """A task (-1: none) opens a file. Cost: 1 us."""
-        note = pickle.dumps((task, path), 5)
-        if len(note) > self.ROOM:  # longer than any path that can be opened
-            note = pickle.dumps((task, ALL), 5)
-        other = 1 - self._memory[0]
-        at = 1 + other * self.ROOM
-        self._memory[at : at + len(note)] = note
-        self._memory[0] = other
-
-    def read(self) -> Opened:
-        """What was noted last."""
-        at = 1 + self._memory[0] * self.ROOM
-        found: Opened = pickle.loads(self._memory[at : at + self.ROOM])
-        return found
-
-
 def _ending(status: int, patience_s: float) -> str:
     """How a process ended, in words."""
     if status == -signal.SIGALRM:
         return f"takes more than {patience_s:.0f} s"
     return f"ends the process: {signal.Signals(-status).name if status < 0 else f'exit status {status}'}"
-
-
-def start_workers(line_fd: int) -> None:
-    """The starter: loads modules, then forks a worker whenever it is asked to, and reports how one ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
-    sys.meta_path.insert(0, _NoPandas())
-    for name in LOADED:
-        importlib.import_module(name)
-    line = _Line(socket.socket(fileno=line_fd))
-    notes: dict[int, _Note] = {}
-    while True:
-        asked, fds, *_ = socket.recv_fds(line.pipe, 1 + _NUMBER.size, 1)
-        if not asked:
-            return
-        if asked[:1] == _FORK:
-            note = _Note()
-            pid = os.fork()
-            if not pid:
-                line.pipe.close()
-                _work(fds[0], note)
-            os.close(fds[0])
-            notes[pid] = note
-            line.say(pid)
-        else:
-            pid, status = os.waitpid(_NUMBER.unpack(asked[1:])[0], 0)
-            line.say((os.waitstatus_to_exitcode(status), notes.pop(pid).read()))
-
-
-class _NoPandas:
-    """Says that pandas is not there: pyarrow would load it for its first array, for half a second and no use."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Errors: ImportError for pandas."""
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is of no use here", name=name)
-
-
-def _work(pipe_fd: int, note: _Note) -> NoReturn:
-    """A worker: does what it is handed until nobody hands it anything; notes which file it opens."""
-    status = 1
-    try:
-        line = _Line(socket.socket(fileno=pipe_fd))
-        _serve(line, note)
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        raise
-    finally:
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
-        os._exit(status)
-
-
-def _serve(line: _Line, note: _Note) -> None:
-    work, patience_s, reads, heard = None, PATIENCE_S, True, False
-    while True:
-        try:
-            kind, content = line.hear()
-        except (EOFError, ConnectionError):
-            return
-        if kind == "work":
-            work, patience_s, reads, heard = pickle.loads(content)
-            continue
-        opened = _Opened(line, note, heard)
-        results, end = [], "done"
-        try:
-            with asking.heard_by(opened.waits), ahead.coming(ahead.of_work(task for _, task, *_ in content)):
-                for number, task, refused, rounds in content:
-                    opened.file(number, ALL)
-                    guarded = gate.guarded(refused, functools.partial(opened.file, number), patience_s)
-                    with guarded, asking.resigned(rounds):
-                        results.append(work(task))  # type: ignore[misc]
-                        end = "gave up" if asking.gave_up() else end
-        except StoreTrouble as error:  # no file's doing either: another time it may be read
-            line.say(("store", error.code))
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
-                line.say(("full", (error.errno, os.strerror(error.errno))))
-            elif reads:
-                raise
-            else:
-                line.say(("raised", (repr(error), traceback.format_exc())))
-        else:
-            if len(results) > 1:  # handing back kills too, where memory is used up: none of them is to blame yet
-                note.write(-1, ALL)
-            line.say((end, results))
-        note.write(-1, ALL)
-
-
-class _Opened:
-    """The files that a worker opens: noted each, and, where somebody wants to know of them, said now and then."""
-
-    def __init__(self, line: _Line, note: _Note, heard: bool) -> None:
-        self.line, self.note, self.heard = line, note, heard
-        self.unsaid: list[Opened] = []
-        self.said = time.monotonic()
-
-    def file(self, task: int, path: str) -> None:
-        """A task opens a file."""
-        self.note.write(task, path)
-        if not self.heard or path == ALL:
-            return
-        self.unsaid.append((task, path))
-        if (now := time.monotonic()) >= self.said + SAY_EVERY_S:
-            self.line.say(("opens", self.unsaid))
-            self.unsaid, self.said = [], now
-
-    def waits(self, why: str) -> None:
-        """A store is asked again."""
-        self.line.say(("waits", why))

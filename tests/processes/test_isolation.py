@@ -23,7 +23,8 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
-from auditor.processes.isolation import Pool, _Job, _Note, read_apart
+from auditor.processes.isolation import Pool, _Job, read_apart
+from auditor.processes.talk import Note
 from auditor.replay.segments.batch_headers import SegmentHeaders
 from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
@@ -224,7 +225,7 @@ def test_few_or_large_tasks_are_handed_out_one_by_one() -> None:
 
 
 def test_a_note_that_was_not_finished_does_not_count() -> None:
-    note = _Note()
+    note = Note()
     assert note.read() == (-1, "")
     note.write(3, "/d/\udcff/0.log")
     assert note.read() == (3, "/d/\udcff/0.log")

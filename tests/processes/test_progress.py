@@ -14,7 +14,8 @@ import pytest
 
 from auditor.connectors import gate
 from auditor.inline.inline_runner import ReadSoFar
-from auditor.processes.isolation import SAY_EVERY_S, Pool
+from auditor.processes.isolation import Pool
+from auditor.processes.worker import SAY_EVERY_S
 from auditor.spark import jvm_words
 
 

@@ -428,6 +428,7 @@ def test_no_section_is_longer_than_slack_takes_and_no_cluster_mentions_anybody()
 def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs: one with findings, one that could not read them, one that read all and has none of them."""
     folder, history = corpora.unpack("hanging-36"), tmp_path / "history"
+    monkeypatch.setattr(AuditOptions, "asked", "")  # as if all rules were asked, and had nothing to say
 
     def news(run_id: str, whole: bool, **options: Any) -> News:
         audit = opened(folder, history=history, run_id=run_id, **options)
@@ -448,6 +449,28 @@ def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: p
     assert {each["fingerprint"] for each in whole.gone} == names
     again = news("4", True, as_of=as_of)
     assert {each["fingerprint"] for each in again.new} == names
+
+
+def test_what_an_audit_was_not_asked_is_not_gone(tmp_path: Path) -> None:
+    """All, one rule alone, all again: the one in between ends nothing, and is no run before."""
+    history = tmp_path / "history"
+
+    def news(run_id: str, **options: Any) -> News:
+        audit = opened(corpora.unpack("hanging-36"), history=history, run_id=run_id, as_of=as_of, **options)
+        said = alerts.news(audit, Asked(least="info"))
+        facts = {"clusters": results.cluster_ids(audit), "accepted": None, "asked": audit.options.asked}
+        runs.publish(history, run_id, {"findings": results.findings(audit)}, facts)
+        return said
+
+    as_of = corpora.manifest("hanging-36")["copied_at"]
+    names = {each["fingerprint"] for each in news("1").new}
+    assert names
+    for number, part in enumerate(({"rules": ("torn-tail",)}, {"topics": ("no-such",), "may_lack": True},
+                                   {"skip_rules": ("hanging-transaction",)})):  # fmt: skip
+        assert news(f"2{number}", **part).gone == []
+    again = news("3")
+    assert (again.new, again.gone) == ([], [])
+    assert {each["fingerprint"] for each in again.still} == names
 
 
 def test_what_a_watch_could_not_read_is_not_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

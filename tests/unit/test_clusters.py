@@ -26,7 +26,9 @@ from tests.unit.test_kept_runs import finding
 NOW = datetime.datetime.now(datetime.UTC)
 
 
-def publish(history: Path, cluster: str, night: int, *offsets: int, complete: bool = True) -> None:
+def publish(
+    history: Path, cluster: str, night: int, *offsets: int, complete: bool = True, asked: str = ""
+) -> None:  # fmt: skip
     """A run with an error at each of some offsets."""
     rows = [finding(partition=0, offset=offset) for offset in offsets]
     found = [
@@ -34,14 +36,14 @@ def publish(history: Path, cluster: str, night: int, *offsets: int, complete: bo
     ]
     facts = {
         "as_of": f"2026-11-{night:02d}T04:00:00.000Z", "counts": {"error": len(rows)}, "batches": 1,
-        "complete": complete, "clusters": [cluster],
+        "complete": complete, "clusters": [cluster], "asked": asked,
     }  # fmt: skip
     summary = json.dumps(samples.empty_summary(as_of=facts["as_of"]))
     tables = {
         "findings": pa.Table.from_pylist(found, schema=results.FINDINGS),
         "runs": pa.Table.from_pylist([{"summary": summary}], schema=results.RUNS),
     }
-    runs.publish(history, f"{cluster}-{night}", tables, facts)
+    runs.publish(history, f"{cluster}-{night}{asked.partition(' ')[0]}", tables, facts)
 
 
 @pytest.fixture
@@ -91,6 +93,38 @@ def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path)
     assert "1 new finding, 1 gone, 1 still there" in inside.text
     assert "well-21" not in inside.text
     assert "all clusters" in inside.text
+
+
+def test_a_run_that_looked_at_a_part_stands_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody asked for one topic, found nothing, and the cluster is as ill as it was; nor is that run ever due."""
+    publish(tmp_path, "ill", 20, 5)
+    publish(tmp_path, "ill", 21, 5, 6)
+    publish(tmp_path, "ill", 21, asked="--topic well")
+    late = NOW + datetime.timedelta(days=3)
+    whole, part = clusters.standings(Shelf(tmp_path), runs.committed(tmp_path), late, 86_400_000)
+    assert (whole.name, whole.runs, whole.new, whole.gone, whole.overdue) == ("ill", 2, 1, 0, True)
+    assert (part.name, part.runs, part.new, part.overdue) == ("ill --topic well", 1, None, False)
+    site = Site(Shelf(tmp_path))
+    front = Page(site.front()).text
+    assert "1 new finding, 0 gone, 1 still there" in front, "the cluster's own page, as there is no other cluster"
+    assert "--topic" not in front
+    assert "ill --topic well" in Page(site.page("run/ill-21--topic.html") or "").text
+    assert "is gone" not in Page(site.page("finding/ill5.html") or "").text
+    assert cli.main(["history", str(tmp_path), "--cluster", "ill", "--diff", "previous", "latest"]) == 2, "asked once"
+    assert cli.main(["history", str(tmp_path), "--diff", "ill-20", "ill-21"]) == 0
+    assert "1 new, 0 gone, 1 still there" in capsys.readouterr().out
+
+
+def test_who_only_looks_at_parts_sees_them_in_front(tmp_path: Path) -> None:
+    for night in (20, 21):
+        for topic in ("a", "b"):
+            publish(tmp_path, f"{topic}", night, 5, asked=f"--topic {topic}")
+    assert [each.name for each in clusters.standings(Shelf(tmp_path), runs.committed(tmp_path), NOW)] == [
+        "a --topic a", "b --topic b",
+    ]  # fmt: skip
+    text = Page(Site(Shelf(tmp_path)).front()).text
+    assert "a --topic a" in text
+    assert "b --topic b" in text
 
 
 def test_one_cluster_has_no_page_of_clusters(tmp_path: Path) -> None:

@@ -131,3 +131,16 @@ def test_what_a_page_is_called_is_a_file_s_name_anywhere() -> None:
         assert not file.startswith(".")
         assert len(file) < 120
     assert len({addresses.run(name) for name in odd}) == len(odd)
+
+
+def test_a_run_that_looked_at_a_part_does_not_tell_a_finding_s_story(tmp_path: Path, site: Path) -> None:
+    """It has the same finding, and was followed by one like it that has not; to the runs over all it is there still."""
+    folder = tmp_path / "history"
+    publish(folder, "ill", 21, 5)
+    publish(folder, "ill", 20, 5, asked="--topic a")
+    publish(folder, "ill", 22, asked="--topic a")
+    site_files.export(folder, site)
+    said = Page((site / "finding/ill5.html").read_text()).text
+    assert "last seen ill-21" in said
+    assert "gone" not in said
+    assert "--topic" not in (site / "index.html").read_text()

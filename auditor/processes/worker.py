@@ -1,0 +1,139 @@
+"""The other side of a pool: the starter, which forks workers and sees how they end, and what a worker does.
+
+Neither has anything of who started them but the modules that are named here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import NoReturn
+
+from auditor.base.errors import StoreTrouble
+from auditor.connectors import ahead, asking, gate
+from auditor.connectors.gate import ALL, PATIENCE_S
+from auditor.processes.talk import FORK, NUMBER, Line, Note, Opened
+
+SAY_EVERY_S = 0.1
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+LOADED = ("auditor.base.machine_code", "auditor.replay.reading.replica_reader", "auditor.pipeline.read_step",
+          "auditor.pipeline.cluster.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
+
+
+def start_workers(line_fd: int) -> None:
+    """The starter: loads modules, then forks a worker whenever it is asked to, and reports how one ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
+    sys.meta_path.insert(0, _NoPandas())
+    for name in LOADED:
+        importlib.import_module(name)
+    line = Line(socket.socket(fileno=line_fd))
+    notes: dict[int, Note] = {}
+    while True:
+        asked, fds, *_ = socket.recv_fds(line.pipe, 1 + NUMBER.size, 1)
+        if not asked:
+            return
+        if asked[:1] == FORK:
+            note = Note()
+            pid = os.fork()
+            if not pid:
+                line.pipe.close()
+                _work(fds[0], note)
+            os.close(fds[0])
+            notes[pid] = note
+            line.say(pid)
+        else:
+            pid, status = os.waitpid(NUMBER.unpack(asked[1:])[0], 0)
+            line.say((os.waitstatus_to_exitcode(status), notes.pop(pid).read()))
+
+
+class _NoPandas:
+    """Says that pandas is not there: pyarrow would load it for its first array, for half a second and no use."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Errors: ImportError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is of no use here", name=name)
+
+
+def _work(pipe_fd: int, note: Note) -> NoReturn:
+    """A worker: does what it is handed until nobody hands it anything; notes which file it opens."""
+    status = 1
+    try:
+        line = Line(socket.socket(fileno=pipe_fd))
+        _serve(line, note)
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _serve(line: Line, note: Note) -> None:
+    work, patience_s, reads, heard = None, PATIENCE_S, True, False
+    while True:
+        try:
+            kind, content = line.hear()
+        except (EOFError, ConnectionError):
+            return
+        if kind == "work":
+            work, patience_s, reads, heard = pickle.loads(content)
+            continue
+        opened = _Files(line, note, heard)
+        results, end = [], "done"
+        try:
+            with asking.heard_by(opened.waits), ahead.coming(ahead.of_work(task for _, task, *_ in content)):
+                for number, task, refused, rounds in content:
+                    opened.file(number, ALL)
+                    guarded = gate.guarded(refused, functools.partial(opened.file, number), patience_s)
+                    with guarded, asking.resigned(rounds):
+                        results.append(work(task))  # type: ignore[misc]
+                        end = "gave up" if asking.gave_up() else end
+        except StoreTrouble as error:  # no file's doing either: another time it may be read
+            line.say(("store", error.code))
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
+                line.say(("full", (error.errno, os.strerror(error.errno))))
+            elif reads:
+                raise
+            else:
+                line.say(("raised", (repr(error), traceback.format_exc())))
+        else:
+            if len(results) > 1:  # handing back kills too, where memory is used up: none of them is to blame yet
+                note.write(-1, ALL)
+            line.say((end, results))
+        note.write(-1, ALL)
+
+
+class _Files:
+    """The files that a worker opens: noted each, and, where somebody wants to know of them, said now and then."""
+
+    def __init__(self, line: Line, note: Note, heard: bool) -> None:
+        self.line, self.note, self.heard = line, note, heard
+        self.unsaid: list[Opened] = []
+        self.said = time.monotonic()
+
+    def file(self, task: int, path: str) -> None:
+        """A task opens a file."""
+        self.note.write(task, path)
+        if not self.heard or path == ALL:
+            return
+        self.unsaid.append((task, path))
+        if (now := time.monotonic()) >= self.said + SAY_EVERY_S:
+            self.line.say(("opens", self.unsaid))
+            self.unsaid, self.said = [], now
+
+    def waits(self, why: str) -> None:
+        """A store is asked again."""
+        self.line.say(("waits", why))
