@@ -91,9 +91,8 @@ class _Replica:
     def rows(self) -> list[Row]:
         """A row a segment."""
         segments = [Segment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
-        start = self.replica.local_start if self.tiered else self.replica.log_start
-        now = self.log.cluster.as_of
-        found = kept(segments, max(start, 0), self.replica.log_end, self.end, self.rules, now)
+        start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
+        found = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
         by_file = self.tiered and any(said.by == retention.FUTURE for said in found)
         return [

@@ -41,6 +41,11 @@ class Outcomes:
         """Where the first open transaction begins; :data:`FAR` without any."""
         return int(self.first[self.open].min(initial=FAR))
 
+    @property
+    def holder(self) -> int | None:
+        """The producer id of the first open transaction; None without any."""
+        return int(self.producer[self.open][self.first[self.open].argmin()]) if self.open.any() else None
+
     def crosses(self, offset: int) -> bool:
         """Whether a transaction that is not committed has data on both sides of an offset."""
         return bool(((self.first < offset) & (self.last >= offset)).any())
@@ -249,3 +254,8 @@ class Counts:
             least, most, int(self.stands[k]), int(self.bytes[0] - self.bytes_before[k, 0]), stable, first,
             *map(int, self.place[k]),
         )  # fmt: skip
+
+    def between(self, first: int, behind: int) -> tuple[np.ndarray, np.ndarray]:
+        """The records of each class from one of the offsets to before another, at least and at most."""
+        here, there = self.ahead(first), self.ahead(behind)
+        return np.maximum(here.least - there.most, 0), here.most - there.least

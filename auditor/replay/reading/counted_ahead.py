@@ -40,6 +40,8 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
             left = None
         for rows in headers_of(task, number, base if left is not None else low):
             if isinstance(rows, DecodeError):
+                if counts.next_offset >= end:  # what is behind had not been written when it was copied
+                    break
                 return rows
             counts.take(rows, number)
             if left is None:
