@@ -35,6 +35,12 @@ class Outcomes:
         self.until = np.where(is_open, FAR, begun["marker_offset"])[odd]
         self.open = is_open[odd]
         self.last, self.records = begun["last_offset"][odd], begun["records"][odd]
+        self.markers = np.unique(transactions["marker_offset"])
+
+    def markers_in(self, at: int, behind: int) -> int:
+        """How many markers lie in ``[at, behind)``."""
+        low, high = np.searchsorted(self.markers, [at, behind])
+        return int(high - low)
 
     @property
     def first_open(self) -> int:
