@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import DecodeError
+from auditor.base.remote_segments import RemotePartition, RemoteSegment, State
 from auditor.dashboards import cleaner_lines
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
@@ -151,6 +152,22 @@ def test_records_that_were_deleted_from_a_tiered_log_go_from_its_disk() -> None:
     settings = {"cleanup.policy": "delete", "retention.ms": "-1", "remote.storage.enable": "true"}
     rows = segments_of(LogView([of], cluster(**settings)), of)
     assert [found["goes"] for found in rows] == ["log_start_offset", None, None]
+
+
+@pytest.mark.parametrize(("epochs", "highest"), [
+    ([(0, 0), (1, 50)], 79),  # both copied all that was rolled
+    ([(0, 0), (2, 60)], 59),  # another broker led in epoch 1, of which this one has nothing
+    ([(0, 0), (2, 40)], 39),  # the log of its leader ended in the midst of what epoch 0 had copied
+    ([(2, 0)], -1), ([], 79),
+])  # fmt: skip
+def test_what_a_broker_takes_to_be_in_remote_storage_is_of_its_own_leader_epochs(
+    epochs: list[tuple[int, int]], highest: int
+) -> None:
+    """As RemoteLogManager.findHighestRemoteOffset looks: a segment of epoch 0, and one of 0 and 1."""
+    part = RemotePartition("t", 0, "id")
+    for start, end, own in ((0, 39, ((0, 0),)), (40, 79, ((0, 40), (1, 60)))):
+        part.take(RemoteSegment(str(start), start, end, own, 10, State.COPY_SEGMENT_FINISHED, 1, 0, start))
+    assert part.highest(epochs, 100) == highest
 
 
 def shown_row(found: dict[str, Any]) -> dict[str, Any]:

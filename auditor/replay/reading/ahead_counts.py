@@ -7,6 +7,7 @@ before it. A stretch that no offset points into may be passed over, by sums. Mem
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,11 +36,15 @@ class Outcomes:
         self.until = np.where(is_open, FAR, begun["marker_offset"])[odd]
         self.open = is_open[odd]
         self.last, self.records = begun["last_offset"][odd], begun["records"][odd]
-        self.markers = np.unique(transactions["marker_offset"])
+        self.marker_offsets = transactions["marker_offset"]
+
+    @cached_property
+    def _markers(self) -> np.ndarray:
+        return np.unique(self.marker_offsets)
 
     def markers_in(self, at: int, behind: int) -> int:
         """How many markers lie in ``[at, behind)``."""
-        low, high = np.searchsorted(self.markers, [at, behind])
+        low, high = np.searchsorted(self._markers, [at, behind])
         return int(high - low)
 
     @property
