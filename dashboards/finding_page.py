@@ -56,7 +56,7 @@ class Story:
     def state(self) -> tuple[str, str]:
         """How it stands now: a colour, and words."""
         if self.gone is not None:
-            return ("unsure", f"not in the latest run: {self.unlooked}") if self.unlooked else ("good", "gone")
+            return ("unsure", "not looked for in the latest run") if self.unlooked else ("good", "gone")
         return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
 
     @property

@@ -6,7 +6,7 @@ import datetime
 import importlib.metadata
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,7 +137,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "complete": summary["complete"],
         "clusters": results.cluster_ids(audit),
         "asked": options.asked,
-        "brokers": dict(Counter(map(_broker, audit.inventory.log_dirs))),
+        "brokers": _brokers(audit.inventory.log_dirs),
         "all_logs": _has_all_logs(audit, tables["logs"]),
         "named": {row["cluster_id"]: {k: row[k] for k in Named._fields} for row in summary["clusters"]},
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
@@ -146,10 +146,14 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
     runs.publish(options.history, run_id, tables, facts)
 
 
-def _broker(log_dir: LogDir) -> str:
-    """Whose log directory it is, in words."""
-    known = "a broker without an id" if log_dir.broker_id is None else f"broker {log_dir.broker_id}"
-    return f"{known} of {log_dir.cluster_id}" if log_dir.cluster_id else known
+def _brokers(log_dirs: Sequence[LogDir]) -> dict[str, int]:
+    """How many log directories each broker has, by what it is called."""
+    several = len({log_dir.cluster_id for log_dir in log_dirs}) > 1
+    names = (
+        ("a broker without an id" if d.broker_id is None else f"broker {d.broker_id}")
+        + (f" of {d.cluster_id or 'no cluster'}" if several else "") for d in log_dirs
+    )  # fmt: skip
+    return dict(Counter(names))
 
 
 def _has_all_logs(audit: Audit, logs: pa.Table) -> bool:

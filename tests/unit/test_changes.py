@@ -56,7 +56,7 @@ def test_a_broker_that_is_missing_for_a_night_clears_nothing(tmp_path: Path) -> 
     assert "its input lacks broker 2, which an earlier run had" in page.text
     assert page.all("header")[0]["class"] != "tone-good"
     story = Page(Site(Shelf(tmp_path)).page("finding/c5.html") or "")
-    assert "not in the latest run: its input lacks broker 2, which an earlier run had" in story.text
+    assert "not looked for in the latest run its input lacks broker 2, which an earlier run had" in story.text
     assert story.all("header")[0]["class"] == "tone-unsure"
     keep(tmp_path, "c", 22, brokers=both | {"broker 2": 1})
     assert "lacks a log directory of broker 2" in (Site(Shelf(tmp_path)).page("finding/c5.html") or "")

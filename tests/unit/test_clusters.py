@@ -189,7 +189,7 @@ def test_a_finding_that_a_run_could_not_look_for_is_not_gone(tmp_path: Path) -> 
     publish(tmp_path, "torn", 20, 5)
     publish(tmp_path, "torn", 21, complete=False)
     page = Page(Site(Shelf(tmp_path)).page("finding/torn5.html") or "")
-    assert "not in the latest run: part of the input could not be read" in page.text
+    assert "not looked for in the latest run part of the input could not be read" in page.text
     assert page.all("header")[0]["class"] == "tone-unsure"
 
 
