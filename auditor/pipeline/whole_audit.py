@@ -360,7 +360,7 @@ class Audit:
         options = self.options
         found = ((f.fingerprint, f.severity) for f in self.findings)
         looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
-        return accepted_findings.judge(self.baseline, found, self.as_of, looked_for)
+        return accepted_findings.judge(self.baseline, found, self.as_of, looked_for, results.cluster_ids(self))
 
     @property
     def open_findings(self) -> list[Finding]:

@@ -433,11 +433,10 @@ def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: p
     def news(run_id: str, whole: bool, **options: Any) -> News:
         audit = opened(folder, history=history, run_id=run_id, **options)
         monkeypatch.setattr(type(audit), "incomplete", lambda self: not whole)
-        said = alerts.news(audit, Asked(least="info"))
         table = results.findings(audit)
         facts = {"complete": whole, "clusters": results.cluster_ids(audit), "accepted": None}
         runs.publish(history, run_id, {"findings": table}, facts)
-        return said
+        return alerts.news(audit, Asked(least="info"))
 
     as_of = corpora.manifest("hanging-36")["copied_at"]
     names = {each["fingerprint"] for each in news("1", True, as_of=as_of).new}
@@ -457,10 +456,9 @@ def test_what_an_audit_was_not_asked_is_not_gone(tmp_path: Path) -> None:
 
     def news(run_id: str, **options: Any) -> News:
         audit = opened(corpora.unpack("hanging-36"), history=history, run_id=run_id, as_of=as_of, **options)
-        said = alerts.news(audit, Asked(least="info"))
         facts = {"clusters": results.cluster_ids(audit), "accepted": None, "asked": audit.options.asked}
         runs.publish(history, run_id, {"findings": results.findings(audit)}, facts)
-        return said
+        return alerts.news(audit, Asked(least="info"))
 
     as_of = corpora.manifest("hanging-36")["copied_at"]
     names = {each["fingerprint"] for each in news("1").new}
