@@ -23,9 +23,9 @@ from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.rows_at_rest import Gathered, RowsSeen
 from auditor.base.scope import Scope
 from auditor.base.words import plural
-from auditor.connectors import asking, scoped
+from auditor.connectors import asking, names, scoped
 from auditor.connectors.files import Inventory
-from auditor.connectors.inventory import discover
+from auditor.connectors.inventory import MIXED, discover, written_over
 from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
 from auditor.pipeline import accepted_findings, begun_inside, held, kept_facts, plan, results
@@ -215,7 +215,13 @@ class Audit:
         for log_dir, choice in zip(self.inventory.log_dirs, self.choices, strict=True):
             if log_dir.join_key in clusters:
                 clusters[log_dir.join_key].policy[log_dir.name] = choice.policy
+                clusters[log_dir.join_key].mixed |= log_dir.name in self.mixed
         return clusters
+
+    @cached_property
+    def mixed(self) -> frozenset[str]:
+        """The log directories that are of two copies in one, as far as was seen once all were read."""
+        return written_over(self.inventory)
 
     @cached_property
     def choices(self) -> list[PolicyChoice]:
@@ -419,6 +425,10 @@ class Audit:
         found = [(u.log_dir, u.error) for u in self.inventory.errors]
         found += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
         found += self._errors_of_logs if "judged" in self.__dict__ else []
+        found += [
+            (name, DecodeError(names.COPY_LIST, 0, -1, "unreadable", MIXED))
+            for name in sorted(self.__dict__.get("mixed", ()))
+        ]
         return list(dict.fromkeys(found + self.fatal))
 
     @property
