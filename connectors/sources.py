@@ -127,7 +127,8 @@ class GrowingTable(DataSourceStreamReader):
         return {}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
-        """Up to where each log can be read. Before Spark 4.2 it is asked without arguments."""
+        """Up to where each log can be read. Before Spark 4.2 it is asked without arguments, after a restart behind a
+        call of :meth:`partitions` that has the checkpoint's offset twice (``setLatestSeenOffset``)."""
         offsets = ours("connectors.stream_offsets")
         asked, inventory, wanted = self._listed()
         self.known = offsets.ends(inventory, {**self.known, **(start or {})}, wanted, asked.how.limits)

@@ -33,6 +33,7 @@ GONE = (
     "failOnDataLoss=false"
 )
 
+UNREAD = "{}: its partition.metadata, which says whose log it is, cannot be read now; start the query again"
 
 _HEADER = struct.Struct(">qiibIhi")  # of a batch, up to and with lastOffsetDelta
 
@@ -59,12 +60,22 @@ class Lot(NamedTuple):
     behind: int
 
 
-def _replicas(inventory: Inventory, wanted: Callable[[Replica], bool]) -> Iterator[tuple[str, LogDir, Replica]]:
+def _logs(
+    inventory: Inventory, wanted: Callable[[Replica], bool]
+) -> tuple[dict[str, tuple[LogDir, Replica]], frozenset[str]]:
+    """Each log by the name that ends have of it; and the folders of those whose topic id cannot be read now, so that
+    nobody knows which of the known logs they are."""
+    found, unread = {}, set()
+    failed = {(at, error.file) for at, error in inventory.errors if error.reason in ("unreadable", "vanished")}
     for log_dir in inventory.log_dirs:
         for replica in log_dir.replicas:
             if wanted(replica):
                 where = log_dir.place.child(replica.folder).shown
-                yield f"{where} {replica.topic_id or ''}".rstrip(), log_dir, replica
+                if (log_dir.name, f"{replica.folder}/partition.metadata") in failed:
+                    unread.add(where)
+                else:
+                    found[f"{where} {replica.topic_id or ''}".rstrip()] = log_dir, replica
+    return found, frozenset(unread)
 
 
 def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> dict[str, Any]:
@@ -73,7 +84,7 @@ def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], l
     Cost: what was appended to each newest segment is walked, checksums included; where nothing is known, all of it.
     """
     found = dict(known)
-    for key, log_dir, replica in _replicas(inventory, wanted):
+    for key, (log_dir, replica) in _logs(inventory, wanted)[0].items():
         before = End(**known[key]) if key in known else None
         end = _end(log_dir, replica, before, limits)
         if end is not None and (before is None or end.offset > before.offset):
@@ -140,11 +151,13 @@ def lots(
 ) -> Iterator[Lot]:
     """What came between two ends. Errors: ``AuditInputError`` where some of it was deleted before, unless
     ``fail_on_loss`` is off."""
-    there = {key: (log_dir, replica) for key, log_dir, replica in _replicas(inventory, wanted)}
+    there, unread = _logs(inventory, wanted)
     for key, says in end.items():
         until, before = End(**says), End(**start[key]) if key in start else None
         if before is not None and until.offset <= before.offset:
             continue
+        if key not in there and key.rpartition(" ")[0] in unread:
+            raise AuditInputError(UNREAD.format(key))
         log_dir, replica = there.get(key, (None, None))
         first = replica.segments[0].base_offset if replica is not None and replica.segments else until.offset
         read = before.offset if before is not None else first if replica is not None else 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_type_hints, overload
 
 import numpy as np
 
 from auditor.api import notebook
+from auditor.api.hints import check
 from auditor.api.open_options import Several, numbers, several, text
 from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.errors import AuditInputError
@@ -75,15 +76,20 @@ class Findings(Sequence[Finding], Tabular):
             transactional_id: Globs of transactional ids.
             group: Globs of consumer groups.
 
-        Errors: ``AuditInputError`` for a severity or rule that is none.
+        Errors: ``AuditInputError`` for a severity or rule that is none, and for what is of another type.
         """
+        own = {
+            "condition": condition, "min_severity": min_severity, "rule": rule, "topic": topic, "partition": partition,
+            "broker": broker, "transactional_id": transactional_id, "group": group,
+        }  # fmt: skip
+        check(own, get_type_hints(Findings.where))
         if min_severity not in SEVERITIES:
             raise AuditInputError(f"no severity named {min_severity!r}; one of {', '.join(SEVERITIES)}")
         if unknown := [name for name in several(rule) if not registry.named(name)]:
             raise AuditInputError(f"no rule named {unknown[0]!r}; 'auditor rules' lists them")
         kinds = {kind.id for name in several(rule) for kind in registry.named(name)}
         asked, topics = Selection(
-            min_severity, several(text(partition)), numbers(broker, "broker"), several(transactional_id), several(group)
+            min_severity, several(text(partition)), numbers(broker), several(transactional_id), several(group)
         ), several(topic)  # fmt: skip
 
         def fitting(finding: Finding) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_type_hints
 
+from auditor.api.hints import check
 from auditor.base import cluster_names
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
@@ -52,7 +53,7 @@ class OpenOptions(TypedDict, total=False):
     """Every file is of one moment, as in a snapshot of the file system: nothing is put down to copying."""
     whole: bool
     """All log directories of each broker are in the input: a replica without a folder is lost, not left out."""
-    remote: Several
+    remote: AnyPath | Sequence[AnyPath]
     """A folder with the remote part of tiered topics, or several, where it is not below the paths."""
     fail_on: Severity
     """``exit_status`` is 1 at findings of this severity or above; ``error`` by default."""
@@ -91,19 +92,20 @@ _PLAIN = (
 def audit_options(paths: Sequence[AnyPath], given: Mapping[str, Any], **settled: Any) -> AuditOptions:
     """The options as checked data; ``settled``: what is not one of :class:`OpenOptions`.
 
-    Errors: ``AuditInputError`` for a name or value that is none.
+    Errors: ``AuditInputError`` for a name or value that is none, or is of another type.
     """
     if unknown := sorted(given.keys() - OpenOptions.__annotations__.keys()):
         raise AuditInputError(f"no option named {unknown[0]!r}; there are {', '.join(OpenOptions.__annotations__)}")
+    check(given, get_type_hints(OpenOptions))
     of = given.get
     limits = {name: given[name] for name in ("max_batch_bytes", "max_batch_ratio") if name in given}
     work, baseline = of("work"), of("baseline")
     return AuditOptions(
         tuple(os.fspath(path) for path in paths), Path(),
         topics=several(of("topic", ())), only_partitions=several(text(of("only_partition", ()))),
-        only_brokers=numbers(of("only_broker", ()), "only_broker"), since=_since(of("since")),
+        only_brokers=numbers(of("only_broker", ())), since=_since(of("since")),
         as_of=moment_of(of("as_of")),
-        rules=several(of("rule", ())), skip_rules=several(of("skip_rule", ())), remote=several(of("remote", ())),
+        rules=several(of("rule", ())), skip_rules=several(of("skip_rule", ())), remote=_places(of("remote", ())),
         baseline=None if baseline is None else Path(baseline), work=None if work is None else os.fspath(work),
         clusters=_clusters(of("clusters", {})), limits=limits_of(**limits),
         **{name: given[name] for name in _PLAIN if name in given}, **settled,
@@ -133,12 +135,13 @@ def text(given: Several | int) -> Several:
     return str(given) if isinstance(given, int) else given
 
 
-def numbers(given: int | Sequence[int], name: str) -> tuple[int, ...]:
-    """Broker ids. Errors: :class:`AuditInputError` for what is none, with the option's ``name``."""
-    found = (given,) if isinstance(given, int) else tuple(given)
-    if not all(isinstance(number, int) for number in found):
-        raise AuditInputError(f"{name} is a broker's id, or several, not {given!r}; give whole numbers")
-    return found
+def numbers(given: int | Sequence[int]) -> tuple[int, ...]:
+    """One number, or several."""
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _places(given: AnyPath | Sequence[AnyPath]) -> tuple[str, ...]:
+    return tuple(os.fspath(one) for one in ([given] if isinstance(given, str | os.PathLike) else given))
 
 
 def moment_of(given: Time | None) -> int | None:

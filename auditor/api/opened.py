@@ -11,15 +11,17 @@ import dataclasses
 import fnmatch
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from auditor import running
 from auditor.api import notebook
 from auditor.api.blocked import Blocked
 from auditor.api.compared_policies import WhatIf
+from auditor.api.face import Face
 from auditor.api.finding_list import Findings
+from auditor.api.hints import check
 from auditor.api.notebook import Page, Text
 from auditor.api.open_options import AnyPath, Several, several
 from auditor.api.tabular import Table
@@ -40,7 +42,6 @@ from auditor.pipeline.whole_audit import Audit, nobody
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Runner
 
@@ -48,7 +49,7 @@ TABLES = derived_tables.NAMES
 WIDTH = 110  # columns of an explanation
 
 
-class OpenedAudit:
+class OpenedAudit(Face):
     """An audit that was opened by :func:`auditor.open`. Close it, or use it in ``with``, to end its processes."""
 
     def __init__(
@@ -92,19 +93,6 @@ class OpenedAudit:
         cluster = self._ends.enter_context(LiveCluster(options.bootstrap, dict(client_config)))
         return LiveAudit(Reading(cluster, options, Budget(MAX_BYTES, MAX_RATE), "lso"), self._runner, self._say)
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Around what may read: what goes wrong is said as people take it, and what is being done while it is."""
-        try:
-            with running.failures():
-                yield
-        finally:
-            self._shown.done()
-
-    def _session(self) -> SparkSession | None:
-        session: SparkSession | None = getattr(self._runner, "spark", None)
-        return session
-
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables."""
@@ -119,19 +107,13 @@ class OpenedAudit:
         _ = self._audit
         if name not in TABLES:
             raise AuditInputError(f"no table named {name!r}; one of {', '.join(TABLES)}")
-        columns = schemas(self._opened.options.include_payload)[name]
-        return Table(name, columns, partial(self._rows, name), partial(self._frame, name), self._session)
+        return self._table(name, schemas(self._opened.options.include_payload)[name])
 
     def _rows(self, name: str) -> pa.Table:
+        if self._session() is None:
+            return super()._rows(name)
         with self._asking():
-            if self._session() is None:
-                return self._audit.table(name)
-            return self._audit.query(f"SELECT * FROM {name}")
-
-    def _frame(self, name: str, spark: SparkSession) -> DataFrame | None:
-        """The table as a frame of the session that the audit runs on; None for another one."""
-        with self._asking():
-            return self._audit.table(name) if spark is self._session() else None
+            return self._audit.query(f"SELECT * FROM {name}")  # which outlives a file that kills its reader
 
     def sql(self, text: str) -> Table:
         """The answer to an SQL text over the tables, held in memory: Spark's SQL, or without Spark DuckDB's.
@@ -187,6 +169,7 @@ class OpenedAudit:
         """The transactions of partitions as a picture, those that are blocked first; of topics by glob, or all."""
         from auditor.dashboards.report import render_timelines
 
+        check({"topic": topic}, {"topic": Several})
         with self._asking():
             rows = publish.described_findings(self._audit)
             shown = [row for row in self._audit.judged["timeline"] if _matches(row["topic"], several(topic))]
@@ -208,6 +191,9 @@ class OpenedAudit:
         """
         if not isinstance(self._audit, AuditWithVerdicts):
             raise AuditInputError("what-if needs log directories; a running cluster does not give what it compares")
+        check(
+            {"policies": policies, "duplicate_window": duplicate_window}, {"policies": Several, "duplicate_window": int}
+        )
         for policy in policies:
             if policy not in CHOICES or policy == AUTO:
                 raise AuditInputError(
@@ -226,6 +212,8 @@ class OpenedAudit:
 
         Errors: ``AuditInputError`` where it cannot be written, is another run's, or is in a log directory.
         """
+        own = {"out": out, "tables": tables, "expectations": expectations, "history": history, "run_id": run_id}
+        check(own, get_type_hints(OpenedAudit.write))
         kept = None if history is None else out_of(os.fspath(history))
         if kept is not None and run_id is None:
             from auditor.outputs import runs

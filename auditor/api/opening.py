@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, get_type_hints
 
 from auditor import running
 from auditor.api import notebook, open_options
+from auditor.api.hints import check
 from auditor.api.opened import OpenedAudit
 from auditor.base.errors import AuditInputError
 from auditor.connectors import client_properties, storage
@@ -44,6 +45,11 @@ def open(
         ``AuditInputError``, one sentence, for what is wrong with the call, a path that is not there too. Cost: of a URI
         a request.
     """
+    own = {
+        "master": master, "bootstrap_server": bootstrap_server, "client_config": client_config,
+        "command_config": command_config, "progress": progress,
+    }  # fmt: skip
+    check(own, get_type_hints(open, localns={"SparkSession": Any}))
     if not paths and bootstrap_server is None:
         raise AuditInputError("auditor.open needs a path, or the bootstrap_server of a running cluster")
     if wrong := [path for path in paths if not isinstance(path, str | os.PathLike)]:

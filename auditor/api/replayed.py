@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from auditor import running
 from auditor.api import notebook
+from auditor.api.face import Face
 from auditor.api.finding_list import Findings
+from auditor.api.hints import check
 from auditor.api.open_options import Several, Time, moment_of, several
 from auditor.api.tabular import Table
 from auditor.base.errors import AuditInputError
@@ -20,7 +21,7 @@ from auditor.pipeline.table_schemas import schemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from auditor.pipeline.frames_audit import FramesAudit
     from auditor.pipeline.runner import Replicas, Runner
@@ -61,10 +62,16 @@ def replay_batches(
         What came of it, a context manager. Nothing is replayed before it is asked for, and nothing twice.
 
     Errors:
-        ``AuditInputError``, one sentence, for a frame without the columns of ``batches``, or of other types.
+        ``AuditInputError``, one sentence, for a frame without the columns of ``batches``, or of other types, and for an
+        argument of another type.
     """
     from auditor.pipeline import frames_audit
 
+    own = {
+        "as_of": as_of, "compacted": compacted, "rule": rule, "skip_rule": skip_rule, "master": master,
+        "progress": progress,
+    }  # fmt: skip
+    check(own, get_type_hints(replay_batches))
     shown, cleaned = notebook.progress(progress), None if compacted is None else several(compacted)
     session = getattr(batches, "sparkSession", None)
     if session is None and (session := _session_of(batches)) is not None:
@@ -114,7 +121,7 @@ def _replicas(table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
     return KeptReplicas(lambda: map(kept, replicas_of(in_order(table), compacted)))
 
 
-class ReplayedBatches:
+class ReplayedBatches(Face):
     """What :func:`replay_batches` gives: tables, which are DataFrames by ``.to_spark()``, and findings.
 
     ``undecided``: what batches do not carry, in sentences; nothing is said of it.
@@ -123,48 +130,28 @@ class ReplayedBatches:
     undecided = UNDECIDED
 
     def __init__(self, audit: FramesAudit, runner: Runner, shown: notebook.Shown) -> None:
-        self._audit = audit
+        self._replayed = audit
         self._runner = runner
         self._shown = shown
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
-        try:
-            with running.failures():
-                yield
-        finally:
-            self._shown.done()
-
-    def _session(self) -> SparkSession | None:
-        session: SparkSession | None = getattr(self._runner, "spark", None)
-        return session
-
-    def _table(self, name: str) -> Table:
-        return Table(name, schemas()[name], partial(self._rows, name), partial(self._frame, name), self._session)
-
-    def _rows(self, name: str) -> pa.Table:
-        with self._asking():
-            rows = self._audit.table(name)
-            return rows if self._session() is None else rows.toArrow()
-
-    def _frame(self, name: str, spark: SparkSession) -> DataFrame | None:
-        with self._asking():
-            return self._audit.table(name) if spark is self._session() else None
+    @property
+    def _audit(self) -> FramesAudit:
+        return self._replayed
 
     @property
     def events(self) -> Table:
         """What was odd in each replica: the table ``events``."""
-        return self._table("events")
+        return self._table("events", schemas()["events"])
 
     @property
     def transactions(self) -> Table:
         """A row a transaction of a producer in a replica: the table ``transactions``."""
-        return self._table("transactions")
+        return self._table("transactions", schemas()["transactions"])
 
     @property
     def producers(self) -> Table:
         """What a broker would hold of each producer at the log's end: the table ``producer_states``."""
-        return self._table("producer_states")
+        return self._table("producer_states", schemas()["producer_states"])
 
     @cached_property
     def findings(self) -> Findings:
@@ -174,7 +161,7 @@ class ReplayedBatches:
 
     def close(self) -> None:
         """Ends what was started; the session of the frame stays open."""
-        self._audit.close()
+        self._replayed.close()
         self._runner.close()
 
     def __enter__(self) -> Self:

@@ -19,7 +19,7 @@ from auditor.dashboards.wording import instant, log_name, short_fingerprint, tol
 
 Row = Mapping[str, Any]
 SHOWN = 10  # findings in a Slack message
-MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is reported in one more
+MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is told by one more
 MAX_TEXT = 1000
 MAX_PART = 2900  # a section of Slack's holds 3000 characters
 MAX_HEAD, MAX_SUMMARY = 150, 1024  # of Slack's header, of PagerDuty's summary
@@ -143,13 +143,16 @@ def clip_to(text: str, most: int) -> str:
 
 
 def pagerduty(news: News, key: str) -> list[dict[str, Any]]:
-    """Events v2: one alert a finding, the same again while it is there, resolved once it is gone."""
+    """Events v2: one alert a finding, the same again while it is there, resolved once it is gone.
+
+    What is beyond :data:`MAX_EVENTS` is told by the alert of the first of these, which ends with that finding; the next
+    run has room for others.
+    """
     open_now = [*news.new, *news.still]
-    events = [_trigger(row, key, news) for row in open_now[:MAX_EVENTS]]
-    if len(open_now) > MAX_EVENTS:
-        payload = {"summary": f"Kafka audit: {len(open_now) - MAX_EVENTS} more findings", "severity": "warning"}
-        more = {"payload": payload | {"source": "kafka-log-auditor"}, "dedup_key": "kafka-log-auditor-more"}
-        events.append({"routing_key": key, "event_action": "trigger", **more})
+    events = [_trigger(row, key, news) for row in open_now[: MAX_EVENTS + 1]]
+    if (more := len(open_now) - MAX_EVENTS) > 1:
+        first = events[-1]["payload"]
+        first["summary"] = clip_to(f"{more} more findings, the first: {first['summary']}", MAX_SUMMARY)
     return events + [
         {"routing_key": key, "event_action": "resolve", "dedup_key": row["fingerprint"]} for row in news.gone
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import register
+from auditor.connectors.sources import BatchesSource, GrowingTable
 from tests import growing
 
 if TYPE_CHECKING:
@@ -55,6 +56,32 @@ def test_a_directory_that_grows_is_told_exactly_once(spark: SparkSession, tmp_pa
         f.write(growing.batches(10, 1))
     run(spark, broker, tmp_path)
     assert told(spark, tmp_path) == more + expected("t-0", 10, 1)
+
+
+def test_a_spark_that_gives_no_start_says_first_what_was_told(spark: SparkSession, tmp_path: Path) -> None:
+    """As those before 4.2 do, and newer ones where ``latestOffset`` takes nothing."""
+    calls = tmp_path / "calls"
+
+    class Asked(GrowingTable):
+        def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+            with calls.open("a") as f:
+                f.write(f"{len(self.known)}\n")
+            return super().latestOffset()
+
+    class Source(BatchesSource):
+        format = "batches_without_start"
+
+        def streamReader(self, schema: Any) -> GrowingTable:
+            return Asked(self.table, self.options)
+
+    spark.dataSource.register(Source)
+    frame = spark.readStream.format("batches_without_start").load(str(growing.broker(tmp_path / "broker-1")))
+    for known in (["0"], ["3"]):
+        calls.write_text("")
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.processAllAvailable()
+        query.stop()
+        assert calls.read_text().split()[:1] == known
 
 
 def test_a_query_that_runs_sees_what_comes(spark: SparkSession, tmp_path: Path) -> None:

@@ -98,7 +98,21 @@ def test_pagerduty_gets_an_alert_a_finding_under_its_fingerprint(receiver: Recei
 def test_pagerduty_is_not_flooded(receiver: Receiver) -> None:
     assert alerts.send(reported(new=messages.MAX_EVENTS + 7), ["pagerduty"]) == []
     assert len(receiver.posts) == messages.MAX_EVENTS + 1
-    assert receiver.posts[-1]["payload"]["summary"] == "Kafka audit: 7 more findings"
+    assert receiver.posts[-1]["payload"]["summary"] == "7 more findings, the first: c: sequence-gap: m"
+
+
+def test_every_alert_that_pagerduty_has_open_ends(receiver: Receiver) -> None:
+    """That of findings beyond the most, too: an alert nobody resolves stays open for ever."""
+    there = [row(n) for n in range(messages.MAX_EVENTS + 7)]
+    alerts.send(News(there, (), (), None), ["pagerduty"])
+    alerts.send(News((), there[:50], there[50:], None), ["pagerduty"])
+    alerts.send(News((), there[50:], (), None), ["pagerduty"])
+    open_now = set()
+    for post in receiver.posts:
+        (open_now.add if post["event_action"] == "trigger" else open_now.discard)(post["dedup_key"])
+    assert open_now == set()
+    told = [post["dedup_key"] for post in receiver.posts if post["event_action"] == "trigger"]
+    assert {row["fingerprint"] for row in there} <= set(told), "the second run has room for the rest"
 
 
 def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors import pieces, stream_offsets
 from auditor.connectors.files import Replica
 from auditor.connectors.inventory import discover
 from auditor.connectors.rows import How
+from auditor.connectors.sources import GrowingTable
 from tests import growing, segments
 
 Told = tuple[str, int, int]  # folder, first and last offset of a batch
@@ -203,3 +205,51 @@ def test_large_batches_are_hopped_over(tmp_path: Path) -> None:
     stream.look()
     append(broker / "t-0" / growing.NAME, large)
     assert in_folder(stream.look(), "t-0") == spans(5, 40)
+
+
+def test_a_log_that_cannot_be_opened_after_a_restart_is_not_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark before 4.2 gives ``latestOffset`` no start: what it asks first is partitions of the checkpoint's offset, as
+    tests/spark/test_streams.py sees it do."""
+    broker = growing.broker(tmp_path / "broker-1")
+    told = GrowingTable("batches", {"path": str(broker)})
+    end = told.latestOffset()
+    assert len(told.partitions({}, end)) > 0
+    again, opened = GrowingTable("batches", {"path": str(broker)}), stream_offsets.open_file
+    assert again.partitions(end, end) == []
+    refused = DecodeError("x", 0, -1, "unreadable", "Input/output error")
+    monkeypatch.setattr(stream_offsets, "open_file", lambda place, name: refused)
+    assert again.latestOffset() == end
+    monkeypatch.setattr(stream_offsets, "open_file", opened)
+    growing.appended(broker)
+    then = again.latestOffset()
+    shares = [pickle.loads(share.value) for share in again.partitions(end, then)]
+    assert sorted((lot.first, lot.behind) for share in shares for lot in share) == [(5, 8), (15, 24)]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_log_whose_topic_id_cannot_be_read_now_is_told_once(tmp_path: Path, known: bool) -> None:
+    broker, stream = growing.broker(tmp_path / "broker-1"), Stream(tmp_path / "broker-1")
+    says = broker / "t-0" / "partition.metadata"
+    if known:
+        assert in_folder(stream.look(), "t-0") == spans(0, 5)
+    text = says.read_bytes()
+    says.unlink()
+    says.symlink_to(says)  # nobody can open that
+    growing.appended(broker)
+    assert in_folder(stream.look(), "t-0") == []
+    says.unlink()
+    says.write_bytes(text)
+    assert in_folder(stream.look(), "t-0") == (spans(5, 3) if known else spans(0, 8))
+    assert in_folder(stream.look(), "t-0") == []
+
+
+def test_a_topic_id_that_cannot_be_read_is_no_lost_data(tmp_path: Path) -> None:
+    broker = growing.broker(tmp_path / "broker-1")
+    end = stream_offsets.ends(discover([str(broker)]), {}, of_batches, DEFAULT_LIMITS)
+    says = broker / "t-0" / "partition.metadata"
+    says.unlink()
+    says.symlink_to(says)
+    with pytest.raises(AuditInputError, match=r"partition\.metadata.*start the query again"):
+        list(stream_offsets.lots(discover([str(broker)]), {}, end, of_batches, fail_on_loss=False))
