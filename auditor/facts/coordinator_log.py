@@ -16,7 +16,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.pickled import loads
-from auditor.facts.packed import Compressed, decompressed
+from auditor.facts.packed_numbers import Packed, unpacked
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",
@@ -163,12 +163,12 @@ class CoordinatorLog:
     id_count: int
     packed_ids: bytes
     packed_topics: bytes
-    set_ends: Compressed
-    set_elements: Compressed
+    set_ends: Packed
+    set_elements: Packed
     packed_pairs: bytes
-    pieces: list[dict[str, Compressed]]
+    pieces: list[dict[str, Packed]]
     first_ids: np.ndarray  # of each piece
-    named: tuple[Compressed, Compressed]  # elements, by element, and a piece in which each is
+    named: tuple[Packed, Packed]  # elements, by element, and a piece in which each is
     files: list[str]
     more_states: list[str] = field(default_factory=list)
     broken_at: int = -1
@@ -201,11 +201,11 @@ class CoordinatorLog:
     @functools.cached_property
     def sets(self) -> tuple[np.ndarray, np.ndarray]:
         """Where each set of partitions ends, and the elements of all of them: topic << 32 | partition."""
-        return decompressed(self.set_ends), decompressed(self.set_elements)
+        return unpacked(self.set_ends), unpacked(self.set_elements)
 
     @functools.cached_property
     def _named(self) -> tuple[np.ndarray, np.ndarray]:
-        return decompressed(self.named[0]), decompressed(self.named[1])
+        return unpacked(self.named[0]), unpacked(self.named[1])
 
     @functools.cached_property
     def _known_sets(self) -> tuple[dict[int, frozenset[str]], list[int]]:
@@ -267,7 +267,7 @@ class CoordinatorLog:
     def unpacked(self, number: int) -> Columns:
         """The columns of a piece that is looked at once: it is not kept at hand."""
         packed = self.pieces[number]
-        return OnDemand(lambda name: decompressed(packed[name], COLUMNS[name]))
+        return OnDemand(lambda name: unpacked(packed[name], COLUMNS[name]))
 
     def all_pieces(self) -> Iterator[Columns]:
         """One piece after the other."""
