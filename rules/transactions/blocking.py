@@ -16,6 +16,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.seen.finding import highest, iso
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import DECIDING, SKEW_MS
 from auditor.rules.seen.view import HOUR_MS, Cluster, LogView
 from auditor.rules.transactions import outdated, written_times
@@ -142,9 +143,15 @@ def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
     return sorted(entry.partitions & cluster.away)
 
 
+@once
+def _verdicts(log: LogView) -> dict[tuple[int, int], Verdict]:
+    """By producer id and first offset; :func:`judged` fills it."""
+    return {}
+
+
 def judged(log: LogView, t: OpenTransaction) -> Verdict:
     """The verdict on one open transaction; made once."""
-    made: dict[tuple[int, int], Verdict] = log.cache.setdefault("judged", {})
+    made = _verdicts(log)
     key = int(t.row["producer_id"]), int(t.row["first_offset"])
     if key not in made:
         made[key] = _judge(log, t)

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import DECIDING, SKEW_MS, Window
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.when_read import ended_since
@@ -69,26 +70,26 @@ class OpenTransaction:
         }
 
 
+@once
 def open_transactions(log: LogView) -> list[OpenTransaction]:
     """The transactions open at the end of the leader replica, by first offset, each with its class. Made once a log."""
-    if "open" not in log.cache:
-        rows = log.leader.transactions
-        if len(rows):
-            rows = np.sort(rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)], order="first_offset")
-        log.cache["open"] = [_classify(log, row) for row in rows]
-    found: list[OpenTransaction] = log.cache["open"]
-    return found
+    rows = log.leader.transactions
+    if len(rows):
+        rows = np.sort(rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)], order="first_offset")
+    return [_classify(log, row) for row in rows]
 
 
 def open_of(log: LogView, producer_id: int) -> list[OpenTransaction]:
     """Those of one producer, looked up once."""
-    if "open_of" not in log.cache:
-        by_producer: dict[int, list[OpenTransaction]] = {}
-        for t in open_transactions(log):
-            by_producer.setdefault(int(t.row["producer_id"]), []).append(t)
-        log.cache["open_of"] = by_producer
-    found: dict[int, list[OpenTransaction]] = log.cache["open_of"]
-    return found.get(producer_id, [])
+    return _by_producer(log).get(producer_id, [])
+
+
+@once
+def _by_producer(log: LogView) -> dict[int, list[OpenTransaction]]:
+    found: dict[int, list[OpenTransaction]] = {}
+    for t in open_transactions(log):
+        found.setdefault(int(t.row["producer_id"]), []).append(t)
+    return found
 
 
 def _classify(log: LogView, row: np.void) -> OpenTransaction:
@@ -134,16 +135,18 @@ def time_allowed(entry: Entry | None) -> int:
 def unreadable_behind(log: LogView, row: np.void) -> bool:
     """Whether bytes that could not be read, or are not there, lie behind the transaction's data: one of them may be its
     marker."""
-    if "unreadable_to" not in log.cache:
-        log.cache["unreadable_to"] = max(log.leader.unreadable_at, *(start for start, _ in log.leader.absent), -1)
-    return bool(log.cache["unreadable_to"] > row["last_offset"])
+    return bool(_unreadable_to(log) > row["last_offset"])
 
 
+@once
+def _unreadable_to(log: LogView) -> int:
+    return max(log.leader.unreadable_at, *(start for start, _ in log.leader.absent), -1)
+
+
+@once
 def _ends_early(log: LogView) -> bool:
     """Whether what is known of the leader replica breaks off before its end. Looked up once a log."""
-    if "ends_early" not in log.cache:
-        log.cache["ends_early"] = log.leader.ends_early
-    return bool(log.cache["ends_early"])
+    return log.leader.ends_early
 
 
 def _class(

@@ -176,7 +176,7 @@ def reported(seen: WatchedOffsets) -> dict[str, object]:
         "zombies": sorted(seen.zombies), "handed_over": sorted(seen.handed_over),
         "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
         "falls": sorted(seen.falls), "pending": {p: sorted(c) for p, c in seen.pending.items() if c},
-        "in_force": sorted(seen.in_force.rows(np.arange(seen.in_force.columns["value"][2]))),
+        "in_force": sorted(seen.in_force.all()),
         "groups": sorted(seen.groups),
     }  # fmt: skip
 
