@@ -17,10 +17,9 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.base.pickled import loads
 from auditor.facts.packed_numbers import Packed, unpacked
+from auditor.model.transaction_states import STATES_BY_ID
 
-STATES = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",
-)  # fmt: skip
+STATES = tuple(str(state) for state in STATES_BY_ID)
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLog.more_states
 PIECE_ROWS = 16_384

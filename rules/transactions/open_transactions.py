@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, few
+from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.seen.memo import once
-from auditor.rules.seen.named import DECIDING, SKEW_MS, Window
+from auditor.rules.seen.named import SKEW_MS, Window
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.when_read import ended_since
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
@@ -127,7 +128,7 @@ def _ended_since(log: LogView, row: np.void, entry: Entry | None, timeout: int) 
 def time_allowed(entry: Entry | None) -> int:
     """How long, in ms, a transaction may be open by its coordinator's record: its time-out; 15 minutes where none is
     known, or where it has none (two-phase commit) and is decided, since its markers are sent at once."""
-    if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in DECIDING):
+    if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in PREPARED):
         return DEFAULT_TIMEOUT_MS
     return entry.timeout_ms
 
@@ -194,10 +195,10 @@ def _ghost(
 def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
     """Whether its coordinator has it open or decided, with this partition and an epoch that may end it."""
     entry = t.entry
-    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *DECIDING):
+    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *PREPARED):
         return False
     near = entry.producer_epoch - int(t.row["last_epoch"])
-    return log.name in entry.partitions and (near <= 0 or (entry.state in DECIDING and near <= 2))
+    return log.name in entry.partitions and (near <= 0 or (entry.state in PREPARED and near <= 2))
 
 
 def _late(log: LogView, entry: Entry, timeout: int) -> bool:
@@ -227,9 +228,9 @@ def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
         return "the coordinator has forgotten the id (tombstone)"
     if entry.producer_id != row["producer_id"]:
         return f"the id has another producer id now ({entry.producer_id})"
-    if entry.state in ("Empty", "CompleteCommit", "CompleteAbort"):
+    if entry.state in IDLE:
         return f"the coordinator has nothing open for this id: {entry.state}"
-    deciding = entry.state in ("PrepareCommit", "PrepareAbort")
+    deciding = entry.state in PREPARED
     if entry.producer_epoch > data_epoch and not (deciding and entry.producer_epoch - data_epoch <= 2):
         return f"the coordinator is at epoch {entry.producer_epoch} already"
     if log.name not in entry.partitions:
