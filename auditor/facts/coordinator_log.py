@@ -298,10 +298,24 @@ class CoordinatorLog:
     ) -> Entry:  # fmt: skip
         """An entry from a row, in the order of COLUMNS."""
         return Entry(
-            partition, offset, record_time, leader_epoch, self.ids[id], self._state(state), producer_id, producer_epoch,
-            timeout, self.partitions(partitions), bool(null), updated, start, client, self.files[file], position,
-            status,
-        )  # fmt: skip
+            partition=partition,
+            offset=offset,
+            record_time=record_time,
+            leader_epoch=leader_epoch,
+            transactional_id=self.ids[id],
+            state=self._state(state),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timeout_ms=timeout,
+            partitions=self.partitions(partitions),
+            partitions_null=bool(null),
+            last_update=updated,
+            start=start,
+            client_version=client,
+            file=self.files[file],
+            position=position,
+            status=status,
+        )
 
     def _state(self, state: int) -> str | None:
         if state == TOMBSTONE:

@@ -61,10 +61,10 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
         del values
     pairs = _pairs(key | kept, cuts)
     return CoordinatorLog(
-        rows, len(known.ids), dumps(known.ids), dumps(known.topics),
-        packed(known.set_ends, "zstd"), packed(known.set_elements, "zstd"),
-        dumps(pairs), pieces, key["id"][[start for start, _ in _spans(cuts)]],
-        _named_in(kept["set"], cuts, known), known.files, known.more_states,
+        count=rows, id_count=len(known.ids), packed_ids=dumps(known.ids), packed_topics=dumps(known.topics),
+        set_ends=packed(known.set_ends, "zstd"), set_elements=packed(known.set_elements, "zstd"),
+        packed_pairs=dumps(pairs), pieces=pieces, first_ids=key["id"][[start for start, _ in _spans(cuts)]],
+        named=_named_in(kept["set"], cuts, known), files=known.files, more_states=known.more_states,
     )  # fmt: skip
 
 

@@ -58,10 +58,18 @@ class InForce:
         ):
             name = self.topics[topic]
             yield Commit(
-                GroupPartition(self.groups[group], f"{name}-{partition}"), name, partition, value, offset, time,
-                producer_id, epoch, self.files[file], position,
-                None if generation < 0 else self.generations[generation],
-            )  # fmt: skip
+                place=GroupPartition(self.groups[group], f"{name}-{partition}"),
+                topic=name,
+                partition=partition,
+                value=value,
+                record_offset=offset,
+                time=time,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                file=self.files[file],
+                position=position,
+                generation=None if generation < 0 else self.generations[generation],
+            )
 
 
 @dataclass

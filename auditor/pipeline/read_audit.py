@@ -21,8 +21,8 @@ from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
 from auditor.pipeline import kept_facts, plan
 from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
-from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.task.replica_task import ReplicaTask, TextTask
 

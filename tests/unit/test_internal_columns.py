@@ -17,7 +17,7 @@ from auditor.connectors.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets
-from auditor.pipeline.cluster.context import entries
+from auditor.pipeline.cluster.brief import entries
 from auditor.replay.internal.coordinator_reader import CoordinatorReader, PartitionSets, Room
 from auditor.replay.internal.offsets_reader import OffsetsReader
 from auditor.rules.lib.group_offsets import watched
