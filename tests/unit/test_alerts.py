@@ -120,9 +120,10 @@ def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytes
     assert alerts.send(reported(new=12, gone=1), ["slack"]) == []
     (message,) = receiver.posts
     assert message["text"] == "Kafka audit: 12 new, 1 gone, 0 still there"
-    assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 10, "context"]
+    assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 11, "context"]
     link = "<https://reports.example/1#f0|report>"
     assert message["blocks"][1]["text"]["text"] == f"*error* `sequence-gap` t-3 at offset 0 in c · {link}\nm"
+    assert message["blocks"][-2]["text"]["text"] == "Gone:\n`sequence-gap` t-3 at offset 12 in c"
     assert message["blocks"][-1]["elements"][0]["text"].startswith("2 more · as of 2026-11-21T04:00:00.000Z · <https:")
 
 
