@@ -46,9 +46,9 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def clip(text: str, limit: int) -> str:
-    """Some ``limit`` characters of ``text``; says how many were left out, where that is not as long as they are."""
+    """Some ``limit`` characters of ``text``; says how many were left out, where they are longer than saying so twice."""
     cut = f"… ({len(text) - limit:,} more characters)"
-    return text if len(text) <= limit + len(cut) else text[:limit] + cut
+    return text if len(text) <= limit + 2 * len(cut) else text[:limit] + cut
 
 
 def number(value: float | None) -> str:
