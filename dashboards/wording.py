@@ -46,7 +46,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def clip(text: str, limit: int) -> str:
-    """Some ``limit`` characters of ``text``; says how many were left out, where they are longer than saying so twice."""
+    """Some ``limit`` characters of ``text``; says how many were left out, if they are longer than saying so twice."""
     cut = f"… ({len(text) - limit:,} more characters)"
     return text if len(text) <= limit + 2 * len(cut) else text[:limit] + cut
 
