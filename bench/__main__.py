@@ -1,7 +1,7 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/lab-book.md``.
 
 Groups: start, 64k, 400, shapes, growth, bytes, large, tables, records, internal, model, inline, parts, replicas,
-what-if, watch, store, driver, where, copies; all of them where none is named. ``BENCH_DIR`` is where files go
+what-if, watch, pages, store, driver, where, copies; all of them where none is named. ``BENCH_DIR`` is where files go
 (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each
 side runs. Results of groups that are not named stay as they were.
 """
@@ -25,6 +25,7 @@ from bench import (
     growth,
     input_shapes,
     java,
+    kept_pages,
     model,
     pictures,
     quiet,
@@ -57,6 +58,7 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
     "replicas": ways.replicas,
     "what-if": ways.what_if,
     "watch": ways.watch,
+    "pages": kept_pages.measure,
     "store": stores.measure,
     "driver": driver_load.measure,
 }

@@ -37,6 +37,8 @@ class Board:
     gone: Sequence[Finding] | None = None
     still: int = 0
     infos: Mapping[str, int] = field(default_factory=dict)  # infos that are new, and gone
+    unseen: int = 0
+    partly: str = ""
 
 
 @dataclass(frozen=True, slots=True)

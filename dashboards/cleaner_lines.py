@@ -58,8 +58,9 @@ def note(row: Row) -> str:
     if row["due_because"] == "max_compaction_lag":
         said.append("due by max.compaction.lag.ms")
     if HELD[row["held_by"]]:
-        who = row["held_by_transaction"] or row["held_producer_id"]
-        until = f" until {instant(row['held_until'])}" if row["held_until"] else f", open by {who}" if who else ""
+        producer = row["held_producer_id"]
+        who = "" if producer is None else f", open by {row['held_by_transaction'] or f'producer {producer}'}"
+        until = f" until {instant(row['held_until'])}" if row["held_until"] else who
         said.append(f"held at {row['first_uncleanable_offset']} by {HELD[row['held_by']]}{until}")
     if row["horizons"]:
         said.append(

@@ -29,7 +29,6 @@ class Row:
     published: str
     since: str | None
     overdue: bool
-    complete: bool
     every_ms: int | None
     silent_ms: int
     moments: Sequence[int] = ()
@@ -88,9 +87,9 @@ def headline(rows: Sequence[Row]) -> tuple[str, str]:
     if not said:
         some = f"in {len(grave):,} there are critical or error findings" if grave else ""
         said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}{f'; {some}' if some else ''}")
-    late, partly = [row for row in rows if row.overdue], [row for row in rows if not row.complete]
+    late, partly = [row for row in rows if row.overdue], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
-    also += [f"{len(partly):,} not read whole"] if partly else []
+    also += [f"{len(partly):,} read in part"] if partly else []
     bad = held or lost or any(row.counts["critical"] for row in rows)
     unsure = also or any(row.unsure for row in rows)
     return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])

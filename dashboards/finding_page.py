@@ -24,6 +24,7 @@ class Story:
     run from the first one that has it to the one that says how it stands now, with its severity there, None where it
     was not there. ``whole``: whether all kept runs were looked into. ``entry``: of the baseline of its last run,
     ``over`` why it does not count any more. ``rule``: title and sections of its rule's page, empty for one of the past.
+    ``unlooked``: why the last of ``seen``, which does not have it, does not say that it is gone.
     """
 
     cluster: Cluster
@@ -33,6 +34,7 @@ class Story:
     whole: bool
     entry: Mapping[str, Any] | None
     rule: Mapping[str, str]
+    unlooked: str = ""
 
     @property
     def there(self) -> list[Step]:
@@ -54,9 +56,7 @@ class Story:
     def state(self) -> tuple[str, str]:
         """How it stands now: a colour, and words."""
         if self.gone is not None:
-            if not self.gone.facts.get("complete", True):
-                return "unsure", "not in the latest run, which could not read all of its input"
-            return "good", "gone"
+            return ("unsure", "not looked for in the latest run") if self.unlooked else ("good", "gone")
         return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
 
     @property

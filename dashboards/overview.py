@@ -116,8 +116,7 @@ def _verdict(step: Step | None, shown: Board | None, late: str) -> tuple[str, st
         return "unsure", "No run is kept here yet"
     given = step.facts.get("verdict")
     tone, said = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
-    unsure = late or not step.facts.get("complete", True)
-    return "unsure" if tone == "good" and unsure else tone, f"{said}; overdue: {late}" if late else said
+    return "unsure" if tone == "good" and (late or shown.partly) else tone, f"{said}; overdue: {late}" if late else said
 
 
 def draw(steps: Sequence[Step]) -> trend.Trend[Step]:

@@ -101,6 +101,21 @@ class RemotePartition:
         found = (s for s in self.segments.values() if s.state == State.COPY_SEGMENT_FINISHED and s.is_of(epochs))
         return sorted(found, key=lambda s: (s.start_offset, s.record_offset))
 
+    def highest(self, epochs: EpochStarts, log_end: int) -> int:
+        """The highest offset that the broker of a log with these leader epochs takes to be there, -1 for none. Source:
+        RemoteLogManager.findHighestRemoteOffset."""
+        tops: dict[int, int] = {}
+        for s in self.finished():
+            ends = [*(start - 1 for _, start in s.leader_epochs[1:]), s.end_offset]
+            for (epoch, _), end in zip(s.leader_epochs, ends, strict=True):
+                tops[epoch] = max(tops.get(epoch, -1), end)
+        behind = log_end
+        for epoch, start in reversed(epochs):
+            if epoch in tops:
+                return min(tops[epoch], behind - 1)
+            behind = start
+        return -1 if epochs else max(tops.values(), default=-1)
+
     def start_from(self, start: int) -> int:
         """Where the log begins if a broker noted ``start`` before segments were deleted from there on."""
         going = ((s.start_offset, s.end_offset + 1) for s in self.segments.values() if s.state > 1)

@@ -21,6 +21,7 @@ from auditor.outputs.claim import write_whole
 from auditor.pipeline import accepted_findings as baseline
 from auditor.pipeline.accepted_findings import Entry
 from auditor.pipeline.options import out_of
+from auditor.rules.settled.fingerprint import cluster_of
 
 FILE = Path("auditor-baseline.json")
 DAYS = 90
@@ -57,13 +58,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    rows = earlier_results.read(args.out).findings
+    results = earlier_results.read(args.out)
+    rows, of_dir = results.findings, {row["log_dir"]: row["cluster_id"] for row in results.summary["inputs"]}
     file: Path = args.baseline
     kept = dict(baseline.read(file).entries) if file.exists() else {}
     before = len(kept)
     if args.prune:
         there = {row["fingerprint"] for row in rows}
-        kept = {name: entry for name, entry in kept.items() if name in there}
+        mine = {"", *of_dir.values()}  # of other clusters the run knows nothing
+        kept = {name: entry for name, entry in kept.items() if name in there or entry.cluster not in mine}
     only_prune = args.prune and not (args.fingerprints or args.rule or args.topic)
     chosen = [] if only_prune else _chosen(rows, args)
     if not chosen and not only_prune:
@@ -71,7 +74,10 @@ def run(args: argparse.Namespace) -> int:
             f"no finding of {uris.shown(str(args.out))} is chosen; look at --rule, --topic and its findings.jsonl"
         )
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
-    new = [Entry(row["fingerprint"], row["severity"], reason, who, until, _kind(row), where(row)) for row in chosen]
+    new = [
+        Entry(row["fingerprint"], row["severity"], reason, who, until, _kind(row), where(row),
+              cluster_of(row, of_dir) or "") for row in chosen
+    ]  # fmt: skip
     entries = kept | {entry.fingerprint: entry for entry in new}
     try:
         write_whole(file, baseline.text_of(entries.values()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -21,7 +22,7 @@ from auditor.pipeline.options import out_of
 
 if TYPE_CHECKING:
     from auditor.outputs.runs import History
-    from auditor.outputs.shelf import Shelf
+    from auditor.outputs.site import Site
 
 PORT = 8765
 _NAMES = frozenset({"127.0.0.1", "localhost"})
@@ -94,10 +95,11 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
     Errors: :class:`AuditInputError` for a folder or port.
     """
     from auditor.outputs.shelf import Shelf
+    from auditor.outputs.site import Site
 
     shelf = Shelf(history)
     shelf.runs()
-    handler = type("Handler", (_Handler,), {"shelf": shelf, "every_ms": every_ms})
+    handler = type("Handler", (_Handler,), {"site": lambda _: Site(shelf, every_ms)})
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
     except (OSError, OverflowError) as error:
@@ -107,16 +109,13 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET with the pages of :class:`auditor.outputs.site.Site`, over what is kept then."""
 
-    shelf: Shelf
-    every_ms: int | None
+    site: Callable[[], Site]
 
     def do_GET(self) -> None:
-        from auditor.outputs.site import Site
-
         if (self.headers.get("Host") or "").rsplit(":", 1)[0] not in _NAMES:
             return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
         try:
-            found = Site(self.shelf, self.every_ms).page(unquote(urlsplit(self.path).path).removeprefix("/"))
+            found = self.site().page(unquote(urlsplit(self.path).path).removeprefix("/"))
         except AuditInputError as error:
             return self._send(500, "text/plain", f"{error}\n")
         if found is None:

@@ -42,7 +42,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    from auditor.outputs import runs
+    from auditor.outputs import changes, runs
+    from auditor.outputs.shelf import Shelf
 
     held = runs.kept(args.dir)
     known = held.runs
@@ -59,13 +60,16 @@ def run(args: argparse.Namespace) -> int:
         if len({runs.cluster(each) for each in known}) > 1 and set(args.diff) & set(WORDS):
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(known, name) for name in args.diff)
-        found = runs.diff(runs.open_findings(args.dir, old), runs.open_findings(args.dir, new))
-        rows = [{"change": kind} | row for kind in ("new", "gone", "still") for row in getattr(found, kind)]
+        shelf = Shelf(args.dir)
+        found = changes.of(shelf, [old], new)
+        rows = [{"change": kind} | row for kind in found._fields for row in changes.rows(shelf, getattr(found, kind))]
         if args.format != "table":
             out.writelines(list_lines(args.format, rows))
         else:
             out.writelines(map(_change_line, rows))
-            out.write(f"{len(found.new)} new, {len(found.gone)} gone, {len(found.still)} still there{_accepted(new)}\n")
+            fresh, gone, still, unseen = (sum(row["change"] == kind for row in rows) for kind in found._fields)
+            also = f", {unseen} not looked for" if unseen else ""
+            out.write(f"{fresh} new, {gone} gone, {still} still there{also}{_accepted(new)}\n")
     elif args.format != "table":
         of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in known]
         out.writelines(list_lines(args.format, of_runs))
@@ -91,7 +95,7 @@ def _write_clusters(args: argparse.Namespace, known: list[Run], left: list[str],
         change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"
         since = "" if each.since is None else f"; critical or error since {instant(each.since)}"
         late = f"; OVERDUE: no run for {duration(each.silent_ms)}" if each.overdue else ""
-        partly = "" if each.complete else "; part of the input could not be read"
+        partly = f"; {each.partly}" if each.partly else ""
         name = visible(runs.shown(each.last)) or "no cluster id"
         out.write(f"{name}  {_counts(each.last)}{change}{since}; last run {each.last.run_id}{late}{partly}\n")
     out.writelines(f"{name}  never committed\n" for name in left)
@@ -134,4 +138,4 @@ def _change_line(row: dict[str, Any]) -> str:
 
     where = "–" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     at = "" if row["offset"] is None else f" at offset {row['offset']}"
-    return f"{row['change']:5}  {row['severity']:8}  {row['rule']}  {visible(where)}{at}: {visible(row['message'])}\n"
+    return f"{row['change']:6}  {row['severity']:8}  {row['rule']}  {visible(where)}{at}: {visible(row['message'])}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -92,7 +93,7 @@ def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
     """The SQL text, None where there is none, and the paths. Errors: :class:`AuditInputError` for a text alone,
     or behind a path.
     """
-    if not QUESTION.match(words[0]) or Path(words[0]).exists():
+    if not QUESTION.match(words[0]) or os.path.exists(words[0]):  # of a text too long for a name, too
         if any(TEXT.match(word) for word in words[1:]):
             raise AuditInputError("the SQL text stands before the paths; give auditor sql TEXT PATH...")
         return None, tuple(words)
@@ -117,4 +118,6 @@ def show(rows: pa.Table, how: str) -> None:
     batches = rows.to_batches() if how == "json" else rows.combine_chunks().to_batches()
     for batch in batches:
         sys.stdout.writelines(json_lines(batch) if how == "json" else table_lines(batch))
+    if how == "table" and not rows.num_rows:
+        sys.stdout.write("no rows\n")
     sys.stdout.flush()

@@ -14,7 +14,7 @@ class Position(NamedTuple):
     offset it is, or :data:`SHARE`, whose share-partition start offset it is, -1 before it has begun. ``time`` (ms) is
     of the record that says so, which broker ``broker_id`` has. ``pending`` is the offset that a transaction which is
     not decided would commit, -1 for none. ``settled`` are stretches of offsets, both ends included, that a share group
-    has acknowledged or archived.
+    has acknowledged or archived. ``sure``: whether all that its coordinator's log says could be read.
     """
 
     topic: str | None
@@ -27,3 +27,4 @@ class Position(NamedTuple):
     pending: int = -1
     settled: tuple[tuple[int, int], ...] = ()
     topic_id: str | None = None
+    sure: bool = True

@@ -21,7 +21,8 @@ class SegmentScan:
     ends at ``largest_offset`` of producer ``largest_producer``; ``first_time`` that of its first batch. ``horizons``:
     batches with a delete horizon (KIP-534), and the earliest of these, ms. ``controls``: records of its
     control batches. ``plain``: no byte and no batch of it had to be looked at for itself, so that ``size`` and
-    ``records`` are what its batches come to.
+    ``records`` are what its batches come to. ``overflow``: position and offset of the first batch that ends too far
+    from ``base_offset`` for an index to hold it, -1 each for none.
     """
 
     base_offset: int
@@ -43,3 +44,4 @@ class SegmentScan:
     first_horizon: int = -1
     controls: int = 0
     plain: bool = True
+    overflow: tuple[int, int] = (-1, -1)

@@ -1,7 +1,8 @@
 """What a broker's log cleaner would do with a log next: how far it may go, how dirty it finds it, whether it starts.
 
 Source: LogCleanerManager.cleanableOffsets, calculateCleanableBytes, maxCompactionDelay and grabFilthiestCompactedLog,
-LogToClean; KIP-58 (min.compaction.lag.ms), KIP-354 (max.compaction.lag.ms, since 2.3).
+LogToClean; KIP-58 (min.compaction.lag.ms), KIP-354 (max.compaction.lag.ms, since 2.3). Of offsets that overflow a
+segment: KAFKA-6264, Cleaner.cleanSegments, LocalLog.splitOverflowedSegment, LogSegment.append.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from auditor.model.releases import Shown, Version
+
 ACTIVE, STABLE, LAG = "active_segment", "last_stable_offset", "min_compaction_lag"
 RATIO, DELAY = "dirty_ratio", "max_compaction_lag"
+SPLITS: Version = (2, 0)
 
 
 class Segment(NamedTuple):
@@ -87,3 +91,11 @@ def standing(
         ratio=ratio,
         due=due,
     )
+
+
+def splits(shown: Shown) -> bool | None:
+    """Whether a broker's cleaner comes past a segment whose offsets overflow its indexes; None where its release is not
+    shown. Since 2.0 it ends its pass, splits the segment and begins anew; before that its thread died of it."""
+    if shown.least >= SPLITS:
+        return True
+    return False if shown.below is not None and shown.below <= SPLITS else None

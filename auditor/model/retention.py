@@ -104,7 +104,7 @@ def _staying(segments: Sequence[Segment], first: int, barred: list[str], rules: 
     latest, front = -1, -1  # when the last of those in front goes, and which that is
     for k in range(first, len(segments)):
         by, until = _by_itself(segments[k], barred[k], rules, now_ms)
-        if front >= 0 and (until >= 0 or by == EMPTY) and by != EMPTY and until < latest:
+        if front >= 0 and 0 <= until < latest:
             found.append(Kept("", OLDER, front, -1 if latest == LATEST else latest))
         else:
             found.append(Kept("", by, -1, until))

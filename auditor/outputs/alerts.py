@@ -27,9 +27,10 @@ import pyarrow as pa
 from auditor.base.errors import AuditInputError
 from auditor.dashboards.answers import Open
 from auditor.outputs import alert_messages as messages
-from auditor.outputs import runs
+from auditor.outputs import changes, runs
 from auditor.outputs.alert_messages import News
 from auditor.outputs.journal import FOUND, fingerprint_in
+from auditor.outputs.shelf import Shelf
 from auditor.pipeline import results
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
@@ -131,20 +132,20 @@ def wrong_address(url: str) -> str:
 def news(audit: Audit, asked: Asked) -> News:
     """What an audit found at or above a severity, against the run before where a history is kept.
 
-    What a baseline accepts counts in neither: it is gone when it is accepted, and new when it comes back. An audit that
-    could not read all of its input says of nothing that it is gone: that may be in what was not read. The next that
-    could says so, since it looks at the runs before it back to the last one that read all.
+    What a baseline accepts counts in neither. Of what the audit did not look for nothing is said
+    (:mod:`auditor.outputs.changes`). It must have been kept.
     """
     options = audit.options
     found = results.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
-    earlier: list[runs.Run] = []
-    if options.history is not None and options.run_id is not None:
-        earlier = runs.to_compare(options.history, options.run_id, results.cluster_ids(audit), options.asked)
-    old = [runs.open_findings(options.history, run) for run in earlier if options.history is not None]
-    change = runs.diff(pa.concat_tables(old, promote_options="default") if old else found.slice(0, 0), found)
-    last = {row["fingerprint"]: row for row in change.gone}  # as the latest run that has it has it
-    left = [] if audit.incomplete() else list(last.values())
-    new, gone, still = ([results.unfolded(row) for row in part] for part in (change.new, left, change.still))
+    rows = [results.unfolded(row) for row in found.to_pylist()]
+    if options.history is None or options.run_id is None:
+        return _news_of(rows, [], [], audit, asked)
+    shelf = Shelf(options.history)
+    known = shelf.runs()
+    (run,) = (each for each in known if each.run_id == options.run_id)
+    change = changes.of(shelf, runs.earlier(known, run.run_id, results.cluster_ids(audit), options.asked), run)
+    new, still = ([row for row in rows if row["fingerprint"] in part] for part in (change.new, change.still))
+    gone = [results.unfolded(row) for row in changes.rows(shelf, change.gone)]
     return _news_of(new, gone, still, audit, asked)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from auditor.outputs import runs
+from auditor.outputs import changes, runs
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
 from auditor.rules.seen.finding import SEVERITIES
@@ -27,6 +27,7 @@ class Standing:
     ``new`` and ``gone``: findings against the run before, None where there is none. ``since``: the time judged by of
     the first of its runs from which on each had critical or error findings, None where the last has none.
     ``every_ms``: how often it is due, None where that is not known. ``silent_ms``: since its last run was published.
+    ``partly``: why that does not answer for all that the runs before it saw, empty where it does.
     """
 
     name: str
@@ -37,16 +38,12 @@ class Standing:
     since: str | None
     every_ms: int | None
     silent_ms: int
+    partly: str
 
     @property
     def overdue(self) -> bool:
         """Whether a run should have come by now: it failed, or was not started."""
         return self.every_ms is not None and self.silent_ms > self.every_ms * 3 // 2
-
-    @property
-    def complete(self) -> bool:
-        """Whether its last run could read all of its input."""
-        return bool(self.last.facts.get("complete", True))
 
     @property
     def worst(self) -> str | None:
@@ -83,14 +80,14 @@ def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int |
 
 def _order(each: Standing) -> tuple[int, bool, bool, str]:
     severity = len(SEVERITIES) if each.worst is None else SEVERITIES.index(each.worst)
-    return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, each.complete, each.name)
+    return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, not each.partly, each.name)
 
 
 def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> Standing:
     new = gone = None
     if len(mine) > 1:
-        then, last = (set(shelf.who(each, accepted=False)["fingerprint"].to_pylist()) for each in mine[-2:])
-        new, gone = len(last - then), len(then - last)
+        change = changes.of(shelf, mine[:-1], mine[-1])
+        new, gone = len(change.new), len(change.gone)
     since = None
     for each in reversed(mine):
         if not any(each.facts["counts"].get(severity) for severity in GRAVE):
@@ -103,4 +100,5 @@ def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every
         gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]
         every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None
     silent = int((now - datetime.fromisoformat(mine[-1].published_at)).total_seconds() * 1000)
-    return Standing(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent))
+    partly = changes.partly(mine[:-1], mine[-1])
+    return Standing(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent), partly)

@@ -6,7 +6,7 @@ import datetime
 import importlib.metadata
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,13 @@ from auditor.base.cluster_names import Named
 from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
+from auditor.connectors.files import LogDir
 from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
+from auditor.outputs.shelf import LOG
 from auditor.pipeline import asides, results
 from auditor.pipeline.cluster import absent
 from auditor.pipeline.log_totals import LogTotals
@@ -135,11 +137,35 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "complete": summary["complete"],
         "clusters": results.cluster_ids(audit),
         "asked": options.asked,
+        "brokers": _brokers(audit.inventory.log_dirs),
+        "all_logs": _has_all_logs(audit, tables["logs"]),
         "named": {row["cluster_id"]: {k: row[k] for k in Named._fields} for row in summary["clusters"]},
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
         "held": _held(decided_of(audit, summary)),
     }
     runs.publish(options.history, run_id, tables, facts)
+
+
+def _brokers(log_dirs: Sequence[LogDir]) -> dict[str, int]:
+    """How many log directories each broker has, by what it is called."""
+    several = len({log_dir.cluster_id for log_dir in log_dirs}) > 1
+    names = (
+        ("a broker without an id" if d.broker_id is None else f"broker {d.broker_id}")
+        + (f" of {d.cluster_id or 'no cluster'}" if several else "") for d in log_dirs
+    )  # fmt: skip
+    return dict(Counter(names))
+
+
+def _has_all_logs(audit: Audit, logs: pa.Table) -> bool:
+    """Whether the clusters' metadata has no partition that was asked for and is not among the logs: one that is not
+    there is no more."""
+    there = set(zip(*(logs[name].to_pylist() for name in LOG), strict=True))
+    return all(
+        known.whole and known.metadata is not None and known.source is not None
+        and all((known.source.cluster_id, p.topic, p.partition) in there
+                for p in known.metadata.partitions.values() if audit.options.scope.wants_log(p.topic, p.partition))
+        for known in audit.settings.values()
+    )  # fmt: skip
 
 
 def _held(decided: verdict.Verdict) -> dict[str, Any]:

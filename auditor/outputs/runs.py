@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,7 +33,6 @@ from auditor.connectors.result_folder import Folder, folder, why
 SCHEMA_VERSION = 1
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 MAX_RUN_ID = 200
-MOST_PARTLY = 20  # runs in a row that could not read all, which the next one is compared with
 LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
 
 History = Path | str  # a folder of this machine, or a URI
@@ -223,25 +222,19 @@ def before(history: History, run_id: str | None, clusters: Sequence[str] = (), a
     Of runs of the same ``clusters`` (sorted ids) that were ``asked`` alike alone; runs kept before these were are taken
     as such.
     """
-    return next(reversed(_before(history, run_id, clusters, asked)), None)
+    known = committed(history) if folder(history).exists() else ()
+    return next(reversed(earlier(known, run_id, clusters, asked)), None)
 
 
-def to_compare(history: History, run_id: str, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
-    """The runs before ``run_id`` back to the last one that could read all of its input, :data:`MOST_PARTLY` at most,
-    the oldest first: what the later ones did not have may be in what they did not read."""
-    earlier = _before(history, run_id, clusters, asked)[-MOST_PARTLY:]
-    whole = (at for at in reversed(range(len(earlier))) if earlier[at].facts.get("complete", True))
-    return earlier[next(whole, 0) :]
-
-
-def _before(history: History, run_id: str | None, clusters: Sequence[str], alike: str) -> list[Run]:
-    earlier: list[Run] = []
-    for run in committed(history) if folder(history).exists() else []:
+def earlier(known: Iterable[Run], run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
+    """Of runs, the oldest first, those before ``run_id`` that can be compared with it; see :func:`before`."""
+    found: list[Run] = []
+    for run in known:
         if run.run_id == run_id:
             break
-        if list(run.facts.get("clusters", clusters)) == list(clusters) and asked(run) == alike:
-            earlier.append(run)
-    return earlier
+        if list(run.facts.get("clusters", clusters)) == list(clusters) and (run.facts.get("asked") or "") == asked:
+            found.append(run)
+    return found
 
 
 def files(history: History, run: Run, table: str) -> list[str]:
@@ -278,37 +271,6 @@ def accepted(history: History, run: Run) -> frozenset[str]:
     return frozenset((summary.get("baseline") or {}).get("accepted", ()))
 
 
-def open_findings(history: History, run: Run, columns: list[str] | None = None) -> pa.Table:
-    """A run's findings without those that its baseline accepted: what is new and gone is asked of these.
-
-    One is gone when it is accepted, and new when it comes back. ``columns``: those wanted, ``fingerprint`` among them.
-    """
-    table, names = read(history, run, "findings", columns), accepted(history, run)
-    if not names:
-        return table
-    return table.filter(pa.array([name not in names for name in table["fingerprint"].to_pylist()], pa.bool_()))
-
-
 def accepted_count(run: Run) -> int:
     """How many findings the baseline of a run accepted; 0 for runs of the past, which do not say."""
     return sum((run.facts.get("accepted") or {}).values())
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """Findings of two runs by fingerprint: only in the newer, only in the older, in both (as the newer has them)."""
-
-    new: list[dict[str, Any]]
-    gone: list[dict[str, Any]]
-    still: list[dict[str, Any]]
-
-
-def diff(older: pa.Table, newer: pa.Table) -> Diff:
-    """Compares two tables of findings; rows keep their order, and findings that share a fingerprint go together."""
-    then, now = older.to_pylist(), newer.to_pylist()
-    known, found = {row["fingerprint"] for row in then}, {row["fingerprint"] for row in now}
-    return Diff(
-        [row for row in now if row["fingerprint"] not in known],
-        [row for row in then if row["fingerprint"] not in found],
-        [row for row in now if row["fingerprint"] in known],
-    )

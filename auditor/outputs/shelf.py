@@ -13,7 +13,10 @@ from auditor.outputs import runs
 from auditor.outputs.runs import History, Run
 
 WHO = ("fingerprint", "cluster_id", "severity", "topic", "partition", "transactional_id", "producer_id")
+LOG = ("cluster_id", "topic", "partition")
 MOST_BYTES = 256 << 20  # of tables in memory, the oldest of which then goes
+
+Log = tuple[str | None, str | None, int | None]  # by LOG
 
 
 @dataclass(slots=True)
@@ -23,6 +26,7 @@ class Shelf:
     history: History
     _manifests: dict[str, Run] = field(default_factory=dict)
     _tables: OrderedDict[tuple[object, ...], pa.Table] = field(default_factory=OrderedDict)
+    _less: dict[tuple[str, ...], frozenset[Log]] = field(default_factory=dict)
     _bytes: int = 0
     _lock: Lock = field(default_factory=Lock)  # pages are asked for side by side
 
@@ -46,6 +50,15 @@ class Shelf:
                 self._bytes -= gone.nbytes
         return found
 
+    def logs_less(self, then: Run, now: Run) -> frozenset[Log]:
+        """The partitions of which one run had logs and another has none; none where either kept no list of them."""
+        two = then.run_id, then.published_at, now.run_id, now.published_at
+        if two not in self._less:
+            kept = [set(zip(*(self.read(run, "logs", LOG)[name].to_pylist() for name in LOG), strict=True))
+                    for run in (then, now) if "logs" in run.files]  # fmt: skip
+            self._less[two] = frozenset(kept[0] - kept[1] if len(kept) > 1 else ())
+        return self._less[two]
+
     def who(self, run: Run, accepted: bool = True) -> pa.Table:
         """A run's findings, by what is asked of many runs: :data:`WHO`. Not ``accepted``: without those that its
         baseline accepts."""
@@ -53,7 +66,7 @@ class Shelf:
         return found if accepted else self.unaccepted(run, found)
 
     def unaccepted(self, run: Run, found: pa.Table) -> pa.Table:
-        """Findings of a run without those that its baseline accepts, as :func:`runs.open_findings` has them."""
+        """Findings of a run without those that its baseline accepts: what is new and gone is asked of these."""
         names = runs.accepted(self.history, run)
         if not names:
             return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from auditor.dashboards.board import Board, Cluster
 from auditor.dashboards.finding_page import Story, render_finding
 from auditor.dashboards.overview import Step
 from auditor.dashboards.report import render_report
-from auditor.outputs import cluster_standings, runs
+from auditor.outputs import changes, cluster_standings, runs
+from auditor.outputs.changes import Found
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
 from auditor.pipeline import results
@@ -29,10 +31,12 @@ _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "tr
 
 class Seen(NamedTuple):
     """Findings over the runs of a cluster: ``since`` is the place of the first run that was looked into; ``places`` has
-    by fingerprint the places of the runs that have it, with its severity there."""
+    by fingerprint the places of the runs that have it, with its severity there; ``last`` the
+    finding as the last of them has it."""
 
     since: int
     places: dict[str, dict[int, str]]
+    last: dict[str, Found]
 
 
 class Site:
@@ -87,7 +91,7 @@ class Site:
         found = self._standings()
         for each in found:
             mine = self.by_cluster[each.name]
-            names = ("runs", "since", "overdue", "complete", "every_ms", "silent_ms")
+            names = ("runs", "since", "overdue", "every_ms", "silent_ms")
             steps = [_step(run) for run in mine[-overview.MAX_DRAWN :]]
             rows.append(
                 cluster_page.Row(
@@ -119,21 +123,17 @@ class Site:
     def board(self, mine: Sequence[Run], at: int) -> Board:
         """How a cluster stood as of one of its runs."""
         run = mine[at]
-        found = _rows(self._notable(run))
+        found = _rows(self._notable(run).to_pylist())
         decided = verdict.of_run(registry.described(found), report_shapes.summary(self._summary(run)))
-        shown = Board(_cluster(run), decided, run.facts.get("as_of"))
-        if at == 0:
+        earlier = mine[:at]
+        shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=changes.partly(earlier, run))
+        if not earlier:
             return shown
-        then, now = (self._by_severity(each) for each in (mine[at - 1], run))
-        new, gone = now.keys() - then.keys(), then.keys() - now.keys()
-        infos = {
-            "new": sum(now[name] == "info" for name in new),
-            "gone": sum(then[name] == "info" for name in gone),
-        }
-        rows = [[row for row in _rows(self._above_info(each)) if row["fingerprint"] in names]
-                for each, names in ((run, new), (mine[at - 1], gone))]  # fmt: skip
-        still = sum(now[name] != "info" for name in now.keys() & then.keys())
-        return Board(shown.cluster, decided, shown.as_of, rows[0], rows[1], still, infos)
+        change = changes.of(self.shelf, earlier, run)
+        told = [{name: was for name, was in part.items() if was.severity != "info"} for part in change]
+        new, gone = (_rows(changes.rows(self.shelf, part)) for part in told[:2])
+        infos = {name: len(getattr(change, name)) - len(told[place]) for place, name in enumerate(("new", "gone"))}
+        return replace(shown, new=new, gone=gone, still=len(told[2]), unseen=len(told[3]), infos=infos)
 
     def finding(self, path: str) -> str | None:
         """The page of a finding; None where no run that is looked into has it."""
@@ -146,27 +146,34 @@ class Site:
     def seen(self, id: str) -> Seen:
         """Of a cluster's findings where they were seen. Made once."""
         if id not in self._seen:
-            mine, found, rows = self.by_cluster[id], Seen(len(self.by_cluster[id]), {}), 0
+            mine, found, rows = self.by_cluster[id], Seen(len(self.by_cluster[id]), {}, {}), 0
             while found.since and len(mine) - found.since < LOOKED:
-                table = self.shelf.who(mine[found.since - 1])
-                rows += table.num_rows
+                there = changes.found_in(self.shelf, mine[found.since - 1], accepted=True)
+                rows += len(there)
                 if rows > MOST_ROWS and found.places:
                     break
                 found = found._replace(since=found.since - 1)
-                of_run = zip(table["fingerprint"].to_pylist(), table["severity"].to_pylist(), strict=True)
-                for name, severity in of_run:
-                    found.places.setdefault(name, {}).setdefault(found.since, severity)
+                for name, was in there.items():
+                    found.places.setdefault(name, {})[found.since] = was.severity
+                    found.last.setdefault(name, was)
             self._seen[id] = found
         return self._seen[id]
+
+    def until(self, id: str, fingerprint: str) -> int:
+        """The place of the run that says how a finding of a cluster stands: the last one, or the first without it that
+        looked for it."""
+        mine, was = self.by_cluster[id], self.seen(id).last[fingerprint]
+        later = range(mine.index(was.run) + 1, len(mine))
+        return next((at for at in later if not changes.unlooked(self.shelf, mine[at], was)), len(mine) - 1)
 
     def story(self, id: str, fingerprint: str) -> str:
         """The page of a finding of a cluster, which some of its runs that are looked into have."""
         mine, seen = self.by_cluster[id], self.seen(id)
-        places = seen.places[fingerprint]
-        first, last = min(places), max(places)
-        run, now = mine[last], min(last + 1, len(mine) - 1)
+        places, was = seen.places[fingerprint], seen.last[fingerprint]
+        first, now, run = min(places), self.until(id, fingerprint), was.run
+        why = "" if now in places else changes.unlooked(self.shelf, mine[now], was)
         table = self.shelf.read(run, "findings")
-        (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)))
+        (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
         decided = verdict.of_run([described], report_shapes.summary(self._summary(run, fingerprint)))
         held = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
@@ -175,7 +182,7 @@ class Site:
         story = Story(
             _cluster(run), described, held, [(_step(mine[at]), places.get(at)) for at in range(first, now + 1)],
             first > seen.since or not seen.since, next((e for e in entries if e["fingerprint"] == fingerprint), None),
-            {} if kind is None else {"Title": kind.title, **kind.sections},
+            {} if kind is None else {"Title": kind.title, **kind.sections}, why,
         )  # fmt: skip
         return render_finding(story, self._links("../"), run.facts.get("as_of"))
 
@@ -185,7 +192,7 @@ class Site:
         Runs that were kept before open transactions and timelines were have a report without them.
         """
         accepted = runs.accepted(self.shelf.history, run)
-        findings = _rows(self.shelf.read(run, "findings"))
+        findings = _rows(self.shelf.read(run, "findings").to_pylist())
         for row in findings:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
         summary = json.loads(self.shelf.read(run, "runs")["summary"][0].as_py())
@@ -195,10 +202,6 @@ class Site:
 
     def _links(self, up: str) -> Links:
         return Links(up) if self._has is None else Links(up, self._has)
-
-    def _by_severity(self, run: Run) -> dict[str, str]:
-        found = self.shelf.who(run, accepted=False)
-        return dict(zip(found["fingerprint"].to_pylist(), found["severity"].to_pylist(), strict=True))
 
     def _above_info(self, run: Run) -> pa.Table:
         found = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
@@ -244,14 +247,14 @@ def _cluster(run: Run) -> Cluster:
     return Cluster(runs.group(run), runs.shown(run), **alone)
 
 
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
+def _rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Findings with their structures, and every key there."""
-    return report_shapes.whole(map(results.unfolded, table.to_pylist()), report_shapes.FINDING)
+    return report_shapes.whole(map(results.unfolded, rows), report_shapes.FINDING)
 
 
 def _held(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the kept table of what is held, as the summary has it."""
-    times = {name: _iso(row[name]) for name in ("since", "since_not_before", "since_not_after")}
+    times = {name: _iso(row.get(name)) for name in results.SINCE}
     return {**row, **times, "advice": json.loads(row["advice"] or "null")}
 
 

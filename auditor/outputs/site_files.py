@@ -98,8 +98,8 @@ def _pages(site: Site) -> Iterator[Page]:
         names = sorted(places.keys() - told, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
         told.update(places)
         for name in names:
-            first, until = min(places[name]), min(max(places[name]) + 1, len(mine) - 1)
-            runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(first, until + 1)]
+            until = site.until(id, name)
+            runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(min(places[name]), until + 1)]
             yield Page(addresses.finding(name), _stamp(*runs), partial(site.story, id, name))
 
 

@@ -26,7 +26,8 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An accepted finding. ``severity``: the gravest that is accepted; ``until``: the last day (UTC), None for no end;
-    ``rule`` and ``where`` are for people, and where the rule did not run its finding's absence says nothing."""
+    ``rule``, ``where`` and ``cluster`` are for people, and where the rule did not run, or the cluster (empty: any) was
+    not looked at, its finding's absence says nothing."""
 
     fingerprint: str
     severity: str
@@ -35,6 +36,7 @@ class Entry:
     until: datetime.date | None
     rule: str = ""
     where: str = ""
+    cluster: str = ""
 
     def row(self) -> dict[str, Any]:
         """As it stands in the file."""
@@ -63,10 +65,12 @@ class Verdicts:
 
 
 def judge(
-    baseline: Baseline, found: Iterable[tuple[str, str]], as_of_ms: int, looked_for: Iterable[str] | None
-) -> Verdicts:
+    baseline: Baseline, found: Iterable[tuple[str, str]], as_of_ms: int, looked_for: Iterable[str] | None,
+    clusters: Iterable[str] = (),
+) -> Verdicts:  # fmt: skip
     """Compares a baseline with findings, each a fingerprint and a severity. ``looked_for``: ids of the rules that ran,
-    None where only a part of the input was looked at, so that nothing can be said to be gone."""
+    None where only a part of the input was looked at, so that nothing can be said to be gone. ``clusters``: ids of
+    those that were looked at."""
     accepted: list[Entry | None] = []
     back: dict[str, tuple[Entry, str]] = {}
     seen = set()
@@ -78,7 +82,11 @@ def judge(
             back[fingerprint] = entry, why
         accepted.append(None if why else entry)
     rules = frozenset(looked_for or ())
-    gone = [e for e in baseline.entries.values() if e.fingerprint not in seen and (not e.rule or e.rule in rules)]
+    mine = {"", *clusters}
+    gone = [
+        e for e in baseline.entries.values()
+        if e.fingerprint not in seen and (not e.rule or e.rule in rules) and e.cluster in mine
+    ]  # fmt: skip
     return Verdicts(accepted, list(back.values()), gone if looked_for is not None else ())
 
 
@@ -119,7 +127,7 @@ def _entry(row: Any, at: str) -> Entry:
     until = row.get("until")
     return Entry(
         row["fingerprint"], row["severity"], row["reason"], row["who"], None if until is None else day(until, at),
-        str(row.get("rule") or ""), str(row.get("where") or ""),
+        *(str(row.get(name) or "") for name in ("rule", "where", "cluster")),
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import retention
-from auditor.model.log_cleaning import STABLE
 from auditor.pipeline import group_positions
 from auditor.pipeline.tables import cleaner_table, lag_table, space_table
 from auditor.pipeline.tables.read_cluster import ReadCluster
@@ -72,7 +71,7 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Row]:
             CLEANER, replica, row["cleanable_bytes"],
             f"the cleaner may stop at byte {row['fault_position']} of {row['fault_file']}: {row['fault']}",
         )  # fmt: skip
-    elif row["held_by"] == STABLE and size > 0:
+    elif row["held_producer_id"] is not None and size > 0:
         who = row["held_by_transaction"] or f"producer {row['held_producer_id']}"
         yield _row(
             CLEANER, replica, size,

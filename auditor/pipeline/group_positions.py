@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from auditor.facts.events import Kind
 from auditor.facts.group_position import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.tables.read_cluster import Log, ReadCluster
@@ -70,9 +71,12 @@ def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tup
     log = LogView(replicas, cluster)
     if log.is_gone:
         return
+    of = log.leader
+    damaged = of.lost_at >= 0 or of.ends_early or of.absent or of.unreadable_records
+    sure = not damaged and next(iter(log.events(Kind.CRC)), None) is None
     for at in (*_consumers(log), *_shares(log)):
         said = {"join_key": log.leader.join_key, "coordinator": log.topic, "coordinator_partition": log.partition}
-        yield "position", at._asdict() | said
+        yield "position", at._replace(sure=sure)._asdict() | said
 
 
 def _consumers(log: LogView) -> Iterator[Position]:

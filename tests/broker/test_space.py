@@ -115,7 +115,8 @@ def _let_go(c: Cluster, goes: dict[str, set[int]]) -> None:
 
 def test_of_a_tiered_log_what_was_to_go_is_gone_and_what_was_to_stay_is_there(tmp_path: Path) -> None:
     """Local segments by ``local.retention.*``: of those that are in remote storage, of those that an open transaction
-    keeps out of it, and of the active one, which may go once it has been rolled and copied."""
+    keeps out of it, of those below a log start that was raised, and of the active one, which may go once it has been
+    rolled and copied."""
     remote, own = tmp_path / "remote", tiered_settings(tmp_path / "remote")
     own |= {name: value.replace("2", "1") for name, value in own.items() if name.startswith("rlmm.config")}
     own |= {"log.initial.task.delay.ms": "3600000", "log.retention.check.interval.ms": "3600000"}
@@ -146,7 +147,7 @@ def test_of_a_tiered_log_what_was_to_go_is_gone_and_what_was_to_stay_is_there(tm
     ahead = [row for row in said if row["undecided"] is not None]  # which 4.3.1, without KAFKA-20609, keeps
     assert all("KAFKA-20609" in row["undecided"] for row in ahead), ahead
     assert "timestamp_in_the_future" in {row["kept_by"] for row in ahead}
-    assert {"retention_ms", "retention_bytes"} <= {row["goes"] for row in said}
+    assert {"retention_ms", "retention_bytes", "log_start_offset"} <= {row["goes"] for row in said}
     held = [row for row in said if row["held_from"] is not None]
     assert held
     assert all(row["kept_by"] == "not_in_remote_storage" for row in held)
@@ -171,6 +172,8 @@ def _make_tiered(run: Driver, seed: int) -> str:
         at = now + (rng.choice((-3, -3, 0, 5)) if k else -3) * HOUR_MS
         run(f"send p{seed} {name} 0 {rng.randint(40, 90)} size=60 at={at}")
     run(f"send p{seed} {name} 0 5 size=60")
+    if seed % 5 == 2:
+        run(f"delete-records {name} 0 {rng.randint(60, int(run(f'end-of {name} 0')))}")
     return name
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.dashboards import addresses
-from auditor.outputs import runs
+from auditor.outputs import changes, runs
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
@@ -39,10 +39,11 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
     }
 
     first, second = runs.committed(history)
-    change = runs.diff(runs.read(history, first, "findings"), runs.read(history, second, "findings"))
-    assert {row["kind"] for row in change.gone} == {"hanging-transaction"}
-    assert len(change.gone) == sum(f.kind == "hanging-transaction" for f in found["night-1"]) > 0
-    assert {row["cluster_id"] for row in change.still} == {
+    change, shelf = changes.of(Shelf(history), [first], second), Shelf(history)
+    gone, still = (changes.rows(shelf, part) for part in (change.gone, change.still))
+    assert {row["kind"] for row in gone} == {"hanging-transaction"}
+    assert len(gone) == sum(f.kind == "hanging-transaction" for f in found["night-1"]) > 0
+    assert {row["cluster_id"] for row in still} == {
         json.loads(runs.read(history, second, "runs")["summary"][0].as_py())["inputs"][0]["cluster_id"]
     }
     assert runs.read(history, first, "logs")["bytes_total"].to_pylist()

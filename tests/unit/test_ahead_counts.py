@@ -142,6 +142,27 @@ def test_counts_are_those_of_the_records_one_by_one(seed: int) -> None:
         assert found.stands == stands.get(offset, outside)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_stretches_have_what_lies_in_them(seed: int) -> None:
+    """Also where both ends lie in one cleaned batch."""
+    log, rng = made(seed), random.Random(seed)
+    outcomes = Outcomes(log.transactions, log.end)
+    stable = min(outcomes.first_open, log.end)
+    first = int(log.rows[0, walking.BASE_OFFSET])
+    pairs = []
+    for _ in range(12):
+        at = rng.randint(first, log.end - 1)
+        pairs.append((at, min(at + rng.randint(1, 6), log.end)))
+    counts = Counts([edge for pair in pairs for edge in pair], outcomes, stable, log.end)
+    counts.take(log.rows, 0)
+    for at, behind in pairs:
+        fewest, most = counts.between(at, behind)
+        there = np.array(expected(log, stable, at)) - expected(log, stable, behind)
+        assert (fewest >= 0).all()
+        assert (fewest <= there).all()
+        assert (there <= most).all()
+
+
 def _is_seen(log: Log, record: Record, stable: int) -> bool:
     return not record.marker and record.offset < stable and log.ended.get(record.transaction, "commit") == "commit"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,27 @@ def test_what_no_finding_has_is_said_only_where_it_was_looked_for() -> None:
     given = of(entry(A, rule="r"), entry(B, rule="other"))
     assert [e.fingerprint for e in baseline.judge(given, [], 0, ["r"]).gone] == [A]
     assert baseline.judge(given, [], 0, None).gone == ()
+    of_one = of(dataclasses.replace(entry(), cluster="one"))
+    assert [e.fingerprint for e in baseline.judge(of_one, [], 0, [], ["one"]).gone] == [A]
+    assert baseline.judge(of_one, [], 0, [], ["two"]).gone == []
+
+
+def test_one_file_for_two_clusters_keeps_the_entries_of_each(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second is the first under another id, without what was accepted of that."""
+    copy, file = tmp_path / "copy", tmp_path / "b.json"
+    shutil.copytree(corpora.unpack("hanging-36"), copy)
+    for meta in copy.rglob("meta.properties"):
+        meta.write_text(re.sub("cluster.id=.*", "cluster.id=another", meta.read_text()))
+    assert cli.main(["baseline", "--out", str(first / "out"), "--baseline", str(file), "--reason", "known"]) == 0
+    kept = baseline.read(file).entries
+    assert {e.cluster for e in kept.values()} == {"Q0xVU1RFUi0tLS0tLS0tLQ"}
+    out = str(tmp_path / "out")
+    cli.main(["audit", str(copy), "--out", out, "--master", "inline[1]", "--baseline", str(file), "--format", "json"])
+    assert "matches nothing" not in capsys.readouterr().err
+    assert cli.main(["baseline", "--out", out, "--baseline", str(file), "--prune"]) == 0
+    assert baseline.read(file).entries == kept
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,15 @@ NOW = datetime.datetime.now(datetime.UTC)
 
 
 def publish(
-    history: Path, cluster: str, night: int, *offsets: int, complete: bool = True, asked: str = ""
+    history: Path, cluster: str, night: int, *offsets: int, complete: bool = True, asked: str = "",
+    logs: Sequence[int] | None = None, **facts: Any,
 ) -> None:  # fmt: skip
-    """A run with an error at each of some offsets."""
+    """A run with an error at each of some offsets; ``logs``: the partitions that it read."""
     rows = [finding(partition=0, offset=offset) for offset in offsets]
     found = [
         row | {"fingerprint": f"{cluster}{row['offset']}", "cluster_id": cluster, "evidence": "{}"} for row in rows
     ]
-    facts = {
+    facts |= {
         "as_of": f"2026-11-{night:02d}T04:00:00.000Z", "counts": {"error": len(rows)}, "batches": 1,
         "complete": complete, "clusters": [cluster], "asked": asked,
     }  # fmt: skip
@@ -43,6 +45,9 @@ def publish(
         "findings": pa.Table.from_pylist(found, schema=results.FINDINGS),
         "runs": pa.Table.from_pylist([{"summary": summary}], schema=results.RUNS),
     }
+    if logs is not None:
+        read = [{"cluster_id": cluster, "log_dir": "", "topic": "t", "partition": n} for n in logs]
+        tables["logs"] = pa.Table.from_pylist(read, schema=results.LOGS)
     runs.publish(history, f"{cluster}-{night}{asked.partition(' ')[0]}", tables, facts)
 
 
@@ -60,7 +65,7 @@ def test_a_row_a_cluster_the_worst_first(history: Path) -> None:
     assert [each.name for each in found] == ["ill", "torn", "well"]
     ill, torn, well = found
     assert (ill.runs, ill.new, ill.gone, ill.since) == (3, 1, 1, "2026-11-20T04:00:00.000Z")
-    assert (torn.new, torn.complete, torn.since) == (None, False, None)
+    assert (torn.new, torn.partly, torn.since) == (None, "part of the input could not be read", None)
     assert (well.new, well.gone, well.worst) == (0, 0, None)
 
 
@@ -85,7 +90,7 @@ def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path)
     site = Site(Shelf(history))
     page = Page(site.page("") or "")
     assert page.faults == []
-    said = "Nothing is known to be blocked in 3 clusters; in 1 there are critical or error findings; 1 not read whole"
+    said = "Nothing is known to be blocked in 3 clusters; in 1 there are critical or error findings; 1 read in part"
     assert said in page.text
     rows = [a["href"] for a in page.all("a") if a.get("class") == "where" and "cluster/" in (a["href"] or "")]
     assert rows == ["cluster/ill.html", "cluster/torn.html", "cluster/well.html"]
@@ -184,7 +189,7 @@ def test_a_finding_that_a_run_could_not_look_for_is_not_gone(tmp_path: Path) -> 
     publish(tmp_path, "torn", 20, 5)
     publish(tmp_path, "torn", 21, complete=False)
     page = Page(Site(Shelf(tmp_path)).page("finding/torn5.html") or "")
-    assert "not in the latest run, which could not read all of its input" in page.text
+    assert "not looked for in the latest run part of the input could not be read" in page.text
     assert page.all("header")[0]["class"] == "tone-unsure"
 
 

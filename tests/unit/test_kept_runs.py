@@ -202,9 +202,7 @@ def test_what_a_baseline_accepts_is_counted_apart(tmp_path: Path, capsys: pytest
     assert page is not None
     assert "and 1 that the baseline accepts" in page
     assert "0 new findings, 1 gone, 1 still there" in page
-    assert runs.open_findings(tmp_path, runs.committed(tmp_path)[1], ["fingerprint", "partition"])[
-        "partition"
-    ].to_pylist() == [2]
+    assert Shelf(tmp_path).who(runs.committed(tmp_path)[1], accepted=False)["partition"].to_pylist() == [2]
 
 
 def test_runs_and_files_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,8 +127,10 @@ def test_no_run_is_said_and_how_to_keep_one() -> None:
 
 
 def test_a_run_that_read_only_a_part_is_no_all_clear() -> None:
-    part = step("a", "", {"complete": False, "verdict": {"tone": "good", "headline": "Nothing is blocked"}})
-    source = overview.render_overview([part], 0, board([part], 0), [{}], [{}], Links())
+    part = step("a", "", {"verdict": {"tone": "good", "headline": "Nothing is blocked"}})
+    whole, less = board([part], 0), dataclasses.replace(board([part], 0), partly="part of the input could not be read")
+    assert 'class="tone-good"' in overview.render_overview([part], 0, whole, [{}], [{}], Links())
+    source = overview.render_overview([part], 0, less, [{}], [{}], Links())
     assert 'class="tone-good"' not in source
     assert "part of the input could not be read" in source
 

@@ -14,6 +14,7 @@ from auditor.pipeline.tables.derived_tables import NAMES
 from tests import corpora
 
 PATH = str(corpora.unpack("hanging-36"))
+LONG = f"SELECT {'producer_id, ' * 30}offset FROM batches"  # longer than a file's name may be
 
 
 def test_the_shell_answers_until_it_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +38,7 @@ def test_the_shell_answers_until_it_ends(monkeypatch: pytest.MonkeyPatch, capsys
         (["select 1", "x"], "select 1"),
         (["SHOW TABLES", "x"], "SHOW TABLES"),
         (["from batches", "x", "y"], "from batches"),
+        ([LONG, "x"], LONG),
         (["/copies", "y"], None),
         (["s3://bucket/x"], None),
         ([PATH], None),
@@ -62,3 +64,9 @@ def test_tables_and_columns_are_completed() -> None:
     assert {"transactions", "producer_epoch", "SELECT"} <= set(sql_shell.words(False))
     assert "value" not in sql_shell.words(False) or "key" not in sql_shell.words(False)
     assert {"key", "value"} <= set(sql_shell.words(True))
+
+
+def test_an_empty_answer_is_said_to_people_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ["sql", "SELECT topic FROM batches WHERE topic = 'none of the name'", PATH, "--engine", "duckdb"]
+    assert cli.main(ask) == cli.main([*ask, "--format", "json"]) == 0
+    assert capsys.readouterr().out == "no rows\n"

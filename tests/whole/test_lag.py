@@ -156,3 +156,33 @@ def _compared(ahead: Ahead) -> list[Any]:
 def _walked(task: ReplicaTask, offset: int) -> np.ndarray:
     found = [some.rows for some in headers_from(task, offset, 1 << 62) if not isinstance(some, DecodeError)]
     return np.concatenate(found)
+
+
+def test_a_batch_that_was_being_written_while_it_was_copied_hides_nothing(tmp_path: Path) -> None:
+    """The torn end of an active segment."""
+    shutil.copytree(corpora.unpack("groups-43"), tmp_path / "taken")
+    before = rows_of(tmp_path / "taken")
+    logs = {row["topic"]: row["end_offset"] for row in before if row["partition"] == 0 and row["offsets"]}
+    for topic, end in logs.items():
+        (*_, log) = sorted((tmp_path / "taken").rglob(f"{topic}-0/*.log"))
+        data = log.read_bytes()
+        log.write_bytes(data + end.to_bytes(8, "big") + data[8:50])
+    assert logs
+    assert rows_of(tmp_path / "taken") == before
+    assert any(row["undecided"] is None and row["offsets"] for row in before)
+
+
+def test_what_a_coordinator_lost_is_said(tmp_path: Path) -> None:
+    """Of the groups that it has, and of no others."""
+    shutil.copytree(corpora.unpack("groups-43"), tmp_path / "taken")
+    before = {row["group_id"] for row in rows_of(tmp_path / "taken") if row["undecided"] is None}
+    log = max((tmp_path / "taken").rglob("__consumer_offsets-*/*.log"), key=lambda file: file.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[200:260] = b"\x07" * 60
+    log.write_bytes(data)
+    rows = rows_of(tmp_path / "taken")
+    unsure = {row["group_id"] for row in rows if "coordinator" in (row["undecided"] or "")}
+    sure = {row["group_id"] for row in rows if row["undecided"] is None}
+    assert unsure
+    assert sure
+    assert unsure | sure == before

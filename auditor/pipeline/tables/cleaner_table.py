@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from auditor.base.errors import DecodeError
 from auditor.connectors.arrow import from_dicts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.events import Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.unverified import touches
 from auditor.model import log_cleaning
 from auditor.model.log_cleaning import LAG, STABLE, Rules, Segment, Standing
-from auditor.pipeline.tables.stable_end import readable_end, stable_end
+from auditor.pipeline.tables.stable_end import holder, readable_end, stable_end
 from auditor.rules.lib.topic_settings import setting
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions.open_transactions import open_transactions
 
 CLEANER = declared("cleaner", LOG_KEY, """
-    stands:string clean, below_ratio (not dirty enough), due (cleaned at the next pass), faulty (see `fault`) or off
+    stands:string clean, below_ratio (not dirty enough), due (cleaned at the next pass), faulty (it may stop) or off
     checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say
     first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside
     first_uncleanable_offset:long the base offset of the first segment that it would leave alone
@@ -38,12 +39,17 @@ CLEANER = declared("cleaner", LOG_KEY, """
     due_because:string dirty_ratio or max_compaction_lag; null where it is not due
     horizons:long batches whose tombstones or markers wait for their delete horizon (KIP-534)
     first_horizon:time the earliest of these: what is cleaned then loses them
-    fault:string what is wrong with a batch that the cleaner has to read; it may stop there, at each start of the broker
+    fault:string what is wrong with a batch that the cleaner has to read; where it is `faulty`, it may stop there
     fault_offset:long where that is; -1 where no offset can be read
     fault_file:string segment that has it
     fault_position:long byte in it
     undecided:string why this may be wrong; null where nothing speaks against it
 """)  # fmt: skip
+THROWS = ("bad_size", "bad_magic", "truncated", "zero_filled")  # bytes at which it does
+OURS = ("unreadable", "vanished", "limit", "batch_limit")  # what only this program did not look at
+OVERFLOW = "offsets overflow the segment"
+SPLIT = f"{OVERFLOW}, which the cleaner first splits"
+OLDER = "the broker's release is not known: before 2.0 the cleaner stops where offsets overflow a segment"
 Row = dict[str, Any]
 
 
@@ -74,21 +80,27 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Row | None:
     found = log_cleaning.standing(
         segments, replica.own_start, replica.log_end, stable, replica.cleaner_offset, rules, log.cluster.as_of
     )
-    fault = _fault(replica, found.first_uncleanable)
+    splits = log_cleaning.splits(log.cluster.release(replica.broker_id))
+    fault = _fault(replica, found.first_uncleanable, splits)
     off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
     return {
-        "stands": "off" if off else "faulty" if fault else _stands(found),
+        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(found),
         "checkpoint": replica.cleaner_offset, "first_dirty_offset": found.first_dirty,
         "first_uncleanable_offset": found.first_uncleanable, "held_by": found.because,
         "held_until": segments[found.held_segment].largest_time + rules.min_lag_ms if found.because == LAG else None,
-        **_holder(log, replica, found),
+        **_holder(log, replica, found, end),
         "dirty_offsets": replica.log_end - found.first_dirty, "clean_bytes": found.clean_bytes,
         "cleanable_bytes": found.cleanable_bytes,
         "uncleanable_bytes": sum(s.size for s in segments if s.base >= found.first_uncleanable),
         "dirty_ratio": found.ratio, "min_dirty_ratio": rules.min_ratio, "ratio_by": ratio.by,
         "due_because": found.due or None, "horizons": sum(s.horizons for s in replica.scans),
         "first_horizon": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
-        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values()))), **(fault or {}),
+        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), found.first_uncleanable)
+        or (OLDER if fault and not fault.stops and splits is None else None),
+        **({} if fault is None else {
+            "fault": fault.why, "fault_offset": fault.offset, "fault_file": replica.segments[fault.segment],
+            "fault_position": fault.position,
+        }),
     }  # fmt: skip
 
 
@@ -105,36 +117,48 @@ def _stands(found: Standing) -> str:
     return "below_ratio" if found.cleanable_bytes else "clean"
 
 
-def _holder(log: LogView, replica: ReplicaFacts, found: Standing) -> Row:
-    """The transaction that holds it, where one does; of a follower by what its leader's log tells."""
-    if found.because != STABLE:
-        return {}
-    t = next(iter(open_transactions(log)), None)
-    if t is None:
-        return {}
-    return {"held_by_transaction": t.owner, "held_producer_id": int(t.row["producer_id"])}
+def _holder(log: LogView, replica: ReplicaFacts, found: Standing, end: int) -> Row:
+    """Whose transaction holds it, where one does."""
+    producer = holder(replica, end) if found.because == STABLE else None
+    return {
+        "held_by_transaction": None if producer is None else log.owner(producer), "held_producer_id": producer,
+    }  # fmt: skip
 
 
-def _fault(replica: ReplicaFacts, until: int) -> Row | None:
-    """The first batch below an offset that does not hold together: the cleaner reads all of the log up to there."""
-    found: list[tuple[int, int, int, str]] = [
-        (int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
+class Fault(NamedTuple):
+    """Whether the cleaner may stop at it; the segment's number, the byte in it and the offset; what it is."""
+
+    stops: bool
+    segment: int
+    position: int
+    offset: int
+    why: str
+
+
+def _fault(replica: ReplicaFacts, until: int, splits: bool | None) -> Fault | None:
+    """The first batch below an offset that is not sound, since the cleaner reads all of the log up to there; one at
+    which it may stop before any other. ``splits``: whether it splits a segment whose offsets overflow."""
+    found = [
+        Fault(True, int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
         for e in events_of(replica.events, Kind.CRC)
     ]
-    by_name = {name: number for number, name in enumerate(replica.segments)}
+    found += [Fault(True, k, e.position, -1, f"bytes are no batch: {e.reason}") for k, e in _errors(replica, THROWS)]
     found += [
-        (by_name[e.file], e.position, -1, f"bytes are no batch: {e.reason}")
-        for e in replica.errors
-        if e.file in by_name and e.reason in ("bad_size", "bad_magic", "batch_limit", "truncated", "unreadable")
+        Fault(splits is False, k, *scan.overflow, SPLIT if splits else OVERFLOW)
+        for k, scan in enumerate(replica.scans)
+        if scan.overflow[0] >= 0
     ]
-    below = [f for f in found if replica.segment_bases[f[0]] < until]
-    if not below:
-        return None
-    segment, position, offset, why = min(below)
-    return {"fault": why, "fault_offset": offset, "fault_file": replica.segments[segment], "fault_position": position}
+    below = (f for f in found if replica.segment_bases[f.segment] < until)
+    return min(below, key=lambda f: (not f.stops, f.segment, f.position), default=None)
 
 
-def _doubt(replica: ReplicaFacts, sure: bool) -> str | None:
+def _errors(replica: ReplicaFacts, reasons: tuple[str, ...]) -> list[tuple[int, DecodeError]]:
+    """The bytes of its segments that are in error for one of some reasons, with the segment's number."""
+    by_name = {name: number for number, name in enumerate(replica.segments)}
+    return [(by_name[e.file], e) for e in replica.errors if e.file in by_name and e.reason in reasons]
+
+
+def _doubt(replica: ReplicaFacts, sure: bool, until: int) -> str | None:
     if replica.cut_short or replica.breaks_off:
         return "the end of the log is not in the input"
     if replica.unread_from >= 0:
@@ -143,4 +167,8 @@ def _doubt(replica: ReplicaFacts, sure: bool) -> str | None:
         return "a segment is not in the input"
     if not sure:
         return "not all settings are in the input: defaults stand in for them"
+    if any(replica.segment_bases[k] < until for k, _ in _errors(replica, OURS)):
+        return "not all bytes that the cleaner has to read could be looked at"
+    if until > replica.own_start and touches(replica.unverified, replica.own_start, until - 1):
+        return "checksums of batches that the cleaner has to read were not verified when the log was copied"
     return None

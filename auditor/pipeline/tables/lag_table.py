@@ -123,7 +123,7 @@ class _Reading:
         self.failed = ""
 
     def _stretch(self, p: Position) -> _Stretch:
-        begin = min(max(p.offset, self.start), self.end)
+        begin = min(max(p.offset, self.start), self.end) if p.offset >= 0 else self.end
         settled = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
         return _Stretch(p, begin, settled)
 
@@ -177,10 +177,10 @@ class _Reading:
         least, most = ahead.least.copy(), ahead.most.copy()
         done = 0
         for first, last in s.settled:
-            inside, behind = self.counts.ahead(first), self.counts.ahead(last + 1)
-            least -= inside.most - behind.least
-            most -= inside.least - behind.most
-            done += int((inside.least - behind.most)[:MARKER].sum())
+            fewest, highest = self.counts.between(first, last + 1)
+            least -= highest
+            most -= fewest
+            done += int(fewest[:MARKER].sum())
         least = np.maximum(least, 0)
         offsets = self.end - s.begin
         numbers = (
@@ -231,6 +231,8 @@ class _Reading:
         p, leader = s.position, self.leader
         if p.offset < 0:
             return "the group has committed nothing yet" if p.kind != SHARE else "the group has not begun here"
+        if not p.sure:
+            return "not all that the group's coordinator wrote could be read"
         if self.failed:
             return self.failed
         if p.offset > self.end:
@@ -239,7 +241,7 @@ class _Reading:
             return "the log may have been copied before the offset was committed" if late else None
         if s.begin < leader.log_start:
             return "a part of the log from there on is remote or was left out, and is not in the input"
-        if max(leader.unreadable_at, *(until for _, until in leader.absent), -1) > s.begin:
+        if max(leader.lost_at, *(until for _, until in leader.absent), -1) > s.begin:
             return "bytes that could not be read, or a segment that is not there, lie behind the position"
         if leader.ends_early:
             return "the end of the log is not in the input"

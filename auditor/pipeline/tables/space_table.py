@@ -80,20 +80,19 @@ class _Replica:
                 if own.number != -2:  # -2: as retention.* says
                     self.settings[name] = own
         self.end = readable_end(log, replica)
+        self.stable = stable_end(replica, self.end)
         remote = log.remote
-        copied = [] if remote is None else remote.finished()
-        self.remote_to = max((s.end_offset for s in copied), default=-1) if self.tiered else None
+        copied = -1 if remote is None else remote.highest(replica.leader_epochs, replica.log_end)
         self.rules = Rules(
             "delete" in self.policy.value, self.settings["retention.ms"].number,
-            self.settings["retention.bytes"].number, self.remote_to, ahead_ms(log.cluster),
+            self.settings["retention.bytes"].number, copied if self.tiered else None, ahead_ms(log.cluster),
         )  # fmt: skip
 
     def rows(self) -> list[Row]:
         """A row a segment."""
         segments = [Segment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
-        start = self.replica.local_start if self.tiered else self.replica.log_start
-        now = self.log.cluster.as_of
-        found = kept(segments, max(start, 0), self.replica.log_end, self.end, self.rules, now)
+        start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
+        found = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
         by_file = self.tiered and any(said.by == retention.FUTURE for said in found)
         return [
@@ -108,7 +107,6 @@ class _Replica:
     def _row(self, k: int, scan: SegmentScan, said: Kept, aborted: dict[int, int]) -> Row:
         decides = self._decides(said)
         front = None if said.at < 0 else self.replica.segments[self.local[said.at][0]]
-        stable = stable_end(self.replica, self.end)
         return {
             "file": self.replica.segments[k], "base_offset": scan.base_offset, "size": scan.size,
             "goes": said.goes or None, "kept_by": said.by or None, "kept_by_file": front,
@@ -119,7 +117,7 @@ class _Replica:
             "producer_id": scan.largest_producer,
             "transactional_id": self.log.owner(scan.largest_producer) if scan.largest_producer >= 0 else None,
             "aborted_bytes": aborted.get(k, 0),
-            "held_from": stable if said.by == retention.NOT_REMOTE and stable < self.end else None,
+            "held_from": self.stable if said.by == retention.NOT_REMOTE and self.stable < self.end else None,
         }  # fmt: skip
 
     def _decides(self, said: Kept) -> tuple[str, Setting] | None:

@@ -18,3 +18,8 @@ def readable_end(log: LogView, replica: ReplicaFacts) -> int:
 def stable_end(replica: ReplicaFacts, end: int) -> int:
     """The last stable offset of a replica that is read up to ``end``."""
     return min(max(Outcomes(replica.transactions, end).first_open, replica.own_start), end)
+
+
+def holder(replica: ReplicaFacts, end: int) -> int | None:
+    """The producer whose open transaction keeps it there; None where no transaction does."""
+    return Outcomes(replica.transactions, end).holder

@@ -7,6 +7,7 @@ before it. A stretch that no offset points into may be passed over, by sums. Mem
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -35,11 +36,26 @@ class Outcomes:
         self.until = np.where(is_open, FAR, begun["marker_offset"])[odd]
         self.open = is_open[odd]
         self.last, self.records = begun["last_offset"][odd], begun["records"][odd]
+        self.marker_offsets = transactions["marker_offset"]
+
+    @cached_property
+    def _markers(self) -> np.ndarray:
+        return np.unique(self.marker_offsets)
+
+    def markers_in(self, at: int, behind: int) -> int:
+        """How many markers lie in ``[at, behind)``."""
+        low, high = np.searchsorted(self._markers, [at, behind])
+        return int(high - low)
 
     @property
     def first_open(self) -> int:
         """Where the first open transaction begins; :data:`FAR` without any."""
         return int(self.first[self.open].min(initial=FAR))
+
+    @property
+    def holder(self) -> int | None:
+        """The producer id of the first open transaction; None without any."""
+        return int(self.producer[self.open][self.first[self.open].argmin()]) if self.open.any() else None
 
     def crosses(self, offset: int) -> bool:
         """Whether a transaction that is not committed has data on both sides of an offset."""
@@ -249,3 +265,8 @@ class Counts:
             least, most, int(self.stands[k]), int(self.bytes[0] - self.bytes_before[k, 0]), stable, first,
             *map(int, self.place[k]),
         )  # fmt: skip
+
+    def between(self, first: int, behind: int) -> tuple[np.ndarray, np.ndarray]:
+        """The records of each class from one of the offsets to before another, at least and at most."""
+        here, there = self.ahead(first), self.ahead(behind)
+        return np.maximum(here.least - there.most, 0), here.most - there.least

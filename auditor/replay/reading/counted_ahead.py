@@ -19,9 +19,9 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
     """Gives ``counts`` all that lies from its lowest offset on; why not, where a segment cannot be read. ``scans``: of
     each segment of the replica what an audit found.
 
-    Cost: of a segment that an offset points into the headers from its beginning to there, or from there to its end; of
-    any other nothing, unless an aborted or open transaction begins in one and goes on in another, or it is remote or
-    odd.
+    Cost: of a segment that offsets point into the headers from the first to the last of them, where each offset of it
+    has a record; of a cleaned one those from its beginning to there, or from there to its end; of any other nothing,
+    unless an aborted or open transaction begins in one and goes on in another, or it is remote or odd.
     """
     low, end = int(counts.offsets[0]), counts.end
     each = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
@@ -35,16 +35,21 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
         if left is not None and counts.may_pass(base, behind, until):
             counts.pass_over(base, behind, left)
             continue
+        full = left is not None and _is_full(counts, scans[number])
         # Where less follows the lowest offset than comes before it, what follows is read to its end.
-        if low - base > behind - low:
+        if low - base > behind - low and not full:
             left = None
-        for rows in headers_of(task, number, base if left is not None else low):
+        begins_inside = full and base < low
+        for rows in headers_of(task, number, low if full or left is None else base):
             if isinstance(rows, DecodeError):
+                if counts.next_offset >= end:  # what is behind had not been written when it was copied
+                    break
                 return rows
             counts.take(rows, number)
             if left is None:
                 continue
-            left -= _of(rows)
+            left = left - _of(rows) - (_before(counts, base, rows[0]) if begins_inside else 0)
+            begins_inside = False
             if counts.may_pass(counts.next_offset, behind, until):
                 counts.pass_over(counts.next_offset, behind, left)
                 break
@@ -59,6 +64,18 @@ def _sums(task: ReplicaTask, number: int, scans: Sequence[SegmentScan], behind: 
     if scan is None or remote or not scan.plain or scan.next_offset > behind:
         return None
     return np.array([scan.records, scan.controls, scan.size])
+
+
+def _is_full(counts: Counts, scan: SegmentScan) -> bool:
+    """Whether each offset of a segment has a record, and what all of its markers are is known."""
+    base, behind = scan.base_offset, scan.next_offset
+    return scan.records == behind - base and scan.controls == counts.outcomes.markers_in(base, behind)
+
+
+def _before(counts: Counts, base: int, row: np.ndarray) -> np.ndarray:
+    """The same of what lies before a batch in a segment of which each offset has a record."""
+    at = int(row[walking.BASE_OFFSET])
+    return np.array([at - base, counts.outcomes.markers_in(base, at), row[walking.POSITION]])
 
 
 def _of(rows: np.ndarray) -> np.ndarray:

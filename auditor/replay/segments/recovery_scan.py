@@ -172,6 +172,9 @@ class RecoveryScan:
         relative = b.last_offset[:stop] - self.scan.base_offset
         if np.any((relative < 0) | (relative > MAX_INT)):
             self.scan.undecided = "a batch whose offset does not belong into its segment: the broker would split it"
+        beyond = np.flatnonzero(relative > MAX_INT)
+        if len(beyond) and self.scan.overflow[0] < 0:
+            self.scan.overflow = int(b.position[beyond[0]]), int(b.base_offset[beyond[0]])
 
     def _cut(self, position: int, reason: str, after: int, kept: int) -> None:
         if position < self.scan.size:  # a record refused at the very end leaves nothing to cut
