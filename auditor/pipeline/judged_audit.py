@@ -11,7 +11,7 @@ from auditor.base.advice import Advice, text
 from auditor.base.errors import AuditInputError
 from auditor.base.rows_at_rest import Gathered, RowsSeen
 from auditor.base.scope import Scope
-from auditor.pipeline import accepted_findings, begun_inside, held, results
+from auditor.pipeline import accepted_findings, begun_inside, held
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
 from auditor.pipeline.cluster import absent, cluster_events, context, moments, policy_choice
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
@@ -199,7 +199,7 @@ class JudgedAudit(ReadAudit):
         options = self.options
         found = ((f.fingerprint, f.severity) for f in self.findings)
         looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
-        return accepted_findings.judge(self.baseline, found, self.as_of, looked_for, results.cluster_ids(self))
+        return accepted_findings.judge(self.baseline, found, self.as_of, looked_for, self.cluster_ids)
 
     @property
     def open_findings(self) -> list[Finding]:

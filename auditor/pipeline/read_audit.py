@@ -99,6 +99,11 @@ class ReadAudit:
         with self.step("open"), asking.heard_by(self.say):
             return scoped.narrowed(inventory, self.options.scope)
 
+    @property
+    def cluster_ids(self) -> list[str]:
+        """The ids of the clusters that are looked at, as far as they are known, sorted."""
+        return sorted({id for id in self.inventory.cluster_ids.values() if id})
+
     @cached_property
     def left_out(self) -> LeftOut:
         """What the scope left out."""

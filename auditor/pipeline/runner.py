@@ -160,6 +160,10 @@ class Audited(Protocol):
         """What is read of it."""
 
     @property
+    def cluster_ids(self) -> list[str]:
+        """The ids of the clusters that are looked at, sorted."""
+
+    @property
     def outside(self) -> list[tuple[str, DecodeError]]:
         """What could not be read of the clusters' metadata, each with its log directory."""
 
