@@ -254,7 +254,7 @@ def _rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _held(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the kept table of what is held, as the summary has it."""
-    times = {name: _iso(row[name]) for name in ("since", "since_not_before", "since_not_after")}
+    times = {name: _iso(row.get(name)) for name in results.SINCE}
     return {**row, **times, "advice": json.loads(row["advice"] or "null")}
 
 
