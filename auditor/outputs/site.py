@@ -115,7 +115,7 @@ class Site:
         at %= len(mine)
         tallies = [self._tallies(each) for each in mine[max(0, at + 1 - overview.MAX_RUNS) : at + 1]]
         partitions, producers = zip(*tallies, strict=True)
-        steps = [_step(each, changes.partly(mine[:place], each)) for place, each in enumerate(mine)]
+        steps = [_step(each, changes.partly(mine[max(0, n - changes.LATELY) : n], each)) for n, each in enumerate(mine)]
         return overview.render_overview(
             steps, at, self.board(mine, at), partitions, producers, self._links(up), len(self.in_front) > 1, late,
         )  # fmt: skip
