@@ -186,17 +186,12 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def cluster_ids(audit: Audited) -> list[str]:
-    """The ids of the clusters that were looked at, as far as they are known, sorted."""
-    return sorted({id for id in audit.inventory.cluster_ids.values() if id})
-
-
 def cluster_names(audit: Audited) -> dict[str, Named]:
     """What people call the clusters that were looked at, by id, as far as somebody said.
 
     Errors: :class:`AuditInputError` for one name of several clusters.
     """
-    ids, options = cluster_ids(audit), audit.options
+    ids, options = audit.cluster_ids, audit.options
     found = {id: named for id, named in options.clusters if id in ids}
     if options.cluster_name is None:
         return found

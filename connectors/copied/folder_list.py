@@ -221,7 +221,19 @@ def _listed(item: Any) -> Listed:
     _need(content is None or len(content) <= length, "a length")
     gone = Gone(*_numbers(item["gone"], 2)) if "gone" in item else None
     _need(gone is None or taken is not None, "a file")
-    return Listed(name, size, stat, content, kept, length, taken, refused, unused, like, gone)
+    return Listed(
+        name=name,
+        size=size,
+        stat=stat,
+        content=content,
+        kept=kept,
+        length=length,
+        taken=taken,
+        refused=refused,
+        unused=unused,
+        like=like,
+        gone=gone,
+    )
 
 
 def is_name(name: str) -> bool:
@@ -250,7 +262,19 @@ def _taken(data: Any, size: int) -> Taken:
     checked, records = data.get("checked", True) is True, data.get("records", False) is True
     known = data.get("unended")
     unended = None if known is None else tuple(_number(each, -(2**63)) for each in _sequence(known))
-    return Taken(file, first, rows, chunks, errors, bodies, foreign, checked, records, of_records, unended)
+    return Taken(
+        file=file,
+        first=first,
+        rows=rows,
+        chunks=chunks,
+        errors=errors,
+        body_errors=bodies,
+        foreign=foreign,
+        checked=checked,
+        records=records,
+        of_records=of_records,
+        unended=unended,
+    )
 
 
 def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:

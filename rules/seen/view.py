@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -258,7 +258,7 @@ class LogView:
     topic: str = field(init=False)
     partition: int = field(init=False)
     most: int = OF_A_RULE
-    cache: dict[str, Any] = field(default_factory=dict)
+    memo: dict[Hashable, Any] = field(default_factory=dict)  # of :func:`auditor.rules.seen.memo.once`
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
     def __post_init__(self) -> None:

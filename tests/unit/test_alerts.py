@@ -435,7 +435,7 @@ def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: p
         audit = opened(folder, history=history, run_id=run_id, **options)
         monkeypatch.setattr(type(audit), "incomplete", lambda self: not whole)
         table = results.findings(audit)
-        facts = {"complete": whole, "clusters": results.cluster_ids(audit), "accepted": None}
+        facts = {"complete": whole, "clusters": audit.cluster_ids, "accepted": None}
         runs.publish(history, run_id, {"findings": table}, facts)
         return alerts.news(audit, Asked(least="info"))
 
@@ -457,7 +457,7 @@ def test_what_an_audit_was_not_asked_is_not_gone(tmp_path: Path) -> None:
 
     def news(run_id: str, **options: Any) -> News:
         audit = opened(corpora.unpack("hanging-36"), history=history, run_id=run_id, as_of=as_of, **options)
-        facts = {"clusters": results.cluster_ids(audit), "accepted": None, "asked": audit.options.asked}
+        facts = {"clusters": audit.cluster_ids, "accepted": None, "asked": audit.options.asked}
         runs.publish(history, run_id, {"findings": results.findings(audit)}, facts)
         return alerts.news(audit, Asked(least="info"))
 
