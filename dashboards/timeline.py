@@ -238,7 +238,7 @@ def _lanes(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[Lane, list[Map
 def _fill(
     lane: Lane,
     rows: Sequence[Mapping[str, Any]],
-    scale: Any,
+    scale: object,
     known: Mapping[tuple[int, int], Mapping[str, Any]],
 ) -> None:
     highest: int | None = None

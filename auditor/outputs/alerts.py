@@ -61,7 +61,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Leaves a redirection as the failure that it is: what follows it is a GET, which posts nothing, and has the token
     of the first address."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         """No other request."""
 
 

@@ -332,7 +332,7 @@ class LargestFirst(Sequence[ReplicaTask | TextTask]):
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: object) -> Any:
         """A task, or those of a slice."""
         if isinstance(at, slice):
             return [self[number] for number in range(*at.indices(len(self)))]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-def beside(work: Callable[..., Any], *given: Any) -> Future[Any]:
+def beside(work: Callable[..., Any], *given: object) -> Future[Any]:
     """What ``work`` comes to, in a thread that the end of the program does not wait for."""
     found: Future[Any] = Future()
 

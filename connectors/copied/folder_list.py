@@ -277,7 +277,7 @@ def _taken(data: Any, size: int) -> Taken:
     )
 
 
-def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:
+def _errors(data: object, *, folder: bool = False) -> tuple[DecodeError, ...]:
     found = []
     for item in _sequence(data):
         _need(len(_sequence(item)) == len(DecodeError._fields), "an error")
@@ -289,7 +289,7 @@ def _errors(data: Any, *, folder: bool = False) -> tuple[DecodeError, ...]:
     return tuple(found)
 
 
-def _reason(value: Any) -> str:
+def _reason(value: object) -> str:
     _need(isinstance(value, str) and value in REASONS, "a reason")
     return str(value)
 

@@ -475,7 +475,7 @@ def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | N
     return cleaner_offset is not None
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """numpy numbers as Python's; everything else as it is."""
     if isinstance(value, np.generic):
         return value.item()
