@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from auditor.outputs.alerts import Asked
     from auditor.pipeline.forecast import Slots
     from auditor.pipeline.options import AuditOptions
+    from auditor.pipeline.read_audit import Say
     from auditor.pipeline.runner import Runner
-    from auditor.pipeline.whole_audit import Audit, Say
+    from auditor.pipeline.whole_audit import Audit
 
 Done = TypeVar("Done", bound="Audit")
 INSTALLED = "local[*]"  # the master where none is named
@@ -121,7 +122,8 @@ def audit(options: AuditOptions, say: Say | None = None, spark: SparkSession | N
     Errors: :class:`AuditInputError` for a wrong call, :class:`AuditFailure` where the audit itself failed.
     """
     with runner(options, spark) as chosen:
-        from auditor.pipeline.whole_audit import Audit, nobody
+        from auditor.pipeline.read_audit import nobody
+        from auditor.pipeline.whole_audit import Audit
 
         done = Audit(options, chosen, say or nobody)
         write(done)

@@ -126,8 +126,9 @@ class SomeTogether(Sequence[list[Any]]):
         return -(-len(self.tasks) // LIST_TASKS)
 
     def __getitem__(self, at: Any) -> Any:
-        """A list."""
-        return self.tasks[at * LIST_TASKS : (at + 1) * LIST_TASKS]
+        """A list. Errors: IndexError behind the last, at which who iterates stops."""
+        first = range(0, len(self.tasks), LIST_TASKS)[at]
+        return self.tasks[first : first + LIST_TASKS]
 
 
 def _lists(tasks: Sequence[ReplicaTask | TextTask]) -> Iterator[list[Any]]:

@@ -22,6 +22,7 @@ from auditor import running
 from auditor.connectors.inventory import discover
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import context
+from auditor.pipeline.cluster.brief import brief
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
@@ -149,7 +150,7 @@ def kept(root: Path) -> None:
     pickled("tasks as broadcast", [list(plan.spread(tasks, 4))])
     facts = [read_task(task)[0] for task in tasks]
     pickled("facts as shuffled", facts)
-    briefs = step("briefs", lambda: [pickle.loads(pickle.dumps(context.brief(f), 5)) for f in facts])
+    briefs = step("briefs", lambda: [pickle.loads(pickle.dumps(brief(f), 5)) for f in facts])
     clusters = step("clusters", lambda: context.build(briefs, {}, None, False))
     pickled("clusters as broadcast", [clusters])
     with running.runner(options) as runner:

@@ -103,7 +103,7 @@ class _Connections(KafkaConnectionManager):
 
     refused: KafkaError | None = None
 
-    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+    def get_connection(self, *args: object, **kwargs: object) -> Any:
         """A connection, perhaps one to come. Errors: the refusal, once there was one."""
         if self.refused is not None:
             raise self.refused
@@ -167,7 +167,7 @@ class LiveCluster:
         self.failures.append((None, f"{about}: {problem}"))
         return None
 
-    async def _send(self, request: Any, node: int | None) -> Any:
+    async def _send(self, request: object, node: int | None) -> Any:
         return await self.manager.send(request, node_id=node)
 
     def _bad(self, code: int, name: Name | None, about: str) -> bool:

@@ -125,13 +125,13 @@ def _changed(before: RemoteSegment | None, row: RemoteLogMetadataRow, offset: in
         return before._replace(state=row.state_number, changed_at=row.event_timestamp, record_offset=offset)
     epochs: dict[str, int] = json.loads(row.leader_epochs or "{}")
     return RemoteSegment(
-        row.segment_id or "",
-        row.start_offset,
-        row.end_offset,
-        tuple(sorted((int(epoch), start) for epoch, start in epochs.items())),
-        row.size or 0,
-        row.state_number,
-        row.event_broker_id,
-        row.event_timestamp,
-        offset,
+        segment_id=row.segment_id or "",
+        start_offset=row.start_offset,
+        end_offset=row.end_offset,
+        leader_epochs=tuple(sorted((int(epoch), start) for epoch, start in epochs.items())),
+        size=row.size or 0,
+        state=row.state_number,
+        broker_id=row.event_broker_id,
+        changed_at=row.event_timestamp,
+        record_offset=offset,
     )

@@ -89,7 +89,7 @@ def headline(rows: Sequence[Row]) -> tuple[str, str]:
         said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}{f'; {some}' if some else ''}")
     late, partly = [row for row in rows if row.overdue], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
-    also += [f"{len(partly):,} not read whole"] if partly else []
+    also += [f"{len(partly):,} read in part"] if partly else []
     bad = held or lost or any(row.counts["critical"] for row in rows)
     unsure = also or any(row.unsure for row in rows)
     return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])

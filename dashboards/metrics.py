@@ -73,28 +73,38 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     count("batches", "Record batches audited", (), {(): summary["batches"] or 0})
     count("validation_failures", "What leaders would have counted as refused of what is stored, by their own counters "
           "(KIP-467); without --records, those that headers show", ("counter",), _refusals(summary))  # fmt: skip
-    named = summary["clusters"]
-    labels = sorted({key for row in named for key in row["labels"] or {}})
-    if named:
-        values = {
-            (_label(row["cluster_id"]), _label(row["name"]), _label(row["owner"]),
-             *(_label((row["labels"] or {}).get(key, "")) for key in labels)): 1.0
-            for row in named
-        }  # fmt: skip
-        columns = ("cluster", "name", "owner", *(f"label_{_NO_LABEL.sub('_', key)}" for key in labels))
-        gauge("cluster_info", "What people call the cluster, always 1: to be joined by cluster", columns, values)
-    ran = summary["ran"] or {}
-    for name, says, value in (
-        ("as_of_timestamp_seconds", "The time that the audit judges by, in seconds since the epoch",
-         _seconds(summary["as_of"])),
-        ("run_timestamp_seconds", "When the run began, in seconds since the epoch", _seconds(ran.get("began"))),
-        ("run_duration_seconds", "How long the run took", ran.get("seconds")),
-    ):  # fmt: skip
+    if summary["clusters"]:
+        says = "What people call the cluster, always 1: to be joined by cluster"
+        gauge("cluster_info", says, *_names(summary["clusters"]))
+    for name, (says, value) in _times(summary).items():
         count(name, says, (), {} if value is None else {(): value})
     policies = sorted({str(row["policy"]) for row in summary["policy"]})
     count("info", "Version of the auditor and the policies it judged by", ("version", "policy"),
           {(str(summary["tool"]["version"]), ",".join(policies)): 1})  # fmt: skip
     return registry
+
+
+def _names(named: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], Values]:
+    """Labels of ``cluster_info``, and for each cluster their values."""
+    labels = sorted({key for row in named for key in row["labels"] or {}})
+    columns = ("cluster", "name", "owner", *(f"label_{_NO_LABEL.sub('_', key)}" for key in labels))
+
+    def values(row: Mapping[str, Any]) -> tuple[str, ...]:
+        known = row["labels"] or {}
+        return tuple(
+            map(_label, (row["cluster_id"], row["name"], row["owner"], *(known.get(key, "") for key in labels)))
+        )
+
+    return columns, {values(row): 1.0 for row in named}
+
+
+def _times(summary: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
+    as_of, ran = "The time that the audit judges by, in seconds since the epoch", summary["ran"] or {}
+    return {
+        "as_of_timestamp_seconds": (as_of, _seconds(summary["as_of"])),
+        "run_timestamp_seconds": ("When the run began, in seconds since the epoch", _seconds(ran.get("began"))),
+        "run_duration_seconds": ("How long the run took", ran.get("seconds")),
+    }
 
 
 def clusters(summary: Mapping[str, Any]) -> str:

@@ -26,13 +26,15 @@ Tally = Mapping[tuple[Any, ...], Mapping[str, int]]  # findings by severity of e
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A kept run, made ``at`` a time in ms: ``counts`` of findings by severity, ``facts`` of its manifest."""
+    """A kept run, made ``at`` a time in ms: ``counts`` of findings by severity, ``facts`` of its manifest; ``partly``:
+    why it does not answer for all that the runs before it saw."""
 
     run_id: str
     at: int
     as_of: str | None
     counts: Mapping[str, int]
     facts: Mapping[str, Any]
+    partly: str = ""
 
     @property
     def accepted(self) -> int:
@@ -68,10 +70,10 @@ class Rank:
         return sum(worst is not None for worst in self.worst)
 
 
-def step(run_id: str, created: str, facts: Mapping[str, Any]) -> Step:
+def step(run_id: str, created: str, facts: Mapping[str, Any], partly: str = "") -> Step:
     """A run from its manifest; counts that it does not have are 0. ``created``: ISO 8601."""
     counts = {name: int((facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
-    return Step(run_id, milliseconds(created), facts.get("as_of"), counts, facts)
+    return Step(run_id, milliseconds(created), facts.get("as_of"), counts, facts, partly)
 
 
 def render_overview(

@@ -30,7 +30,7 @@ def csv_lines(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterat
         out.truncate()
 
 
-def _csv_cell(value: Any) -> Any:
+def _csv_cell(value: object) -> Any:
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False, sort_keys=True)
     if not isinstance(value, str):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.base.words import duration
+from auditor.dashboards.verdict import aged
 from auditor.dashboards.wording import clip, instant, offsets
 
 WIDTH = 960.0
@@ -166,13 +166,13 @@ def _in(row: Mapping[str, Any], part: Part) -> bool:
     return _first(row) < part[1] and max([_first(row), *(end for end in ends if end is not None)]) >= part[0]
 
 
-def in_words(row: Mapping[str, Any], since: str | None = None, age_ms: int | None = None) -> str:
+def in_words(row: Mapping[str, Any], since: str | None = None, age: str = "") -> str:
     """One transaction of a timeline as a line of text."""
     said = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {_range(row)}"
     if row.get("marker_offset") is None:
         begun = since or row.get("start")
         said += ", open" + (f" since {instant(begun)}" if begun else "")
-        return said + (f" ({duration(age_ms)})" if age_ms is not None else "")
+        return said + (f" ({age})" if age else "")
     said += f", {row.get('outcome') or 'ended'} at {row['marker_offset']}"
     return said + (f" on {instant(row['end'])}" if row.get("end") else "")
 
@@ -238,20 +238,20 @@ def _lanes(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[Lane, list[Map
 def _fill(
     lane: Lane,
     rows: Sequence[Mapping[str, Any]],
-    scale: Any,
+    scale: object,
     known: Mapping[tuple[int, int], Mapping[str, Any]],
 ) -> None:
     highest: int | None = None
     for row in rows:
         more = known.get((row["producer_id"], _first(row)), {})
-        since, age = more.get("since"), more.get("age_ms")
+        since, age = more.get("since"), "" if more.get("age_ms") is None else aged(more)
         bar = _bar(row, scale, in_words(row, since, age), _open_kind(row, more))
         lane.bars.append(bar)
         if bar.marker is None:
             lane.tone = min(lane.tone, bar.kind, key=TONES.index)
         if bar.marker is None and not lane.note:
             begun = since or row.get("start")
-            lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {duration(age)}" if age else "")
+            lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {age}" if age else "")
             kind = more.get("kind") or row.get("class")
             lane.note += f" · {kind}" if kind else ""
             if more.get("transactional_id") is not None:

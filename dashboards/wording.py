@@ -46,10 +46,9 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def clip(text: str, limit: int) -> str:
-    """At most ``limit`` characters of ``text``; says how many were left out."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+    """Some ``limit`` characters of ``text``; says how many were left out, if they are longer than saying so twice."""
+    cut = f"… ({len(text) - limit:,} more characters)"
+    return text if len(text) <= limit + 2 * len(cut) else text[:limit] + cut
 
 
 def number(value: float | None) -> str:
@@ -100,7 +99,7 @@ def value(content: object) -> str:
     if isinstance(content, str | int | float):
         return str(content)
     if isinstance(content, list | tuple) and all(isinstance(item, str | int) for item in content):
-        return ", ".join(str(item) for item in content)
+        return ", ".join(str(item) for item in content) or "none"
     return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -65,7 +64,7 @@ def _judged_markers(log: LogView) -> np.ndarray:
 
 
 def _at_marker(
-    log: LogView, rule_id: str, severity: str, message: str, t: np.void, *, doubt: bool = False, **evidence: Any
+    log: LogView, rule_id: str, severity: str, message: str, t: np.void, *, doubt: bool = False, **evidence: object
 ) -> Finding:
     return log.finding(
         rule_id,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.model.transaction_states import TransactionValue
+from auditor.model.transaction_states import LOGGED, TransactionValue
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import commands
@@ -17,8 +17,6 @@ from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.state_steps import may_be_held
-
-LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
 @rule(
@@ -102,7 +100,7 @@ def _differs(
 def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any], asked_at: int) -> Iterator[Finding]:
     history = log.cluster.coordinator
     entry = history.last(transactional_id) if history is not None else None
-    if held["state"] not in LOGGED_STATES or log.leader.ends_early:
+    if held["state"] not in LOGGED or log.leader.ends_early:
         return
     if entry is not None and entry.record_time > asked_at - SKEW_MS:
         return  # it is at work: that it was asked twice in the same state says nothing

@@ -15,6 +15,7 @@ from auditor.rules.catalogue.relations import ENDED_OTHERWISE, By, same_transact
 from auditor.rules.catalogue.safeguards import LATE_WRITES
 from auditor.rules.closed_transactions import FAMILY, judged_transactions
 from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import SKEW_MS, Window
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.state_records import TOPIC
@@ -166,13 +167,11 @@ def _came_by(log: LogView, t: np.void) -> tuple[int, str]:
     return int(behind["marker_timestamp"]), f"the broker wrote the marker at {behind['marker_offset']} behind it"
 
 
+@once
 def _all_markers(log: LogView) -> np.ndarray:
-    if "all_markers" not in log.cache:
-        rows = log.leader.transactions
-        closed = rows[rows["marker_offset"] >= 0]
-        log.cache["all_markers"] = closed[np.argsort(closed["marker_offset"], kind="stable")]
-    found: np.ndarray = log.cache["all_markers"]
-    return found
+    rows = log.leader.transactions
+    closed = rows[rows["marker_offset"] >= 0]
+    return closed[np.argsort(closed["marker_offset"], kind="stable")]
 
 
 def _ahead_at_least(log: LogView, t: np.void, added: Entry) -> int | None:

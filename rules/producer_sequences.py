@@ -33,6 +33,7 @@ from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS,
 from auditor.rules.lib import commands
 from auditor.rules.lib.cleaning import LEADERS_LOG, Missing, between, both_intact
 from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import LogView, runs
 
 FAMILY = "producer state"
@@ -145,19 +146,21 @@ def _between_committed(log: LogView, e: Event) -> bool:
     The missing records were then acknowledged, or the producer had not committed: they are of this transaction, of
     the one before, or of one between of which the marker alone is left.
     """
-    if "committed_around_gaps" not in log.cache:
-        t = log.leader.transactions
-        t = t[(t["marker_offset"] >= 0) & np.isin(t["producer_id"], _gap_producers(log))]
-        log.cache["committed_around_gaps"] = (
-            {(int(row["producer_id"]), int(row["first_offset"])): row for row in t if row["commit"] == 1},
-            {int(row["marker_offset"]): row for row in t},
-        )
-    begun, ended = log.cache["committed_around_gaps"]
+    begun, ended = _committed_around_gaps(log)
     row = begun.get((int(e["producer_id"]), int(e["base_offset"])))
     markers = 0
     while row is not None and row["commit"] == 1 and row["prev_marker_offset"] > e["previous_last_offset"]:
         row, markers = ended.get(int(row["prev_marker_offset"])), markers + 1
     return row is not None and row["commit"] == 1 and markers > 0
+
+
+@once
+def _committed_around_gaps(log: LogView) -> tuple[dict[tuple[int, int], np.void], dict[int, np.void]]:
+    """The committed transactions of producers with gaps, by producer id and first offset; and all by their marker."""
+    t = log.leader.transactions
+    t = t[(t["marker_offset"] >= 0) & np.isin(t["producer_id"], _gap_producers(log))]
+    begun = {(int(row["producer_id"]), int(row["first_offset"])): row for row in t if row["commit"] == 1}
+    return begun, {int(row["marker_offset"]): row for row in t}
 
 
 def _gap_producers(log: LogView) -> np.ndarray:
@@ -226,37 +229,31 @@ def _meets_another_number(log: LogView, e: Event) -> bool:
     )  # fmt: skip
 
 
+@once
 def _numbers_ahead(log: LogView) -> list[Event]:
     """Batches with a number ahead of the one expected, behind which the producer goes on as if they had that one."""
-    if "numbers_ahead" not in log.cache:
-        gaps = list(log.events(Kind.SEQUENCE_GAP))
-        behind = {int(e["previous_last_offset"]): e for e in gaps}
-        log.cache["numbers_ahead"] = [
-            g for g in gaps
-            if (e := behind.get(int(g["last_offset"]))) is not None and _goes_on_as_expected(g, e)
-        ]  # fmt: skip
-    made: list[Event] = log.cache["numbers_ahead"]
-    return made
+    gaps = list(log.events(Kind.SEQUENCE_GAP))
+    behind = {int(e["previous_last_offset"]): e for e in gaps}
+    return [
+        g for g in gaps
+        if (e := behind.get(int(g["last_offset"]))) is not None and _goes_on_as_expected(g, e)
+    ]  # fmt: skip
 
 
+@once
 def _lower_numbers(log: LogView) -> dict[int, list[Event]]:
     """Batches with a lower number than was expected, by their last offset."""
-    if "lower_numbers" not in log.cache:
-        found: dict[int, list[Event]] = {}
-        for low in log.events(Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET):
-            found.setdefault(int(low["last_offset"]), []).append(low)
-        log.cache["lower_numbers"] = found
-    made: dict[int, list[Event]] = log.cache["lower_numbers"]
-    return made
+    found: dict[int, list[Event]] = {}
+    for low in log.events(Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET):
+        found.setdefault(int(low["last_offset"]), []).append(low)
+    return found
 
 
+@once
 def _numbers_gone_on(log: LogView) -> set[int]:
     """The last offsets of those that the next batch goes on from as if they were right."""
-    if "numbers_gone_on" not in log.cache:
-        gaps = (e for e in log.events(Kind.SEQUENCE_GAP) if behind_another_number(log, e))
-        log.cache["numbers_gone_on"] = {int(e["previous_last_offset"]) for e in gaps}
-    made: set[int] = log.cache["numbers_gone_on"]
-    return made
+    gaps = (e for e in log.events(Kind.SEQUENCE_GAP) if behind_another_number(log, e))
+    return {int(e["previous_last_offset"]) for e in gaps}
 
 
 def _in_committed(log: LogView, e: Event) -> bool:

@@ -218,7 +218,7 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
 
 
 def _invalid(
-    log: LogView, run: list[Event], what: list[str], rule_id: str, cause: int = OFFSET_RANGE, **evidence: Any
+    log: LogView, run: list[Event], what: list[str], rule_id: str, cause: int = OFFSET_RANGE, **evidence: object
 ) -> Finding:
     """``cause``: why a leader would have refused the batch."""
     e = run[0]

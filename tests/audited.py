@@ -8,7 +8,8 @@ from typing import Any
 
 from auditor import running
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.pipeline.read_audit import Say, nobody
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import SEVERITIES, Finding
 from tests.facts import here, opened

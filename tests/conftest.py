@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 # For sessions that a test starts as others do, without what the auditor asks of the JVM: compile fast, not well.
 SHORT_JVM = {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{' '.join((*jvm.SHORT, *jvm.OPTIONS))}' pyspark-shell"}
+MOST_SHOWN_AT_ONCE = 2000  # characters of a failure's end; all of it stands at the end of the run
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # many more cases, wherever tests choose some
 
 # No deadline: speed is measured in bench/, never asserted. The same cases every time, but for the nightly run.
@@ -114,6 +115,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """By folder as in :data:`FIRST`, all others behind them."""
     ranks = {folder: number for number, folder in enumerate(FIRST)}
     items.sort(key=lambda item: next((n for folder, n in ranks.items() if item.nodeid.startswith(folder)), len(FIRST)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name what fails when it fails: a run that is cut off before its end must have said it."""
+    config.pluginmanager.register(_NamedAtOnce(config))
+
+
+class _NamedAtOnce:
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        shown: Any = self.config.pluginmanager.getplugin("terminalreporter")
+        if report.failed and shown is not None and not hasattr(self.config, "workerinput"):
+            shown.ensure_newline()
+            shown.write_line(f"FAILED {report.nodeid} ({report.when})")
+            if report.longrepr is not None:
+                shown.write_line(str(report.longrepr)[-MOST_SHOWN_AT_ONCE:])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -39,6 +39,7 @@ class BlockedPartition:
     since: datetime | None
     since_not_before: datetime | None
     since_not_after: datetime | None
+    since_by_producer: datetime | None
     age_ms: int
     at_least: bool
     timeout_ms: int | None

@@ -35,10 +35,11 @@ from auditor.outputs import explaining, publish
 from auditor.outputs.claim import writable
 from auditor.pipeline import results
 from auditor.pipeline.options import AuditOptions, check_window, out_of
+from auditor.pipeline.read_audit import nobody
 from auditor.pipeline.table_schemas import schemas
 from auditor.pipeline.tables import derived_tables
 from auditor.pipeline.what_if.what_if_audit import AuditWithVerdicts, WhatIfAudit
-from auditor.pipeline.whole_audit import Audit, nobody
+from auditor.pipeline.whole_audit import Audit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -245,7 +246,7 @@ class OpenedAudit(Face):
 
     def _repr_html_(self) -> str:
         """Who is blocked and what to do, once something was asked that needed reading: nothing is read for a look."""
-        if self._closed or "findings" not in self._opened.__dict__:
+        if self._closed or not self._opened.is_known("findings"):
             return notebook.unread_html(repr(self), "audit.findings")
         names = ", ".join(known.name for known in self.cluster_names.values())
         headline = ": ".join(filter(None, (names, self.summary["verdict"]["headline"])))

@@ -96,13 +96,13 @@ def replay_batches(
     return ReplayedBatches(frames_audit.FramesAudit(options, runner, read, **say), runner, shown)
 
 
-def _session_of(batches: Any) -> SparkSession | None:
+def _session_of(batches: object) -> SparkSession | None:
     """The session of a table of an audit on Spark."""
     session: SparkSession | None = batches._session() if isinstance(batches, Table) else None
     return session
 
 
-def _arrow(batches: Any) -> pa.Table:
+def _arrow(batches: object) -> pa.Table:
     import pyarrow as pa
 
     if isinstance(batches, pa.Table):

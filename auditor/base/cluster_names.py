@@ -44,7 +44,7 @@ def of_file(path: Path) -> Names:
     return of_table(table, f"{path}: [clusters]")
 
 
-def _named(says: Any, at: str) -> Named:
+def _named(says: object, at: str) -> Named:
     known = {"name": says} if isinstance(says, str) else says
     if not isinstance(known, dict) or not {"name"} <= known.keys() <= set(Named._fields):
         raise AuditInputError(f"{at} is a name, or a table with name and, where wanted, owner, link and labels")

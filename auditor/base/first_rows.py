@@ -23,7 +23,7 @@ class FirstRows:
         self.count = self.empty = self.odd_ones = 0
         self._kept: tuple[list[tuple[Any, Mapping[str, Any]]], ...] = ([], [])  # the odd ones are the second
 
-    def add(self, place: Any, row: Mapping[str, Any]) -> None:
+    def add(self, place: object, row: Mapping[str, Any]) -> None:
         """Looks at one row, behind those before it by its ``place``."""
         told = row[self.name]
         if not told:

@@ -28,7 +28,7 @@ class TextRows(Sequence[Any]):
         return json.loads(found) if isinstance(found, str) else [json.loads(text) for text in found]
 
 
-def row_text(row: Any) -> str:
+def row_text(row: object) -> str:
     """A row as :func:`pieces` writes it within its list. Cost: some 25 us a KB."""
     return _text(row, ROW_LEVEL)
 
@@ -64,7 +64,7 @@ def _rows(rows: Sequence[Any]) -> Iterator[str]:
     yield "[]" if before == "[" else "\n ]"
 
 
-def _text(value: Any, level: int) -> str:
+def _text(value: object, level: int) -> str:
     """What ``json.dumps(value, indent=1)`` gives, keys sorted, for a place so many levels deep.
 
     Python's own encoder indents value by value in plain Python. Its compiled one knows no indent but takes any

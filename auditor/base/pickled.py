@@ -11,7 +11,7 @@ _CODEC = pa.Codec("zstd", 1)
 _SIZE = 8  # bytes that say how long it is unpacked
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: object) -> bytes:
     """A value, behind its size."""
     plain = pickle.dumps(value, 5)
     return len(plain).to_bytes(_SIZE, "little") + bytes(_CODEC.compress(plain, asbytes=True))

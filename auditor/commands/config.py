@@ -132,7 +132,7 @@ def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action
     }
 
 
-def checked(action: argparse.Action, value: Any, at: str) -> Any:
+def checked(action: argparse.Action, value: object, at: str) -> Any:
     """A value from TOML as the command line would have given it. Errors: :class:`AuditInputError`, naming ``at``."""
     if action.nargs == 0:
         return _of_type(value, (bool,), "true or false", at)
@@ -158,7 +158,7 @@ def _single(action: argparse.Action, value: Any, at: str) -> Any:
     return made
 
 
-def _of_type(value: Any, types: tuple[type, ...], says: str, at: str) -> Any:
+def _of_type(value: object, types: tuple[type, ...], says: str, at: str) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise AuditInputError(f"{at} is {says}, not {value!r}")
     return value

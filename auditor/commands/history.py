@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     elif several:
         _write_clusters(args, known, held.uncommitted, out)
     else:
-        out.writelines(_run_line(each) for each in known)
+        out.writelines(_run_line(each, changes.partly(known[:at], each)) for at, each in enumerate(known))
         out.writelines(f"{name}  never committed\n" for name in held.uncommitted)
         if not known and not held.uncommitted:
             out.write("no runs\n")
@@ -128,9 +128,9 @@ def pick(known: list[Run], name: str) -> Run:
     raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(known)} that are kept")
 
 
-def _run_line(each: Run) -> str:
-    partly = "" if each.facts["complete"] else "  part of the input could not be read"
-    return f"{each.run_id}  as of {each.facts['as_of']}  {_counts(each)}  {each.facts['batches']} batches{partly}\n"
+def _run_line(each: Run, partly: str) -> str:
+    said = f"{each.run_id}  as of {each.facts['as_of']}  {_counts(each)}  {each.facts['batches']} batches"
+    return f"{said}  {partly}\n" if partly else f"{said}\n"
 
 
 def _change_line(row: dict[str, Any]) -> str:

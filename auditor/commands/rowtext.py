@@ -31,7 +31,7 @@ def json_lines(batch: pa.RecordBatch, table: str = "") -> Iterator[str]:
     return (template % row for row in zip(*columns, strict=True))
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -65,7 +65,7 @@ def iso_times(column: pa.Array) -> list[str | None]:
     return [f"{text}Z" if valid else None for text, valid in zip(shown, column.is_valid().to_pylist(), strict=True)]
 
 
-def _encodable(value: Any) -> Any:
+def _encodable(value: object) -> Any:
     """What ``json`` cannot write by itself: bytes as base64, times and other values of SQL as their text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
@@ -98,7 +98,7 @@ def _cells(column: pa.Array) -> list[str]:
     return [_cell(value) for value in column.to_pylist()]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "-"
     shown = _encodable(value)

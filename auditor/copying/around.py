@@ -79,7 +79,7 @@ def _logs(finding: Row, there: set[Log]) -> Iterator[Log]:
     yield from (by_name[text] for text in _texts(finding["evidence"]) if text in by_name)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """The texts in evidence, and ``topic-partition`` of each object that has both."""
     if isinstance(value, str):
         yield value
@@ -127,7 +127,7 @@ def _of_metadata(piece: FilePiece, found: Named) -> None:
                     found.topics.add(said["name"])
 
 
-def _hosts(value: Any) -> Iterator[str]:
+def _hosts(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         if isinstance(value.get("host"), str) and value["host"]:
             yield value["host"]

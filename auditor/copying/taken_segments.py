@@ -216,9 +216,18 @@ class SegmentsTaken:
         foreign = tuple(_foreign(place, name, errors, self.limits))
         unended = None if self.unended is None else tuple(sorted(self.unended))
         return Taken(
-            "", first, self.writer.rows - first, tuple(chunks), tuple(errors), tuple(bodies), foreign, checked,
-            self.writer.records, tuple(of_records), unended,
-        )  # fmt: skip
+            file="",
+            first=first,
+            rows=self.writer.rows - first,
+            chunks=tuple(chunks),
+            errors=tuple(errors),
+            body_errors=tuple(bodies),
+            foreign=foreign,
+            checked=checked,
+            records=self.writer.records,
+            of_records=tuple(of_records),
+            unended=unended,
+        )
 
     def _follow(self, rows: np.ndarray) -> None:
         """Which transactions are open behind these batches: those of producers with data behind their last marker."""

@@ -60,7 +60,7 @@ def without_defaults(cls: type[Facts]) -> type[Facts]:
     return cls
 
 
-def _with(cls: type[Facts], places: bytes, *said: Any) -> Facts:
+def _with(cls: type[Facts], places: bytes, *said: object) -> Facts:
     names = _FIELDS[cls]
     return cls(**{names[place]: value for place, value in zip(places, said, strict=True)})
 

@@ -16,11 +16,10 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.pickled import loads
-from auditor.facts.packed import Compressed, decompressed
+from auditor.facts.packed_numbers import Packed, unpacked
+from auditor.model.transaction_states import STATES_BY_ID
 
-STATES = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",
-)  # fmt: skip
+STATES = tuple(str(state) for state in STATES_BY_ID)
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLog.more_states
 PIECE_ROWS = 16_384
@@ -163,12 +162,12 @@ class CoordinatorLog:
     id_count: int
     packed_ids: bytes
     packed_topics: bytes
-    set_ends: Compressed
-    set_elements: Compressed
+    set_ends: Packed
+    set_elements: Packed
     packed_pairs: bytes
-    pieces: list[dict[str, Compressed]]
+    pieces: list[dict[str, Packed]]
     first_ids: np.ndarray  # of each piece
-    named: tuple[Compressed, Compressed]  # elements, by element, and a piece in which each is
+    named: tuple[Packed, Packed]  # elements, by element, and a piece in which each is
     files: list[str]
     more_states: list[str] = field(default_factory=list)
     broken_at: int = -1
@@ -201,11 +200,11 @@ class CoordinatorLog:
     @functools.cached_property
     def sets(self) -> tuple[np.ndarray, np.ndarray]:
         """Where each set of partitions ends, and the elements of all of them: topic << 32 | partition."""
-        return decompressed(self.set_ends), decompressed(self.set_elements)
+        return unpacked(self.set_ends), unpacked(self.set_elements)
 
     @functools.cached_property
     def _named(self) -> tuple[np.ndarray, np.ndarray]:
-        return decompressed(self.named[0]), decompressed(self.named[1])
+        return unpacked(self.named[0]), unpacked(self.named[1])
 
     @functools.cached_property
     def _known_sets(self) -> tuple[dict[int, frozenset[str]], list[int]]:
@@ -267,7 +266,7 @@ class CoordinatorLog:
     def unpacked(self, number: int) -> Columns:
         """The columns of a piece that is looked at once: it is not kept at hand."""
         packed = self.pieces[number]
-        return OnDemand(lambda name: decompressed(packed[name], COLUMNS[name]))
+        return OnDemand(lambda name: unpacked(packed[name], COLUMNS[name]))
 
     def all_pieces(self) -> Iterator[Columns]:
         """One piece after the other."""
@@ -299,10 +298,24 @@ class CoordinatorLog:
     ) -> Entry:  # fmt: skip
         """An entry from a row, in the order of COLUMNS."""
         return Entry(
-            partition, offset, record_time, leader_epoch, self.ids[id], self._state(state), producer_id, producer_epoch,
-            timeout, self.partitions(partitions), bool(null), updated, start, client, self.files[file], position,
-            status,
-        )  # fmt: skip
+            partition=partition,
+            offset=offset,
+            record_time=record_time,
+            leader_epoch=leader_epoch,
+            transactional_id=self.ids[id],
+            state=self._state(state),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timeout_ms=timeout,
+            partitions=self.partitions(partitions),
+            partitions_null=bool(null),
+            last_update=updated,
+            start=start,
+            client_version=client,
+            file=self.files[file],
+            position=position,
+            status=status,
+        )
 
     def _state(self, state: int) -> str | None:
         if state == TOMBSTONE:

@@ -24,7 +24,7 @@ from auditor.facts.coordinator_log import (
     split,
     windows_of,
 )
-from auditor.facts.packed import Compressed, compressed
+from auditor.facts.packed_numbers import Packed, packed
 
 
 class Dictionaries(NamedTuple):
@@ -48,12 +48,12 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
     key = {name: column(name)[order] for name in ("state", "producer_id")} | {"id": ids[order]}
     del ids
     cuts = _piece_ends(key, windows_of(key | {"start": _picked(column("start"), order)}))
-    pieces: list[dict[str, Compressed]] = [{} for _ in cuts]
+    pieces: list[dict[str, Packed]] = [{} for _ in cuts]
     kept: dict[str, np.ndarray] = {}
     for name in COLUMNS:
         values = key[name] if name in key else _picked(column(name), order)
         for piece, (start, stop) in zip(pieces, _spans(cuts), strict=True):
-            piece[name] = compressed(values[start:stop])
+            piece[name] = packed(values[start:stop], "zstd")
         if name in ("partition", "record_time", "producer_epoch", "set"):
             kept[name] = values
         elif name == "last_update":
@@ -61,10 +61,10 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
         del values
     pairs = _pairs(key | kept, cuts)
     return CoordinatorLog(
-        rows, len(known.ids), dumps(known.ids), dumps(known.topics),
-        compressed(known.set_ends), compressed(known.set_elements),
-        dumps(pairs), pieces, key["id"][[start for start, _ in _spans(cuts)]],
-        _named_in(kept["set"], cuts, known), known.files, known.more_states,
+        count=rows, id_count=len(known.ids), packed_ids=dumps(known.ids), packed_topics=dumps(known.topics),
+        set_ends=packed(known.set_ends, "zstd"), set_elements=packed(known.set_elements, "zstd"),
+        packed_pairs=dumps(pairs), pieces=pieces, first_ids=key["id"][[start for start, _ in _spans(cuts)]],
+        named=_named_in(kept["set"], cuts, known), files=known.files, more_states=known.more_states,
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def _pairs(columns: Columns, cuts: list[int]) -> np.ndarray:
     return pairs
 
 
-def _named_in(sets: np.ndarray, cuts: list[int], known: Dictionaries) -> tuple[Compressed, Compressed]:
+def _named_in(sets: np.ndarray, cuts: list[int], known: Dictionaries) -> tuple[Packed, Packed]:
     """Every element with the pieces in which it is."""
     begins = np.append(0, known.set_ends)
     found = []
@@ -144,7 +144,7 @@ def _named_in(sets: np.ndarray, cuts: list[int], known: Dictionaries) -> tuple[C
         found.append(np.stack([elements, np.full(len(elements), number)]))
     both = np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)
     both = both[:, np.lexsort((both[1], both[0]))]
-    return compressed(both[0]), compressed(both[1])
+    return packed(both[0], "zstd"), packed(both[1], "zstd")
 
 
 def pack(entries: Iterable[Entry]) -> CoordinatorLog:

@@ -84,7 +84,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return vars(value) if hasattr(value, "__dict__") else {name: getattr(value, name) for name in value.__slots__}
 
 
-def _value(said: Any, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
+def _value(said: object, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
     if isinstance(said, list):
         return [_value(one, blobs, classes) for one in said]
     if not isinstance(said, dict):
@@ -109,7 +109,7 @@ def _value(said: Any, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
     return _object(classes[said["class"]], _value(said["of"], blobs, classes))
 
 
-def _object(cls: type, fields: Any) -> Any:
+def _object(cls: type, fields: object) -> Any:
     if not isinstance(fields, dict):
         raise TypeError("no fields")
     if hasattr(cls, "_fields") or dataclasses.is_dataclass(cls):

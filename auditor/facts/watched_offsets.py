@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auditor.facts.packed import Compressed, compressed, decompressed
+from auditor.facts.packed_numbers import Packed, packed, unpacked
 from auditor.model.offset_commits import Commit, Generation
 from auditor.model.offset_watch import Turns, Zombie
 from auditor.model.offsets import GroupPartition
@@ -25,7 +25,7 @@ class InForce:
     ``group``, ``topic``, ``file`` and ``generation`` (-1: none) are numbers in the lists. About 15 bytes a row.
     """
 
-    columns: dict[str, Compressed]
+    columns: dict[str, Packed]
     groups: list[str]
     topics: list[str]
     files: list[str]
@@ -33,7 +33,7 @@ class InForce:
 
     def outside(self, bounds: Callable[[str, int], tuple[int, int] | None]) -> Iterator[Commit]:
         """Those that lie outside the (start, end) of the log that they are of, as far as ``bounds`` knows them."""
-        topic, partition, value = (decompressed(self.columns[name]) for name in ("topic", "partition", "value"))
+        topic, partition, value = (unpacked(self.columns[name]) for name in ("topic", "partition", "value"))
         places, which = np.unique(topic << 32 | (partition & 0xFFFFFFFF), return_inverse=True)
         known = [bounds(self.topics[p >> 32], int(np.int32(np.uint32(p & 0xFFFFFFFF)))) for p in places.tolist()]
         starts = np.array([0 if k is None else k[0] for k in known], np.int64)[which]
@@ -42,26 +42,34 @@ class InForce:
 
     def topics_of_groups(self) -> Iterator[tuple[str, str]]:
         """Each topic and group once that a value is of."""
-        topic, group = (decompressed(self.columns[name]).astype(np.int64) for name in ("topic", "group"))
+        topic, group = (unpacked(self.columns[name]).astype(np.int64) for name in ("topic", "group"))
         for pair in np.unique(topic << 32 | group).tolist():
             yield self.topics[pair >> 32], self.groups[pair & 0xFFFFFFFF]
 
     def all(self) -> Iterator[Commit]:
         """All of them."""
-        return self.rows(np.arange(len(decompressed(self.columns["value"]))))
+        return self.rows(np.arange(len(unpacked(self.columns["value"]))))
 
     def rows(self, rows: np.ndarray) -> Iterator[Commit]:
         """Rows as commits."""
-        picked = [decompressed(self.columns[name])[rows].tolist() for name in COLUMNS] if len(rows) else [()]
+        picked = [unpacked(self.columns[name])[rows].tolist() for name in COLUMNS] if len(rows) else [()]
         for group, topic, partition, value, offset, time, producer_id, epoch, file, position, generation in zip(
             *picked, strict=True
         ):
             name = self.topics[topic]
             yield Commit(
-                GroupPartition(self.groups[group], f"{name}-{partition}"), name, partition, value, offset, time,
-                producer_id, epoch, self.files[file], position,
-                None if generation < 0 else self.generations[generation],
-            )  # fmt: skip
+                place=GroupPartition(self.groups[group], f"{name}-{partition}"),
+                topic=name,
+                partition=partition,
+                value=value,
+                record_offset=offset,
+                time=time,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                file=self.files[file],
+                position=position,
+                generation=None if generation < 0 else self.generations[generation],
+            )
 
 
 @dataclass
@@ -87,7 +95,7 @@ def in_force(
     table: np.ndarray, groups: list[str], topics: list[str], files: list[str], generations: list[Generation]
 ) -> InForce:
     """Values as an array with a line to each of :data:`COLUMNS`."""
-    columns = {name: compressed(values) for name, values in zip(COLUMNS, table, strict=True)}
+    columns = {name: packed(values, "zstd") for name, values in zip(COLUMNS, table, strict=True)}
     return InForce(columns, groups, topics, files, generations)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from auditor.base.pickled import dumps, loads
 from auditor.base.rows_at_rest import TOGETHER, Gathered
-from auditor.pipeline.cluster.context import Brief
+from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Log, Replicas
 

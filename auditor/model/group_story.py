@@ -101,7 +101,19 @@ class Story:
             self.model.replay_tombstone(place)
             return
         generation = self.generations.get(group)
-        c = Commit(place, topic, partition, value, offset, time, producer_id, epoch, file, position, generation)
+        c = Commit(
+            place=place,
+            topic=topic,
+            partition=partition,
+            value=value,
+            record_offset=offset,
+            time=time,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            file=file,
+            position=position,
+            generation=generation,
+        )
         if c.plain:
             before = self._before(place)
             self._store(c, self.model.committed.get(place))

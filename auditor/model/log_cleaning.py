@@ -80,7 +80,17 @@ def standing(
     ratio = cleanable / (clean + cleanable) if clean + cleanable else 0.0
     late = any(0 < segments[k].first_time < now_ms - max(rules.max_lag_ms, 0) for k in not_active)
     due = DELAY if late and cleanable else RATIO if ratio > rules.min_ratio else ""
-    return Standing(dirty, reset, bases[at], because, held, clean, cleanable, ratio, due)
+    return Standing(
+        first_dirty=dirty,
+        reset=reset,
+        first_uncleanable=bases[at],
+        because=because,
+        held_segment=held,
+        clean_bytes=clean,
+        cleanable_bytes=cleanable,
+        ratio=ratio,
+        due=due,
+    )
 
 
 def splits(shown: Shown) -> bool | None:

@@ -82,7 +82,7 @@ def blocked(holder: Open) -> str:
 
 
 def slack(news: News) -> dict[str, Any]:
-    """A message of Slack's blocks: how many, the first findings, and where the report is."""
+    """A message of Slack's blocks: how many, the first findings, which are gone, and where the report is."""
     of = f" of {', '.join(named.name for named in news.names.values())}" if news.names else ""
     head = clip_to(
         f"Kafka audit{of}: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there", MAX_HEAD
@@ -90,6 +90,8 @@ def slack(news: News) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
     for row in news.new[:SHOWN]:
         blocks += [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in _sections(row, news)]
+    if news.gone:
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": _gone(news)}})
     more = len(news.new) - SHOWN
     report = os.environ.get("AUDITOR_REPORT_URL")
     words = [f"{more} more"] if more > 0 else []
@@ -101,9 +103,7 @@ def slack(news: News) -> dict[str, Any]:
 
 def _sections(row: Row, news: News) -> list[str]:
     """A finding as Slack's texts: what it is, what to do, what to tell the owner."""
-    link = f" · <{at}|{'finding' if news.pages else 'report'}>" if (at := news.link(row)) else ""
-    of = f" in {_escaped(news.cluster(row).name)}" if news.cluster(row).name else ""
-    text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}{of}{link}\n{_escaped(row['message'])}"
+    text = f"*{row['severity']}* {_named(row, news, news.link(row))}\n{_escaped(row['message'])}"
     if holder := news.holders.get(row["fingerprint"]):
         text += f"\n{_escaped(visible(blocked(holder)))}. *{holder.word}*"
     found = [clip_to(text, MAX_PART)]
@@ -112,6 +112,24 @@ def _sections(row: Row, news: News) -> list[str]:
     if said := news.owner(row):
         found.append(f"For its owner:\n```{clip_to(_safe(said), MAX_PART)}```")
     return found
+
+
+def _named(row: Row, news: News, at: str) -> str:
+    """A finding's rule and place, with a link to an address, if there is one."""
+    link = f" · <{at}|{'finding' if news.pages else 'report'}>" if at else ""
+    of = f" in {_escaped(news.cluster(row).name)}" if news.cluster(row).name else ""
+    return f"`{row['rule']}` {_escaped(where(row))}{of}{link}"
+
+
+def _gone(news: News) -> str:
+    """The findings that are gone, as many as Slack takes. They have a page, but are in no report."""
+    said = "Gone:"
+    for row in news.gone:
+        line = f"\n{_named(row, news, news.link(row) if news.pages else '')}"
+        if len(said) + len(line) > MAX_PART:
+            return f"{said}\n…"
+        said += line
+    return said
 
 
 def _remedy(row: Row) -> str:

@@ -61,7 +61,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Leaves a redirection as the failure that it is: what follows it is a GET, which posts nothing, and has the token
     of the first address."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: object) -> None:
         """No other request."""
 
 
@@ -143,7 +143,7 @@ def news(audit: Audit, asked: Asked) -> News:
     shelf = Shelf(options.history)
     known = shelf.runs()
     (run,) = (each for each in known if each.run_id == options.run_id)
-    change = changes.of(shelf, runs.earlier(known, run.run_id, results.cluster_ids(audit), options.asked), run)
+    change = changes.of(shelf, runs.earlier(known, run.run_id, audit.cluster_ids, options.asked), run)
     new, still = ([row for row in rows if row["fingerprint"] in part] for part in (change.new, change.still))
     gone = [results.unfolded(row) for row in changes.rows(shelf, change.gone)]
     return _news_of(new, gone, still, audit, asked)

@@ -79,7 +79,7 @@ def logs(audit: Audit) -> pd.DataFrame:
     options = audit.options
     before = None
     if options.history is not None:
-        before = runs.before(options.history, options.run_id, results.cluster_ids(audit), options.asked)
+        before = runs.before(options.history, options.run_id, audit.cluster_ids, options.asked)
     names = ["batches", "producers"]
     if before is None or options.history is None:
         return frame.assign(**{f"{name}_ratio": float("nan") for name in names})

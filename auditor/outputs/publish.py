@@ -135,7 +135,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
-        "clusters": results.cluster_ids(audit),
+        "clusters": audit.cluster_ids,
         "asked": options.asked,
         "brokers": _brokers(audit.inventory.log_dirs),
         "all_logs": _has_all_logs(audit, tables["logs"]),

@@ -115,9 +115,9 @@ class Site:
         at %= len(mine)
         tallies = [self._tallies(each) for each in mine[max(0, at + 1 - overview.MAX_RUNS) : at + 1]]
         partitions, producers = zip(*tallies, strict=True)
+        steps = [_step(each, changes.partly(mine[max(0, n - changes.LATELY) : n], each)) for n, each in enumerate(mine)]
         return overview.render_overview(
-            [_step(each) for each in mine], at, self.board(mine, at), partitions, producers, self._links(up),
-            len(self.in_front) > 1, late,
+            steps, at, self.board(mine, at), partitions, producers, self._links(up), len(self.in_front) > 1, late,
         )  # fmt: skip
 
     def board(self, mine: Sequence[Run], at: int) -> Board:
@@ -237,8 +237,8 @@ class Site:
         return found
 
 
-def _step(run: Run) -> Step:
-    return overview.step(run.run_id, run.created_at, run.facts)
+def _step(run: Run, partly: str = "") -> Step:
+    return overview.step(run.run_id, run.created_at, run.facts, partly)
 
 
 def _cluster(run: Run) -> Cluster:
@@ -254,7 +254,7 @@ def _rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _held(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the kept table of what is held, as the summary has it."""
-    times = {name: _iso(row[name]) for name in ("since", "since_not_before", "since_not_after")}
+    times = {name: _iso(row.get(name)) for name in results.SINCE}
     return {**row, **times, "advice": json.loads(row["advice"] or "null")}
 
 

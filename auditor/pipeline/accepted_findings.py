@@ -116,7 +116,7 @@ def read(path: Path) -> Baseline:
     return Baseline(str(path), {entry.fingerprint: entry for entry in entries})
 
 
-def _entry(row: Any, at: str) -> Entry:
+def _entry(row: object, at: str) -> Entry:
     if not isinstance(row, dict) or not _FINGERPRINT.fullmatch(str(row.get("fingerprint"))):
         raise AuditInputError(f"{at} has no fingerprint of 64 hex digits; 'auditor baseline' writes them")
     if row.get("severity") not in SEVERITIES:

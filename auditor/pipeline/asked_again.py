@@ -103,9 +103,17 @@ def _of_finding(row: Row, clusters: Row, logs: Mapping[Any, Row]) -> Question:
     log_dir = row["evidence"].get("log_dir")
     log = logs.get((log_dir, row["topic"], row["partition"]), {})
     return Question(
-        row["topic"], row["partition"], clusters.get(log_dir), log.get("topic_id"), log.get("log_end", -1),
-        row["producer_id"], row["transactional_id"], row["offset"], row["fingerprint"], row["rule"],
-    )  # fmt: skip
+        topic=row["topic"],
+        partition=row["partition"],
+        cluster_id=clusters.get(log_dir),
+        topic_id=log.get("topic_id"),
+        log_end=log.get("log_end", -1),
+        producer_id=row["producer_id"],
+        transactional_id=row["transactional_id"],
+        first_offset=row["offset"],
+        fingerprint=row["fingerprint"],
+        rule=row["rule"],
+    )
 
 
 class Newer:

@@ -27,10 +27,11 @@ from auditor.connectors.schema import BATCHES
 from auditor.connectors.scoped import LeftOut
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.releases import DAY_MS
+from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
-from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.pipeline.read_audit import Say, nobody
+from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.live_replica import NOWHERE
 from auditor.replay.reading.table_replica import LogKey, read_batches
 

@@ -158,17 +158,17 @@ def _task(
     topic = c.topic or ""
     at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
     return ReplicaTask(
-        d.place,
-        c,
-        d.cluster_id,
-        d.broker_id,
-        d.join_key,
-        d.clean_shutdown,
-        at.get("log-start"),
-        None if of.tiered is None else remote_from(c, of.tiered, at.get("log-start")),
-        at.get("high-watermark"),
-        at.get("recovery-point"),
-        at.get("cleaner"),
+        place=d.place,
+        replica=c,
+        cluster_id=d.cluster_id,
+        broker_id=d.broker_id,
+        join_key=d.join_key,
+        clean_shutdown=d.clean_shutdown,
+        log_start=at.get("log-start"),
+        remote_from=None if of.tiered is None else remote_from(c, of.tiered, at.get("log-start")),
+        high_watermark=at.get("high-watermark"),
+        recovery_point=at.get("recovery-point"),
+        cleaner_offset=at.get("cleaner"),
         compacted=is_compacted(topic, of.policy, at.get("cleaner")),
         cleaning_unknown=of.policy is None and "cleaner" not in d.whole_checkpoints,
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
@@ -332,7 +332,7 @@ class LargestFirst(Sequence[ReplicaTask | TextTask]):
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: object) -> Any:
         """A task, or those of a slice."""
         if isinstance(at, slice):
             return [self[number] for number in range(*at.indices(len(self)))]

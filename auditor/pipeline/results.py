@@ -48,6 +48,7 @@ BLOCKED = declared("blocked", LOG_KEY, """
     since:time since when it is held: the producer's time within what brokers wrote around it; null where nothing tells
     since_not_before:time the same, at the earliest, by brokers' clocks
     since_not_after:time the same, at the latest
+    since_by_producer:time what the producer's clock says, where that contradicts what brokers wrote; else null
     age_ms:long for how long, by the clock of the audit
     at_least:bool whether it may be longer: nobody said what time it is now
     timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
@@ -74,6 +75,7 @@ BLOCKED = declared("blocked", LOG_KEY, """
     remedy:string what to do
     advice:json the same with its conditions and commands one by one
 """)  # fmt: skip
+SINCE = ("since", "since_not_before", "since_not_after", "since_by_producer")
 FINDINGS = pa.schema([pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
 OFFSET_KINDS = (
     "data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "left_out", "not_reached", "total",
@@ -119,7 +121,7 @@ def blocked_table(audit: Audited) -> pa.Table:
 
 
 def _blocked_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    times = {name: _ms(row[name]) for name in ("since", "since_not_before", "since_not_after")}
+    times = {name: _ms(row[name]) for name in SINCE}
     return {**row, **times, "log_dir": row["log_dir"] or "", "advice": json.dumps(row["advice"], ensure_ascii=False)}
 
 
@@ -184,17 +186,12 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def cluster_ids(audit: Audited) -> list[str]:
-    """The ids of the clusters that were looked at, as far as they are known, sorted."""
-    return sorted({id for id in audit.inventory.cluster_ids.values() if id})
-
-
 def cluster_names(audit: Audited) -> dict[str, Named]:
     """What people call the clusters that were looked at, by id, as far as somebody said.
 
     Errors: :class:`AuditInputError` for one name of several clusters.
     """
-    ids, options = cluster_ids(audit), audit.options
+    ids, options = audit.cluster_ids, audit.options
     found = {id: named for id, named in options.clusters if id in ids}
     if options.cluster_name is None:
         return found

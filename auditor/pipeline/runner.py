@@ -20,7 +20,7 @@ from auditor.base.pickled import dumps, loads
 from auditor.base.rows_at_rest import SORTED_TOGETHER, RowsAtRest, RowsSeen
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.cluster.context import Brief
+from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.log_totals import LogTotals, Place, place_of
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
@@ -158,6 +158,10 @@ class Audited(Protocol):
     @property
     def scoped(self) -> Inventory:
         """What is read of it."""
+
+    @property
+    def cluster_ids(self) -> list[str]:
+        """The ids of the clusters that are looked at, sorted."""
 
     @property
     def outside(self) -> list[tuple[str, DecodeError]]:

@@ -40,7 +40,7 @@ from auditor.facts import (
     blamed_records,
     broker_memory,
     packed,
-    packed_table,
+    packed_numbers,
     replica_facts,
     segment_scans,
     snapshot_links,
@@ -52,7 +52,7 @@ from auditor.pipeline.plan import reads_records
 from auditor.replay.segments.batch_headers import SegmentHeaders
 from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 
-FORM = "1"  # of what is stored; another one is not read
+FORM = "2"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN, PART = "key", ".arrow", ".begun", ".part"
 HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "no audit's"  # what is left alone, and why
 META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}
@@ -62,7 +62,7 @@ SCHEMA = pa.schema(
 CLASSES = known(
     [ReplicaFacts, replica_facts.Ahead, DecodeError, Place, Limits, Made, Known, DataFile, EpochStarts, SegmentHeaders,
      batch_sums.BatchSums, blamed_records.Culprits, broker_memory.ProducerMemory, broker_memory.CoordinatorMemory,
-     packed.PackedRows, packed.PackedColumns, packed_table.PackedTable, packed_table.Varying, segment_scans.SegmentScan,
+     packed.PackedRows, packed.PackedColumns, packed_numbers.Packed, segment_scans.SegmentScan,
      snapshot_links.SnapshotLink, snapshot_links.Difference]
 )  # fmt: skip
 WRONG = (pa.ArrowException, TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)

@@ -300,19 +300,19 @@ class ClusterMetadata:
         if name is None:
             return self._unknown("a partition of a topic that does not exist")
         state = PartitionState(
-            name,
-            fields["partitionId"],
-            fields["topicId"],
-            tuple(fields["replicas"]),
-            tuple(fields["isr"]),
-            fields["leader"],
-            fields["leaderEpoch"],
-            fields["partitionEpoch"],
-            tuple(fields["addingReplicas"]),
-            tuple(fields["removingReplicas"]),
-            tuple(fields["eligibleLeaderReplicas"] or ()),
-            tuple(fields["lastKnownElr"] or ()),
-            fields["leaderRecoveryState"] or 0,
+            topic=name,
+            partition=fields["partitionId"],
+            topic_id=fields["topicId"],
+            replicas=tuple(fields["replicas"]),
+            isr=tuple(fields["isr"]),
+            leader=fields["leader"],
+            leader_epoch=fields["leaderEpoch"],
+            partition_epoch=fields["partitionEpoch"],
+            adding=tuple(fields["addingReplicas"]),
+            removing=tuple(fields["removingReplicas"]),
+            elr=tuple(fields["eligibleLeaderReplicas"] or ()),
+            last_known_elr=tuple(fields["lastKnownElr"] or ()),
+            recovery_state=fields["leaderRecoveryState"] or 0,
         )
         self._put_partition(state, change)
         return None

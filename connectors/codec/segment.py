@@ -212,9 +212,18 @@ class _Building:
         held, origin = (window.data, window.origin) if window else (None, 0)
         following = self.gaps.last + 1
         done = Chunk(
-            rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end, held, origin, following,
-            self._looked(), tuple(self.of_bodies),
-        )  # fmt: skip
+            rows=rows,
+            errors=self.errors,
+            body_errors=self.body_errors,
+            summary=joined(self.summaries),
+            raw=self.raw,
+            end=end,
+            held=held,
+            origin=origin,
+            next_offset=following,
+            looked=self._looked(),
+            of_records=tuple(self.of_bodies),
+        )
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []
         self.rows = self.bytes = 0

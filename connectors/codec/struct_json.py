@@ -22,7 +22,7 @@ def as_printed(message: Message, version: int, fields: Mapping[str, Any], *, pay
     return _struct(message.fields, version, fields, payload)
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """One line of JSON, the keys in the order of the fields."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 

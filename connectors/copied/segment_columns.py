@@ -80,7 +80,7 @@ class SegmentWriter:
     """Writes rows of a walk, and the stored bytes beside them where ``stored``, what their records come to where
     ``records``, into one Parquet file."""
 
-    def __init__(self, target: Any, *, stored: bool, records: bool = False) -> None:
+    def __init__(self, target: object, *, stored: bool, records: bool = False) -> None:
         self.target, self.schema, self.records = target, columns_of(stored=stored, records=records), records
         self.writer: pq.ParquetWriter | None = None
         self.rows = 0

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from auditor.base.errors import RECORD_AT, UNREAD, VENDOR
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
-from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
+from auditor.model.transaction_states import COMPLETION_OF, NEVER_WRITTEN, STATES_BY_ID
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +54,7 @@ def _in(column: str, names: Any) -> str:
 
 # Which state may follow which where compaction took the records between away: any, but for what is never written.
 _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
-_FOLLOWS = {"CompleteCommit": "PrepareCommit", "CompleteAbort": "PrepareAbort"}
-_JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (p, s))})" for s, p in _FOLLOWS.items())
+_JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (str(p), str(s)))})" for p, s in COMPLETION_OF.items())
 _OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
 # what errors.is_unread says
 _LISTED = ", ".join(repr(reason) for reason in sorted(UNREAD))

@@ -10,6 +10,7 @@ import numpy as np
 
 from auditor.facts.events import HOLES, Event, hole_of
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import LogView, is_compacted
 
 LEADERS_LOG = "what the cleaner took of the log of the broker that led then"
@@ -39,10 +40,13 @@ def adjoin(log: LogView, e: Event) -> bool:
     first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
     if first >= end:
         return first == end
-    if "marker_offsets" not in log.cache:
-        log.cache["marker_offsets"] = np.unique(log.leader.transactions["marker_offset"])
-    low, high = np.searchsorted(log.cache["marker_offsets"], [first, end])
+    low, high = np.searchsorted(_marker_offsets(log), [first, end])
     return bool(high - low == end - first)
+
+
+@once
+def _marker_offsets(log: LogView) -> np.ndarray:
+    return np.unique(log.leader.transactions["marker_offset"])
 
 
 class Cleaned(NamedTuple):
@@ -57,10 +61,16 @@ def whole_from(log: LogView, replica: ReplicaFacts | None = None) -> int:
     return cleaned(log, replica or log.leader).end
 
 
+@once
+def _cleaned_of(log: LogView) -> dict[str, Cleaned]:
+    """By log directory; :func:`cleaned` fills it."""
+    return {}
+
+
 def cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
     """Where that is: behind all holes that :func:`missing` cannot decide. Holes there are in all logs that were
     fetched anew, since a broker's own checkpoint knows only what its own cleaner did. Looked up once."""
-    made: dict[str, Cleaned] = log.cache.setdefault("cleaned", {})
+    made = _cleaned_of(log)
     if replica.log_dir not in made:
         made[replica.log_dir] = _cleaned(log, replica)
     return made[replica.log_dir]
@@ -82,13 +92,16 @@ def hole(log: LogView, replica: ReplicaFacts, e: Event) -> Missing:
     return missing(log, replica, *hole_of(e))
 
 
+@once
+def _holes(log: LogView) -> list[tuple[int, int]]:
+    return sorted(hole_of(e) for e in log.events(*HOLES))
+
+
 def between(log: LogView, e: Event) -> Missing:
     """What it shows that something lacks between an event's batch and the producer's one before, where no cleaner of
     this broker has been: sure where all offsets between them are there."""
     first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
-    if "holes" not in log.cache:
-        log.cache["holes"] = sorted(hole_of(e) for e in log.events(*HOLES))
-    holes: list[tuple[int, int]] = log.cache["holes"]
+    holes = _holes(log)
     at = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
     if adjoin(log, e) or (not log.leader.dropped_events and (at == len(holes) or holes[at][0] >= end)):
         return Missing.PROVED
@@ -136,7 +149,9 @@ def _led_since(log: LogView, replica: ReplicaFacts, first: int) -> set[int | Non
     epochs = replica.leader_epochs
     ends = [*(start for _, start in epochs[1:]), replica.log_end + 1]
     since = tuple(epoch for (epoch, _), stop in zip(epochs, ends, strict=False) if stop > max(first - 1, 0))
-    made: dict[tuple[int, ...], set[int | None]] = log.cache.setdefault("led since", {})
-    if since not in made:
-        made[since] = {log.cluster.led(log.topic, log.partition, epoch) for epoch in since}
-    return made[since]
+    return _led_in(log, since)
+
+
+@once
+def _led_in(log: LogView, epochs: tuple[int, ...]) -> set[int | None]:
+    return {log.cluster.led(log.topic, log.partition, epoch) for epoch in epochs}

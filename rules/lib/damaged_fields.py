@@ -15,7 +15,7 @@ from auditor.rules.seen.view import LogView
 OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
 
 
-def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **evidence: Any) -> Iterator[Finding]:
+def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
     """The findings of a rule about the fields that it speaks of, one each."""
     for replica in log.replicas:
         for error in replica.errors:

@@ -33,10 +33,16 @@ def watched(log: LogView) -> WatchedOffsets | None:
         tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
         groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
         log.leader.watched_offsets = WatchedOffsets(
-            rivals.zombies, rivals.interleaved, rivals.handed_over, values.falls(), values.skips, committers.seen,
-            pending, in_force_of(story.in_force()),
-            [group for group in dict.fromkeys(groups) if group is not None],
-        )  # fmt: skip
+            zombies=rivals.zombies,
+            interleaved=rivals.interleaved,
+            handed_over=rivals.handed_over,
+            falls=values.falls(),
+            skips=values.skips,
+            committers=committers.seen,
+            pending=pending,
+            in_force=in_force_of(story.in_force()),
+            groups=[group for group in dict.fromkeys(groups) if group is not None],
+        )
     return log.leader.watched_offsets
 
 

@@ -20,6 +20,7 @@ from auditor.rules.lib.cleaning import whole_from
 from auditor.rules.lib.headers_again import Allowance, Columns, Unknown
 from auditor.rules.lib.replica_batches import COMPARED, ReplicaBatches
 from auditor.rules.lib.stretches import Lineage, apart, overlaps
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import METADATA_TOPIC, LogView
 
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
@@ -108,19 +109,17 @@ def watermark(replica: ReplicaFacts) -> int:
     return replica.log_end if replica.high_watermark is None else replica.high_watermark
 
 
+@once
 def pairs(log: LogView) -> list[Pair]:
     """Every replica on another broker than the leader replica's, against it. Computed once for a log."""
-    if "pairs" not in log.cache:
-        leader = log.leader
-        log.cache["pairs"] = [
-            _compare(log, replica)
-            for replica in log.replicas
-            if None not in (replica.broker_id, leader.broker_id)
-            and replica.broker_id != leader.broker_id
-            and all(c.digests or not (c.segments or c.text) for c in (replica, leader))
-        ]
-    found: list[Pair] = log.cache["pairs"]
-    return found
+    leader = log.leader
+    return [
+        _compare(log, replica)
+        for replica in log.replicas
+        if None not in (replica.broker_id, leader.broker_id)
+        and replica.broker_id != leader.broker_id
+        and all(c.digests or not (c.segments or c.text) for c in (replica, leader))
+    ]
 
 
 def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
@@ -135,18 +134,30 @@ def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
         return {}
 
 
+@once
+def allowance(log: LogView) -> Allowance:
+    """How many headers may be read again for a log."""
+    return Allowance()
+
+
+@once
+def _batches(log: LogView) -> dict[str, ReplicaBatches]:
+    """By log directory; :func:`batches_of` fills it."""
+    return {}
+
+
 def batches_of(log: LogView, replica: ReplicaFacts) -> ReplicaBatches:
     """The batches of a replica. Made once for a replica."""
-    kept: dict[str, ReplicaBatches] = log.cache.setdefault("batches", {})
+    kept = _batches(log)
     if replica.log_dir not in kept:
-        kept[replica.log_dir] = ReplicaBatches(replica, log.cache.setdefault("allowance", Allowance()))
+        kept[replica.log_dir] = ReplicaBatches(replica, allowance(log))
     return kept[replica.log_dir]
 
 
 def unread_again(log: LogView, replica: ReplicaFacts) -> list[DecodeError]:
     """Why batches of a replica were not compared with those of the others: files that vanished or changed since they
     were read, or a limit."""
-    kept: dict[str, ReplicaBatches] = log.cache.get("batches", {})
+    kept = _batches(log)
     return kept[replica.log_dir].errors if replica.log_dir in kept else []
 
 

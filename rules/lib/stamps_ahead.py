@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from auditor.facts.replica_facts import Ahead
 from auditor.rules.seen.finding import Finding, iso
 from auditor.rules.seen.view import HOUR_MS, LogView
@@ -15,7 +13,7 @@ def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool
     return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
 
 
-def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: Any) -> Finding:
+def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: object) -> Finding:
     """The finding about such a batch."""
     stamp = iso(ahead.time) or ahead.time
     who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"

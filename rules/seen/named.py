@@ -24,8 +24,6 @@ from auditor.facts.coordinator_log import (
 )
 
 SKEW_MS = 30_000  # clocks of two brokers
-DECIDING = ("PrepareCommit", "PrepareAbort")
-DECIDED = ("CompleteCommit", "CompleteAbort")
 MOST_RECORDS = 3 << 20  # of the coordinators, in the transactions that name a partition: some 120 bytes each
 WINDOWS_AT_HAND = 256
 NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
@@ -56,11 +54,14 @@ class Window:
     ones, each None when not there (yet, or any more); ``added`` the first entry that names the partition which this is
     about. Of several the last Prepare decides: the append of one that another record of the transaction is behind has
     failed, and so have its partitions no part where the last record does not name them. A marker carries the epoch of
-    ``prepare``.
+    ``prepare``. ``start_time``: ms when it began, -1 when its beginning is not in the log. ``end_time``: ms when it was
+    complete, None while it is not.
     """
 
     transactional_id: str
     producer_id: int
+    start_time: int
+    end_time: int | None
     first: Entry | None = None
     prepare: Entry | None = None
     complete: Entry | None = None
@@ -72,21 +73,6 @@ class Window:
         """The partitions that take part, where a record tells: a Complete one has none any more."""
         entry = self.prepare or self.last_ongoing
         return frozenset() if entry is None else entry.partitions
-
-    @property
-    def start_time(self) -> int:
-        """ms when the transaction began, -1 when its beginning is not in the log."""
-        if self.first is not None:
-            return self.first.start if self.first.start >= 0 else self.first.time
-        return self.prepare.start if self.prepare is not None else -1
-
-    @property
-    def end_time(self) -> int | None:
-        """ms when it was complete, None while it is not.
-
-        The update time of a Complete record is taken when its markers are sent, its record's time when they have come.
-        """
-        return None if self.complete is None else max(self.complete.time, self.complete.record_time)
 
     @property
     def decided(self) -> Entry | None:
@@ -158,7 +144,9 @@ class Named:
         entries: dict[int, Entry] = dict(zip(numbers, log.entries(columns, numbers), strict=True))
         first, prepare, complete, ongoing, added = (entries.get(rows[name]) for name in names)
         some = next(iter(entries.values()))
-        return Window(some.transactional_id, int(found["producer_id"]), first, prepare, complete, ongoing, added)
+        end = int(found["ended"]) if found["has_complete"] else None
+        own = some.transactional_id, int(found["producer_id"]), int(found["begun"]), end
+        return Window(*own, first, prepare, complete, ongoing, added)
 
     def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
         """Whether an Ongoing record with this producer id and epoch names the partition within these times (ms)."""
@@ -237,6 +225,7 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
     out["begun"] = np.where(first >= 0, of_first, np.where(prepare >= 0, start[prepare], -1))
     out["has_prepare"], out["has_complete"] = prepare >= 0, complete >= 0
     out["prepared"] = np.where(prepare >= 0, times[prepare], -1)
+    # The update time of a Complete record is taken when its markers are sent, its record's when they have come.
     out["ended"] = np.where(complete >= 0, np.maximum(times[complete], columns["record_time"][complete]), -1)
     out["epoch"] = epoch[prepare]
     decided = np.where(prepare >= 0, prepare, complete)

@@ -12,11 +12,13 @@ from typing import Any
 
 from auditor.base.words import NO_TIMEOUT_MS
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
+from auditor.model.transaction_states import PREPARED
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.seen.finding import highest, iso
-from auditor.rules.seen.named import DECIDING, SKEW_MS
+from auditor.rules.seen.memo import once
+from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import HOUR_MS, Cluster, LogView
 from auditor.rules.transactions import outdated, written_times
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
@@ -70,7 +72,7 @@ def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
     earliest, latest = written_times.around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
     if t.entry is not None and _is_its_own(t) and log.name in t.entry.partitions:
         earliest = max(earliest, t.entry.start)
-        if t.entry.state in DECIDING:
+        if t.entry.state in PREPARED:
             latest = min(latest, t.entry.time) if latest >= 0 else t.entry.time
     return earliest, latest
 
@@ -130,21 +132,27 @@ def _beyond(log: LogView, t: OpenTransaction) -> bool:
 def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
     """Whether this log and its coordinator's may have been copied before a transaction that both have open ended, and
     before it was open for longer than ``allowed_ms``."""
-    if t.entry is None or t.entry.state not in ("Ongoing", *DECIDING) or not _is_its_own(t):
+    if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not _is_its_own(t):
         return False
     return outdated.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
 
 
 def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
     """Partitions of a decided transaction that nobody leads, so that its markers cannot be written there."""
-    if entry is None or entry.state not in DECIDING:
+    if entry is None or entry.state not in PREPARED:
         return []
     return sorted(entry.partitions & cluster.away)
 
 
+@once
+def _verdicts(log: LogView) -> dict[tuple[int, int], Verdict]:
+    """By producer id and first offset; :func:`judged` fills it."""
+    return {}
+
+
 def judged(log: LogView, t: OpenTransaction) -> Verdict:
     """The verdict on one open transaction; made once."""
-    made: dict[tuple[int, int], Verdict] = log.cache.setdefault("judged", {})
+    made = _verdicts(log)
     key = int(t.row["producer_id"]), int(t.row["first_offset"])
     if key not in made:
         made[key] = _judge(log, t)
@@ -154,7 +162,7 @@ def judged(log: LogView, t: OpenTransaction) -> Verdict:
 def _judge(log: LogView, t: OpenTransaction) -> Verdict:
     stands = _standing(log, t)
     grave = "critical" if t.klass in ("hanging", "orphan") or age(log, t) > HOUR_MS else "error"
-    if t.klass == "late" and t.entry is not None and t.entry.state in DECIDING:
+    if t.klass == "late" and t.entry is not None and t.entry.state in PREPARED:
         grave = highest(grave, prepared_severity(log.cluster, t.entry))
     severity, if_true = _severity(log, t, stands, grave), None
     if stands is Standing.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
@@ -274,6 +282,7 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
         if not (late or away):
             continue
         doubt = outdated.ended(log.cluster, last) if away else outdated.unsure(log.cluster, last, due)
+        unsure = doubt is not None or log.cluster.mixed
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
             if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
@@ -286,10 +295,10 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "since": iso(last.time), "since_not_before": iso(last.time),
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
-                "beyond_timeout": None if doubt else late,
+                "beyond_timeout": None if unsure else late,
                 "state": last.state, "others": 0,
                 "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                **said(_of_absent(log, last, doubt is not None, name in away, late)),
+                **said(_of_absent(log, last, unsure, name in away, late)),
             })  # fmt: skip
     return rows
 

@@ -17,6 +17,7 @@ from auditor.facts.coordinator_log import (
     windows_of,
 )
 from auditor.rules.lib.group_offsets import watched
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import Ends, ends_of, first_rows, last_rows
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.open_transactions import open_transactions
@@ -122,21 +123,19 @@ class Share(NamedTuple):
     groups: dict[tuple[int, int], list[str]]
 
 
+@once
 def windows_of_rows(log: LogView) -> np.ndarray:
     """Of each transaction of the leader replica the row of ``naming(log).rows`` that it is a branch of, -1 for none."""
-    if "windows_of_rows" not in log.cache:
-        found, named = windows_of_markers(log), naming(log).rows
-        places = {
-            (int(row["producer_id"]), int(row["first_offset"])): number
-            for number, row in enumerate(log.leader.transactions) if row["marker_offset"] < 0
-        } if len(named) else {}  # fmt: skip
-        for t in open_transactions(log) if places else ():
-            mine = naming(log).of(int(t.row["producer_id"]))
-            if t.klass in ("active", "late") and mine.stop > mine.start and not named["has_complete"][mine.stop - 1]:
-                found[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = mine.stop - 1
-        log.cache["windows_of_rows"] = found
-    known: np.ndarray = log.cache["windows_of_rows"]
-    return known
+    found, named = windows_of_markers(log), naming(log).rows
+    places = {
+        (int(row["producer_id"]), int(row["first_offset"])): number
+        for number, row in enumerate(log.leader.transactions) if row["marker_offset"] < 0
+    } if len(named) else {}  # fmt: skip
+    for t in open_transactions(log) if places else ():
+        mine = naming(log).of(int(t.row["producer_id"]))
+        if t.klass in ("active", "late") and mine.stop > mine.start and not named["has_complete"][mine.stop - 1]:
+            found[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = mine.stop - 1
+    return found
 
 
 def keys(log: LogView) -> list[str | None]:

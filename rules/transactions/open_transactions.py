@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, few
+from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
-from auditor.rules.seen.named import DECIDING, SKEW_MS, Window
+from auditor.rules.seen.memo import once
+from auditor.rules.seen.named import SKEW_MS, Window
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.when_read import ended_since
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
@@ -69,26 +71,26 @@ class OpenTransaction:
         }
 
 
+@once
 def open_transactions(log: LogView) -> list[OpenTransaction]:
     """The transactions open at the end of the leader replica, by first offset, each with its class. Made once a log."""
-    if "open" not in log.cache:
-        rows = log.leader.transactions
-        if len(rows):
-            rows = np.sort(rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)], order="first_offset")
-        log.cache["open"] = [_classify(log, row) for row in rows]
-    found: list[OpenTransaction] = log.cache["open"]
-    return found
+    rows = log.leader.transactions
+    if len(rows):
+        rows = np.sort(rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)], order="first_offset")
+    return [_classify(log, row) for row in rows]
 
 
 def open_of(log: LogView, producer_id: int) -> list[OpenTransaction]:
     """Those of one producer, looked up once."""
-    if "open_of" not in log.cache:
-        by_producer: dict[int, list[OpenTransaction]] = {}
-        for t in open_transactions(log):
-            by_producer.setdefault(int(t.row["producer_id"]), []).append(t)
-        log.cache["open_of"] = by_producer
-    found: dict[int, list[OpenTransaction]] = log.cache["open_of"]
-    return found.get(producer_id, [])
+    return _by_producer(log).get(producer_id, [])
+
+
+@once
+def _by_producer(log: LogView) -> dict[int, list[OpenTransaction]]:
+    found: dict[int, list[OpenTransaction]] = {}
+    for t in open_transactions(log):
+        found.setdefault(int(t.row["producer_id"]), []).append(t)
+    return found
 
 
 def _classify(log: LogView, row: np.void) -> OpenTransaction:
@@ -99,8 +101,10 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
     settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
-    in_flight = in_flight and not settled
-    ended = in_flight and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
+    in_flight = (in_flight and not settled) or log.cluster.mixed
+    ended = (
+        in_flight and not log.cluster.mixed and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
+    )
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
     return OpenTransaction(
@@ -126,7 +130,7 @@ def _ended_since(log: LogView, row: np.void, entry: Entry | None, timeout: int) 
 def time_allowed(entry: Entry | None) -> int:
     """How long, in ms, a transaction may be open by its coordinator's record: its time-out; 15 minutes where none is
     known, or where it has none (two-phase commit) and is decided, since its markers are sent at once."""
-    if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in DECIDING):
+    if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in PREPARED):
         return DEFAULT_TIMEOUT_MS
     return entry.timeout_ms
 
@@ -134,16 +138,18 @@ def time_allowed(entry: Entry | None) -> int:
 def unreadable_behind(log: LogView, row: np.void) -> bool:
     """Whether bytes that could not be read, or are not there, lie behind the transaction's data: one of them may be its
     marker."""
-    if "unreadable_to" not in log.cache:
-        log.cache["unreadable_to"] = max(log.leader.unreadable_at, *(start for start, _ in log.leader.absent), -1)
-    return bool(log.cache["unreadable_to"] > row["last_offset"])
+    return bool(_unreadable_to(log) > row["last_offset"])
 
 
+@once
+def _unreadable_to(log: LogView) -> int:
+    return max(log.leader.unreadable_at, *(start for start, _ in log.leader.absent), -1)
+
+
+@once
 def _ends_early(log: LogView) -> bool:
     """Whether what is known of the leader replica breaks off before its end. Looked up once a log."""
-    if "ends_early" not in log.cache:
-        log.cache["ends_early"] = log.leader.ends_early
-    return bool(log.cache["ends_early"])
+    return log.leader.ends_early
 
 
 def _class(
@@ -191,10 +197,10 @@ def _ghost(
 def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
     """Whether its coordinator has it open or decided, with this partition and an epoch that may end it."""
     entry = t.entry
-    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *DECIDING):
+    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *PREPARED):
         return False
     near = entry.producer_epoch - int(t.row["last_epoch"])
-    return log.name in entry.partitions and (near <= 0 or (entry.state in DECIDING and near <= 2))
+    return log.name in entry.partitions and (near <= 0 or (entry.state in PREPARED and near <= 2))
 
 
 def _late(log: LogView, entry: Entry, timeout: int) -> bool:
@@ -224,9 +230,9 @@ def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
         return "the coordinator has forgotten the id (tombstone)"
     if entry.producer_id != row["producer_id"]:
         return f"the id has another producer id now ({entry.producer_id})"
-    if entry.state in ("Empty", "CompleteCommit", "CompleteAbort"):
+    if entry.state in IDLE:
         return f"the coordinator has nothing open for this id: {entry.state}"
-    deciding = entry.state in ("PrepareCommit", "PrepareAbort")
+    deciding = entry.state in PREPARED
     if entry.producer_epoch > data_epoch and not (deciding and entry.producer_epoch - data_epoch <= 2):
         return f"the coordinator is at epoch {entry.producer_epoch} already"
     if log.name not in entry.partitions:

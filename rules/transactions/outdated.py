@@ -7,10 +7,11 @@ copied; whether it still is shows where the transaction has its data.
 from __future__ import annotations
 
 from auditor.facts.coordinator_log import Entry
+from auditor.model.transaction_states import PREPARED
 from auditor.rules.seen.coordinator_history import CoordinatorHistory
 from auditor.rules.seen.finding import iso
 from auditor.rules.seen.log_bounds import Bounds, OpenHere
-from auditor.rules.seen.named import DECIDING, SKEW_MS
+from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import TRANSACTION_STATE, Cluster
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
@@ -18,7 +19,7 @@ from auditor.rules.transactions.windows import SAME_CLOCK_MS
 def still_open(cluster: Cluster, entry: Entry) -> dict[str, OpenHere]:
     """The partitions of an id's transaction in which it is open, by name, as far as they are in the input."""
     begin = entry.start if entry.start >= 0 else entry.time
-    raised = 2 if entry.state in DECIDING else 0
+    raised = 2 if entry.state in PREPARED else 0
     found = cluster.open_here.get(entry.producer_id, {})
     mine = {name: found[name] for name in sorted(entry.partitions) if name in found}
     return {
@@ -40,7 +41,7 @@ def ended(cluster: Cluster, entry: Entry) -> str | None:
     time = _ended(cluster, history, entry)
     if time is not None and all(_copied(cluster, name) <= time + SKEW_MS for name in opened):
         return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
-    if entry.state in DECIDING and not opened and _all_ended(cluster, entry):
+    if entry.state in PREPARED and not opened and _all_ended(cluster, entry):
         return "all its partitions have taken their markers, and its coordinator's log ends before them"
     return None
 
@@ -115,7 +116,7 @@ def _ended(cluster: Cluster, history: CoordinatorHistory, entry: Entry) -> int |
     for broker, epoch, time, before in cluster.ended.get(entry.producer_id, ()):
         apart = SAME_CLOCK_MS if broker is not None and broker == coordinator else SKEW_MS
         second = 0 <= entry.start < before - apart
-        newer = second if entry.state in DECIDING else time > entry.time + apart
+        newer = second if entry.state in PREPARED else time > entry.time + apart
         if (epoch > entry.producer_epoch or newer) and copied <= time + apart:
             return time
     return None

@@ -13,9 +13,10 @@ import numpy as np
 from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.model.transaction_states import PREPARED
 from auditor.rules.lib import commands, repairs
 from auditor.rules.seen.coordinator_history import Entry
-from auditor.rules.seen.named import DECIDING, SKEW_MS, Window
+from auditor.rules.seen.named import SKEW_MS, Window
 from auditor.rules.seen.view import Cluster, LogView
 from auditor.rules.transactions.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
 from auditor.rules.transactions.state_records import TOPIC
@@ -199,7 +200,7 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) 
 
 def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) -> Advice:
     """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
-    if entry.state in DECIDING:
+    if entry.state in PREPARED:
         return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
     loses = "nothing" if gone else _records(t)
     if entry.timeout_ms == NO_TIMEOUT_MS:

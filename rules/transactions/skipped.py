@@ -17,6 +17,7 @@ from auditor.facts.events import Kind
 from auditor.model import releases
 from auditor.rules.lib.cleaning import whole_from
 from auditor.rules.seen.finding import iso
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import SKEW_MS, Window
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.windows import (
@@ -114,26 +115,24 @@ class Ended:
         return f"offset {first} on (with what its next transaction wrote, to {last})"
 
 
+@once
 def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
     """Of completed transactions without a marker here, those whose data a later marker ended, by :func:`key`.
 
     Not where an offset is missing in the marker's place, or bytes could not be read: it was there then, and is lost.
     The log need not reach back to before the transaction, whose data shows that it does. Made once a log.
     """
-    if "ended_by_another" not in log.cache:
-        found: dict[tuple[int, int, int], Ended] = {}
-        leader = log.leader
-        broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
-        for window, between in () if broken else unmarked_windows(log):
-            t = closed_behind(log, window.producer_id, between[0])
-            if t is None or t["marker_offset"] > between[1] or _was_there(log, between, t):
-                continue
-            by = marker_window(log, t)
-            if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
-                found[key(window)] = Ended(window, t, by, doubt=not was)
-        log.cache["ended_by_another"] = found
-    made: dict[tuple[int, int, int], Ended] = log.cache["ended_by_another"]
-    return made
+    found: dict[tuple[int, int, int], Ended] = {}
+    leader = log.leader
+    broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
+    for window, between in () if broken else unmarked_windows(log):
+        t = closed_behind(log, window.producer_id, between[0])
+        if t is None or t["marker_offset"] > between[1] or _was_there(log, between, t):
+            continue
+        by = marker_window(log, t)
+        if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
+            found[key(window)] = Ended(window, t, by, doubt=not was)
+    return found
 
 
 def key(window: Window) -> tuple[int, int, int]:
@@ -144,10 +143,13 @@ def key(window: Window) -> tuple[int, int, int]:
 
 def as_decided_after_all(log: LogView, t: np.void) -> bool:
     """Whether a marker that no decision sent did what one had decided, whose own marker never came."""
-    if "late_ends" not in log.cache:
-        ended = ended_by_another(log).values()
-        log.cache["late_ends"] = {int(e.row["marker_offset"]) for e in ended if e.by is None and e.as_decided}
-    return int(t["marker_offset"]) in log.cache["late_ends"]
+    return int(t["marker_offset"]) in _late_ends(log)
+
+
+@once
+def _late_ends(log: LogView) -> set[int]:
+    ended = ended_by_another(log).values()
+    return {int(e.row["marker_offset"]) for e in ended if e.by is None and e.as_decided}
 
 
 def _is_its(log: LogView, window: Window, t: np.void, by: Window | None) -> bool:
@@ -201,11 +203,14 @@ def _may_end_by_hand(epoch: int, window: Window, t: np.void) -> bool:
 
 def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
     """Whether a single offset is missing where the marker should be, behind the data's beginning."""
-    if "single_holes" not in log.cache:
-        holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(Kind.OFFSET_HOLE))
-        log.cache["single_holes"] = np.array(sorted(at for at, behind in holes if at + 1 == behind), np.int64)
-    low, high = np.searchsorted(log.cache["single_holes"], [max(between[0], int(t["first_offset"])), between[1]])
+    low, high = np.searchsorted(_single_holes(log), [max(between[0], int(t["first_offset"])), between[1]])
     return bool(low < high)
+
+
+@once
+def _single_holes(log: LogView) -> np.ndarray:
+    holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(Kind.OFFSET_HOLE))
+    return np.array(sorted(at for at, behind in holes if at + 1 == behind), np.int64)
 
 
 def of_the_defect(log: LogView, windows: Iterable[Window]) -> dict[str, Any] | None:

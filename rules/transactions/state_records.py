@@ -19,6 +19,7 @@ from auditor.facts.coordinator_log import (
 )
 from auditor.model.transaction_states import TransactionState, TransactionValue, value_problem
 from auditor.rules.seen.coordinator_history import Entry
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import LogView
 
 TOPIC = "__transaction_state"
@@ -49,19 +50,26 @@ def value(entry: Entry) -> TransactionValue | None:
     )
 
 
-def kept(log: LogView, name: str, find: Callable[[], Iterator[Found]]) -> Iterable[Found]:
+def kept(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
     """What several rules ask for: kept for the next one where it is little, else found anew."""
-    if name not in log.cache:
-        first = list(itertools.islice(find(), AT_HAND + 1))
-        log.cache[name] = first if len(first) <= AT_HAND else None
-    found: list[Found] | None = log.cache[name]
-    return find() if found is None else found
+    found = _at_hand(log, find)
+    return find(log) if found is None else found
+
+
+@once
+def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[Found] | None:
+    first = list(itertools.islice(find(log), AT_HAND + 1))
+    return first if len(first) <= AT_HAND else None
 
 
 def alone(log: LogView) -> Iterable[tuple[Entry, list[str]]]:
     """Records that are not sound by themselves, with what is wrong; states that are never written among them."""
+    return kept(log, _found_alone)
+
+
+def _found_alone(log: LogView) -> Iterator[tuple[Entry, list[str]]]:
     found = records(log)
-    return () if found is None else kept(log, "alone", lambda: _alone(found, log.leader.log_start))
+    return iter(()) if found is None else _alone(found, log.leader.log_start)
 
 
 def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[Entry, list[str]]]:
@@ -81,14 +89,12 @@ def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[Entry, list[
                 yield entry, problems
 
 
+@once
 def last_records(log: LogView) -> tuple[Columns, np.ndarray]:
     """The last judged record of every id, as columns by id, and which ids have one; no ids for other logs."""
-    if "last_records" not in log.cache:
-        found = records(log)
-        none: tuple[Columns, np.ndarray] = ({}, np.empty(0, bool))
-        log.cache["last_records"] = none if found is None else found.last_rows(log.leader.log_start)
-    made: tuple[Columns, np.ndarray] = log.cache["last_records"]
-    return made
+    found = records(log)
+    none: tuple[Columns, np.ndarray] = ({}, np.empty(0, bool))
+    return none if found is None else found.last_rows(log.leader.log_start)
 
 
 def commit_offsets(found: CoordinatorLog, log_start: int) -> np.ndarray:

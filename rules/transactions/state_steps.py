@@ -48,12 +48,16 @@ class Step(NamedTuple):
 
 def steps(log: LogView) -> Iterable[Step]:
     """The intact records of every id that follow no state which their coordinator can have held."""
-    return kept(log, "steps", lambda: (step for step in _all(log) if step.problems))
+    return kept(log, _problems)
+
+
+def _problems(log: LogView) -> Iterator[Step]:
+    return (step for step in kept(log, _all) if step.problems)
 
 
 def resumed(log: LogView) -> Iterator[Step]:
     """The others: their coordinator went on from before records whose append has failed. Id by id."""
-    return (step for step in _all(log) if step.failed)
+    return (step for step in kept(log, _all) if step.failed)
 
 
 def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
@@ -74,12 +78,12 @@ def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[Tran
     return [held.value for held in account.held() if held.value is not None]
 
 
-def _all(log: LogView) -> Iterable[Step]:
+def _all(log: LogView) -> Iterator[Step]:
     found, history = records(log), log.cluster.coordinator
     if found is None or history is None:
-        return ()
+        return iter(())
     intact = history.complete_from.get(log.partition, 1 << 62)
-    return kept(log, "odd steps", lambda: odd_steps(found, log.leader.log_start, intact))
+    return odd_steps(found, log.leader.log_start, intact)
 
 
 def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import COMMIT, NONE, SKEW_MS, Named, Window
 from auditor.rules.seen.view import TRANSACTION_STATE, LogView
 from auditor.rules.transactions.pairing import SAME_CLOCK_MS, fits_exactly, paired
@@ -76,28 +77,26 @@ def skew(log: LogView, partition: int | None) -> int:
     return max(usual, apart.get(-1 if partition is None else partition, max(apart.values(), default=0)))
 
 
+@once
 def clocks_apart(log: LogView) -> dict[int, int]:
     """By partition of the coordinators' log how far, in ms, its clock and this log's are apart at most: a marker is
     written behind its decision, and before that is complete. Only where it is more than clocks may usually be.
 
     Cost: the first call matches all producers of the log.
     """
-    if "clocks_apart" not in log.cache:
-        found: dict[int, int] = {}
-        log.cache["clocks_apart"] = found
-        rows = naming(log).rows
-        for producer_id in np.unique(rows["producer_id"]).tolist():
-            of = matching(log, producer_id)
-            at = np.flatnonzero(of.numbers >= 0)
-            windows = of.windows[of.numbers[at]]
-            ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, at)["marker_timestamp"]))
-            for partition in np.unique(windows["partition"]).tolist():
-                mine = windows["partition"] == partition
-                apart = int(ahead[mine].max(initial=0))
-                if apart > base_skew(log, partition):
-                    found[partition] = max(found.get(partition, 0), apart + SAME_CLOCK_MS)
-    known: dict[int, int] = log.cache["clocks_apart"]
-    return known
+    found: dict[int, int] = {}
+    rows = naming(log).rows
+    for producer_id in np.unique(rows["producer_id"]).tolist():
+        of = matching(log, producer_id)
+        at = np.flatnonzero(of.numbers >= 0)
+        windows = of.windows[of.numbers[at]]
+        ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, at)["marker_timestamp"]))
+        for partition in np.unique(windows["partition"]).tolist():
+            mine = windows["partition"] == partition
+            apart = int(ahead[mine].max(initial=0))
+            if apart > base_skew(log, partition):
+                found[partition] = max(found.get(partition, 0), apart + SAME_CLOCK_MS)
+    return found
 
 
 def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
@@ -127,7 +126,7 @@ def owner_complete(log: LogView, producer_id: int) -> bool:
 
 def matching(log: LogView, producer_id: int) -> Matching:
     """The matching of one producer, kept for the next question."""
-    made: dict[int, Matching] = log.cache.setdefault("matching", {})
+    made = _matchings(log)
     if producer_id not in made:
         if len(made) >= MATCHINGS_AT_HAND:
             del made[next(iter(made))]
@@ -135,24 +134,26 @@ def matching(log: LogView, producer_id: int) -> Matching:
     return made[producer_id]
 
 
+@once
+def _matchings(log: LogView) -> dict[int, Matching]:
+    """Those at hand, which :func:`matching` fills."""
+    return {}
+
+
+@once
 def naming(log: LogView) -> Named:
     """What the coordinators wrote of this partition, looked up once a log."""
-    if "naming" not in log.cache:
-        history = log.cluster.coordinator
-        log.cache["naming"] = Named() if history is None else history.named(log.name)
-    found: Named = log.cache["naming"]
-    return found
+    history = log.cluster.coordinator
+    return Named() if history is None else history.named(log.name)
 
 
+@once
 def _markers(log: LogView) -> dict[str, np.ndarray]:
     """The markers of all producers by column: by producer id, those of one in the order of the log."""
-    if "markers" not in log.cache:
-        rows = log.leader.transactions
-        at = np.flatnonzero(rows["marker_offset"] >= 0)
-        at = at[np.lexsort((rows["marker_offset"][at], rows["producer_id"][at]))]
-        log.cache["markers"] = {"row": at} | {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
-    found: dict[str, np.ndarray] = log.cache["markers"]
-    return found
+    rows = log.leader.transactions
+    at = np.flatnonzero(rows["marker_offset"] >= 0)
+    at = at[np.lexsort((rows["marker_offset"][at], rows["producer_id"][at]))]
+    return {"row": at} | {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
 
 
 def windows_of_markers(log: LogView) -> np.ndarray:
@@ -209,14 +210,13 @@ def begins_inside(log: LogView) -> bool:
     return log.leader.unread_from >= 0
 
 
+@once
 def _first_marker_time(log: LogView) -> int:
     """When (ms) the first marker that was read was written, beyond all times where there is none."""
-    if "first_marker_time" not in log.cache:
-        rows = log.leader.transactions
-        rows = rows[rows["marker_offset"] >= log.leader.log_start]
-        first = rows["marker_timestamp"][np.argsort(rows["marker_offset"])[:1]]
-        log.cache["first_marker_time"] = int(first[0]) if len(first) else 1 << 62
-    return int(log.cache["first_marker_time"])
+    rows = log.leader.transactions
+    rows = rows[rows["marker_offset"] >= log.leader.log_start]
+    first = rows["marker_timestamp"][np.argsort(rows["marker_offset"])[:1]]
+    return int(first[0]) if len(first) else 1 << 62
 
 
 def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import TRANSACTION_STATE, LogView
 from auditor.rules.transactions.when_read import read_behind
@@ -89,20 +90,18 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     return not log.cluster.lacks(TRANSACTION_STATE, partition, needed_by, other_clock=other)
 
 
+@once
 def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The offsets of the leader replica's markers in order, for each the newest time up to it and the oldest from it.
 
     Worked out once a log: a search for each transaction, and no pass over all markers.
     """
-    if "marker_clocks" not in log.cache:
-        rows = log.leader.transactions
-        rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
-        order = np.argsort(rows["marker_offset"], kind="stable")
-        times = rows["marker_timestamp"][order]
-        oldest = np.minimum.accumulate(times[::-1])[::-1]
-        log.cache["marker_clocks"] = rows["marker_offset"][order], np.maximum.accumulate(times), oldest
-    found: tuple[np.ndarray, np.ndarray, np.ndarray] = log.cache["marker_clocks"]
-    return found
+    rows = log.leader.transactions
+    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
+    order = np.argsort(rows["marker_offset"], kind="stable")
+    times = rows["marker_timestamp"][order]
+    oldest = np.minimum.accumulate(times[::-1])[::-1]
+    return rows["marker_offset"][order], np.maximum.accumulate(times), oldest
 
 
 def _known_from(log: LogView, producer_id: int) -> int:
@@ -114,22 +113,19 @@ def _known_from(log: LogView, producer_id: int) -> int:
     return int(owners["first_time"].min()) if len(owners) else -1
 
 
+@once
 def began(log: LogView) -> int:
     """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
     show to be slow by as much as none of them came sooner. What is left of a log, or was read of it, began no later
     than its first marker was written: its clients' stamps may be any. -1: nothing shows when, as where no marker that
     is left lies behind its data: a clock may have been set back since."""
-    if "began" not in log.cache:
-        ended, markers = closed(log), log.leader.transactions
-        markers = markers[markers["marker_offset"] >= log.leader.log_start]
+    ended, markers = closed(log), log.leader.transactions
+    if log.leader.log_start == 0:
         slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
-        if log.leader.log_start == 0:
-            log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
-        else:
-            first = markers["marker_timestamp"][np.argsort(markers["marker_offset"])[:1]]
-            log.cache["began"] = int(first[0]) if len(first) and len(ended) else -1
-    found: int = log.cache["began"]
-    return found
+        return log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+    markers = markers[markers["marker_offset"] >= log.leader.log_start]
+    first = markers["marker_timestamp"][np.argsort(markers["marker_offset"])[:1]]
+    return int(first[0]) if len(first) and len(ended) else -1
 
 
 def closed(log: LogView) -> np.ndarray:

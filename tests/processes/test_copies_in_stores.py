@@ -138,8 +138,8 @@ def test_a_store_is_asked_side_by_side_and_once_for_what_is_as_it_was(s3: Failin
     assert done.kept == done.segments == 155
     asked = Counter(request.method for request in s3.log)
     assert asked["LIST"] < 10  # of the store as a whole, not of each folder
-    assert asked["GET"] <= len(lists) + 2
-    assert asked["PUT"] == 2  # what says that it is no backup, and when folders were read
+    assert asked["GET"] <= len(lists) + 3
+    assert asked["PUT"] == 3  # what says that it is no backup, that a copy is under way, and when folders were read
     assert s3.most > 16
 
 

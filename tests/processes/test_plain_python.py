@@ -23,7 +23,7 @@ PLAIN = f"""
 import json, warnings
 import numpy as np
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
-from auditor.replay import audit_replay as audit, snapshot_chain as chain
+from auditor.replay.producers import audit_replay as audit, snapshot_chain as chain
 from tests.processes.test_plain_python import as_records, reported
 from tests.unit.batch_histories import history, facts_of
 kernel = audit.replay_batches

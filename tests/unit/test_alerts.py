@@ -120,9 +120,10 @@ def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytes
     assert alerts.send(reported(new=12, gone=1), ["slack"]) == []
     (message,) = receiver.posts
     assert message["text"] == "Kafka audit: 12 new, 1 gone, 0 still there"
-    assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 10, "context"]
+    assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 11, "context"]
     link = "<https://reports.example/1#f0|report>"
     assert message["blocks"][1]["text"]["text"] == f"*error* `sequence-gap` t-3 at offset 0 in c · {link}\nm"
+    assert message["blocks"][-2]["text"]["text"] == "Gone:\n`sequence-gap` t-3 at offset 12 in c"
     assert message["blocks"][-1]["elements"][0]["text"].startswith("2 more · as of 2026-11-21T04:00:00.000Z · <https:")
 
 
@@ -434,7 +435,7 @@ def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: p
         audit = opened(folder, history=history, run_id=run_id, **options)
         monkeypatch.setattr(type(audit), "incomplete", lambda self: not whole)
         table = results.findings(audit)
-        facts = {"complete": whole, "clusters": results.cluster_ids(audit), "accepted": None}
+        facts = {"complete": whole, "clusters": audit.cluster_ids, "accepted": None}
         runs.publish(history, run_id, {"findings": table}, facts)
         return alerts.news(audit, Asked(least="info"))
 
@@ -456,7 +457,7 @@ def test_what_an_audit_was_not_asked_is_not_gone(tmp_path: Path) -> None:
 
     def news(run_id: str, **options: Any) -> News:
         audit = opened(corpora.unpack("hanging-36"), history=history, run_id=run_id, as_of=as_of, **options)
-        facts = {"clusters": results.cluster_ids(audit), "accepted": None, "asked": audit.options.asked}
+        facts = {"clusters": audit.cluster_ids, "accepted": None, "asked": audit.options.asked}
         runs.publish(history, run_id, {"findings": results.findings(audit)}, facts)
         return alerts.news(audit, Asked(least="info"))
 

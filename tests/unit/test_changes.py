@@ -46,7 +46,9 @@ def test_each_broker_s_copy_by_itself_tells_of_its_own(tmp_path: Path) -> None:
     assert changes.partly((), known[0]) == changes.partly(known[:1], known[2]) == ""
 
 
-def test_a_broker_that_is_missing_for_a_night_clears_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_is_missing_for_a_night_clears_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On no surface: not the front page, not the finding's, not the list."""
     both = ONE | {"broker 2": 2}
     keep(tmp_path, "c", 20, 5, brokers=both)
@@ -58,6 +60,10 @@ def test_a_broker_that_is_missing_for_a_night_clears_nothing(tmp_path: Path) -> 
     story = Page(Site(Shelf(tmp_path)).page("finding/c5.html") or "")
     assert "not looked for in the latest run its input lacks broker 2, which an earlier run had" in story.text
     assert story.all("header")[0]["class"] == "tone-unsure"
+    assert cli.main(["history", str(tmp_path)]) == 0
+    assert [line.partition("batches")[2] for line in capsys.readouterr().out.splitlines()] == [
+        "", "  its input lacks broker 2, which an earlier run had",
+    ]  # fmt: skip
     keep(tmp_path, "c", 22, brokers=both | {"broker 2": 1})
     assert "lacks a log directory of broker 2" in (Site(Shelf(tmp_path)).page("finding/c5.html") or "")
     keep(tmp_path, "c", 23, brokers=both)

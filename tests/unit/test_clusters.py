@@ -90,7 +90,7 @@ def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path)
     site = Site(Shelf(history))
     page = Page(site.page("") or "")
     assert page.faults == []
-    said = "Nothing is known to be blocked in 3 clusters; in 1 there are critical or error findings; 1 not read whole"
+    said = "Nothing is known to be blocked in 3 clusters; in 1 there are critical or error findings; 1 read in part"
     assert said in page.text
     rows = [a["href"] for a in page.all("a") if a.get("class") == "where" and "cluster/" in (a["href"] or "")]
     assert rows == ["cluster/ill.html", "cluster/torn.html", "cluster/well.html"]

@@ -9,11 +9,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from auditor.connectors import schema
 from auditor.facts import coordinator_log, coordinator_packing
 from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, tally
 from auditor.facts.coordinator_packing import pack
 from auditor.model.transaction_account import IdAccount
-from auditor.rules.seen.named import DECIDING
+from auditor.model.transaction_states import PREPARED
 from auditor.rules.transactions.coordinated import decisions
 from auditor.rules.transactions.state_records import _alone, producer_runs, raised, value
 from auditor.rules.transactions.state_steps import KIND_BITS, _kinds, odd_steps
@@ -146,7 +147,7 @@ def test_records_that_are_not_sound_by_themselves(both: tuple[list[Entry], Coord
 def gone_back_on(entry: Entry, after: Entry) -> bool:
     """Whether a decision is not the last word on its transaction."""
     same = (entry.producer_id, entry.start) == (after.producer_id, after.start)
-    return same and entry.state in DECIDING and after.state in ("Ongoing", *DECIDING)
+    return same and entry.state in PREPARED and after.state in ("Ongoing", *PREPARED)
 
 
 def test_decisions_and_rises_are_counted_by_id(both: tuple[list[Entry], CoordinatorLog]) -> None:
@@ -200,3 +201,7 @@ def test_a_step_has_a_kind_within_its_bits() -> None:
         kinds = _kinds(log, columns, known)
         assert kinds.min() >= 0
         assert kinds.max() < 1 << KIND_BITS
+
+
+def test_states_have_the_numbers_under_which_records_store_them() -> None:
+    assert schema.TRANSACTION_STATES == STATES

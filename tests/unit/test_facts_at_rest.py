@@ -15,7 +15,7 @@ from auditor.facts.events import EVENT, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
 from auditor.pipeline import plan
-from auditor.pipeline.cluster.context import brief
+from auditor.pipeline.cluster.brief import brief
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import kept, read_task
 from auditor.replay.producers import state

@@ -17,7 +17,7 @@ from auditor.connectors.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets
-from auditor.pipeline.cluster.context import entries
+from auditor.pipeline.cluster.brief import entries
 from auditor.replay.internal.coordinator_reader import CoordinatorReader, PartitionSets, Room
 from auditor.replay.internal.offsets_reader import OffsetsReader
 from auditor.rules.lib.group_offsets import watched
@@ -176,7 +176,7 @@ def reported(seen: WatchedOffsets) -> dict[str, object]:
         "zombies": sorted(seen.zombies), "handed_over": sorted(seen.handed_over),
         "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
         "falls": sorted(seen.falls), "pending": {p: sorted(c) for p, c in seen.pending.items() if c},
-        "in_force": sorted(seen.in_force.rows(np.arange(seen.in_force.columns["value"][2]))),
+        "in_force": sorted(seen.in_force.all()),
         "groups": sorted(seen.groups),
     }  # fmt: skip
 

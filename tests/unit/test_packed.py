@@ -14,10 +14,6 @@ from auditor.facts.packed import (
     PIECE,
     PackedColumns,
     PackedRows,
-    compressed,
-    decompressed,
-    packed_column,
-    unpacked_column,
 )
 from auditor.facts.producer_rows import PRODUCER
 
@@ -146,39 +142,3 @@ def test_columns_to_which_nothing_was_added_count_as_none() -> None:
     assert columns
     columns.pack()
     assert [len(column) for _, column in columns.items()] == [0, 0, 0, 0]
-
-
-EXTREMES = {
-    "none": [], "one": [7], "the same ones": [5] * 40_000, "all zero": [0] * 9,
-    "up to the ends": [2**31 - 1, -(2**31)] * 50,
-    "rising": list(range(-500, 70_000)),
-    "one that differs": [3] * 20_000 + [4] + [3] * 9,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", EXTREMES)
-@pytest.mark.parametrize("kind", ["i4", "i8"])
-def test_numbers_at_rest_come_back_in_the_type_asked_for(name: str, kind: str) -> None:
-    numbers = np.array(EXTREMES[name], kind)
-    for stored in (numbers, numbers.astype(np.int64)):
-        found = decompressed(compressed(stored), kind)
-        assert found.dtype == np.dtype(kind)
-        assert np.array_equal(found, numbers)
-        out = np.empty(len(stored), np.int64)
-        unpacked_column(packed_column(stored), out)
-        assert np.array_equal(out, numbers)
-
-
-@pytest.mark.parametrize("ends", [[2**63 - 1, -(2**63), 0, 2**63 - 1], [-(2**63)] * 3])
-def test_steps_that_overflow_do_so_on_the_way_back(ends: list[int]) -> None:
-    numbers = np.array(ends, np.int64)
-    assert np.array_equal(decompressed(compressed(numbers)), numbers)
-    out = np.empty(len(numbers), np.int64)
-    unpacked_column(packed_column(numbers), out)
-    assert np.array_equal(out, numbers)
-
-
-def test_equal_numbers_take_no_bytes() -> None:
-    for pack in (compressed, packed_column):
-        assert pack(np.full(100_000, 1 << 40))[3] == b""
-        assert pack(np.arange(3))[3] != b""

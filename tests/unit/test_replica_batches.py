@@ -303,7 +303,7 @@ def test_only_so_much_is_read_again_and_where_it_ends_is_named(monkeypatch: pyte
         replica.log_start, replica.leader_epochs, replica.high_watermark = 0, [], replica.log_end
     monkeypatch.setattr(stretches, "AT_A_TIME", 64)
     log = log_of(replicas)
-    log.cache["allowance"] = Allowance(FOR_EVIDENCE + 70 * 500)
+    monkeypatch.setattr(comparing, "Allowance", lambda: Allowance(FOR_EVIDENCE + 70 * 500))
     (pair,) = pairs(log)
     assert pair.until is not None
     assert 0 < pair.divergent == sum(row["base_offset"] < pair.until for row in rows) < 500
@@ -335,7 +335,7 @@ def test_a_log_out_of_order_that_is_too_long_is_named(monkeypatch: pytest.Monkey
         for most, allowance in ((100, Allowance()), (10_000, Allowance(FOR_EVIDENCE + 100))):
             monkeypatch.setattr(headers_again, "MOST_AT_ONCE", most)
             log = log_of(replicas)
-            log.cache["allowance"] = allowance
+            monkeypatch.setattr(comparing, "allowance", lambda _, given=allowance: given)
             (pair,) = pairs(log)
             assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
             assert {e.reason for replica in log.replicas for e in unread_again(log, replica)} == {"limit"}

@@ -13,7 +13,7 @@ from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, bu
 from auditor.rules.seen.log_bounds import Bounds
 from auditor.rules.seen.named import STAMP, WINDOW, naming
 from auditor.rules.seen.view import Cluster, LogView
-from auditor.rules.transactions import blocking
+from auditor.rules.transactions import blocking, windows
 from auditor.rules.transactions.open_transactions import open_transactions
 from auditor.rules.transactions.windows import matching, owner_complete
 from tests import made
@@ -69,7 +69,9 @@ def test_a_clock_that_is_seconds_off_still_pairs_in_order() -> None:
     assert matching(log(entries, closed(10, 495_000), closed(20, 595_000)), PID).of_markers() == {11: 0, 21: 1}
 
 
-def test_what_a_task_holds_of_transactions_has_a_bound_and_nothing_is_concluded_beyond_it() -> None:
+def test_what_a_task_holds_of_transactions_has_a_bound_and_nothing_is_concluded_beyond_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two logs with a transaction of three records each that names the partition, and room for three records."""
     logs = [build_history(1, transaction(offset, time)) for offset, time in ((0, 500_000), (9, 700_000))]
     sources = [source for history in logs for source in history.sources]
@@ -78,7 +80,7 @@ def test_what_a_task_holds_of_transactions_has_a_bound_and_nothing_is_concluded_
     assert [whole.window(k).end_time for k in range(2)] == [500_020, 700_020]
     view = log(transaction(0, 500_000), closed(10, 500_015))
     assert owner_complete(view, PID)
-    view.cache["naming"] = cut
+    monkeypatch.setattr(windows, "naming", lambda _: cut)
     assert not owner_complete(view, PID)
 
 

@@ -84,7 +84,8 @@ def test_visible_text_is_printable_and_plain_text_stays(given_text: str) -> None
 
 def test_clip_says_how_much_is_missing() -> None:
     assert wording.clip("abcdef", 6) == "abcdef"
-    assert wording.clip("abcdef", 2) == "ab… (4 more characters)"
+    assert wording.clip("ab" * 30, 2) == "ab… (58 more characters)"
+    assert wording.clip("ab" * 20, 2) == "ab" * 20, "no longer than two times what would say how much it is"
 
 
 @pytest.mark.parametrize(("first", "last", "said"), [(1, 2, "1–2"), (1, 1, "1"), (1, None, "1"), (None, None, "")])

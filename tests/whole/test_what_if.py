@@ -17,7 +17,8 @@ from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.pipeline import plan
-from auditor.pipeline.cluster import cluster_settings, context
+from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline.cluster.brief import brief
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
 from auditor.pipeline.what_if import what_if_numbers as numbers
@@ -306,7 +307,7 @@ def test_replicas_are_read_again_where_a_clock_runs_ahead_of_all_brokers() -> No
     options = AuditOptions((str(corpora.unpack("legacy-0102")),), Path())
     inventory = discover(list(options.paths), options.limits)
     tasks = plan.replica_tasks(inventory, {}, options)
-    briefs = [context.brief(found) for task in tasks for found in read_task(task)]
+    briefs = [brief(found) for task in tasks for found in read_task(task)]
     newest = max(b.any_time for b in briefs)
     late = [(b.topic, b.partition) for b in briefs if b.any_time == newest]
     for end_of_time, expected in ((newest - HOUR, []), (newest - HOUR - 1, late), (-1, [])):

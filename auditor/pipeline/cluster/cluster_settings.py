@@ -307,9 +307,19 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     by_shutdown = left_by_shutdown(left, stopping)
     sound = reading.sound if reading.doubted else max(reading.sound, (reading.sound[0], metadata.end_offset))
     return MetadataRead(
-        metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown, made,
-        tuple(reading.lineage), metadata.voters or reading.voters(), sound, reading.doubted,
-    )  # fmt: skip
+        metadata=metadata,
+        whole=not reading.lost,
+        newest_time=reading.newest,
+        errors=errors,
+        elections=elections,
+        leaderless=leaderless,
+        stopped=by_shutdown,
+        made=made,
+        lineage=tuple(reading.lineage),
+        voters=metadata.voters or reading.voters(),
+        sound=sound,
+        damaged=reading.doubted,
+    )
 
 
 def deserted(change: Change, leaderless: Leaderless) -> None:
@@ -369,19 +379,19 @@ def elected(change: Change, elections: Elections, left: LeftSync) -> None:
         before = state._replace(isr=() if recovering else state.isr, elr=(), last_known_elr=(), adding=(), removing=())
     known.append(
         Election(
-            state.topic_id,
-            state.leader,
-            state.leader_epoch,
-            known[-1].leader if same_topic else before.leader,
-            state.isr,
-            before.isr,
-            before.elr,
-            before.last_known_elr,
-            recovering,
-            bool(before.adding or before.removing) and not (state.adding or state.removing),
-            change.offset,
-            change.timestamp,
-            left.get((state.topic_id, state.partition), {}).get(state.leader),
+            topic_id=state.topic_id,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            last_leader=known[-1].leader if same_topic else before.leader,
+            isr=state.isr,
+            isr_before=before.isr,
+            elr_before=before.elr,
+            last_known_elr_before=before.last_known_elr,
+            recovering=recovering,
+            reassigned=bool(before.adding or before.removing) and not (state.adding or state.removing),
+            offset=change.offset,
+            time=change.timestamp,
+            left_sync=left.get((state.topic_id, state.partition), {}).get(state.leader),
         )
     )
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from auditor.connectors.files import Inventory
 from auditor.connectors.names import METADATA_TOPIC
+from auditor.model.transaction_states import PREPARED
 from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS
 from auditor.rules.seen.finding import iso
 from auditor.rules.seen.log_bounds import Read
-from auditor.rules.seen.named import DECIDING, SKEW_MS
+from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import TRANSACTION_STATE, Cluster
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
@@ -87,7 +88,7 @@ def _copied_before(logs: Iterable[ReadLog], cluster: Cluster) -> Iterator[tuple[
     lacking = set() if history is None else set(history.outdated)
     for producer_id, markers in cluster.ended.items() if history is not None else ():
         entry = history.last_of_owner(producer_id) if history is not None else None
-        if entry is None or entry.state in DECIDING:
+        if entry is None or entry.state in PREPARED:
             continue
         if any(time > entry.time + SKEW_MS or epoch > entry.producer_epoch for _, epoch, time, _ in markers):
             lacking.add(entry.partition)

@@ -17,8 +17,9 @@ from auditor.connectors.scoped import LeftOut
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.live.live_reading import Reading
 from auditor.pipeline.live.live_tables import Tables
+from auditor.pipeline.read_audit import Say, nobody
 from auditor.pipeline.read_step import kept
-from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.live_replica import NOWHERE
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import Finding

@@ -201,12 +201,22 @@ class Reading:
     def _read(self, log: Log, watch: Watch) -> ReplicaFacts:
         policy = self.settings.topic_setting(log.topic, "cleanup.policy", log.leader)
         task = LiveTask(
-            log.topic, log.partition, log.leader, f"broker-{log.leader}", self.cluster_id, self.join_key,
-            self.first(log), self.ends.end[log.name], is_compacted(log.topic, policy, None),
-            self.settings.expiration_ms(log.leader), timestamp_limit(self.settings, "before", log.topic, log.leader),
-            self.options.records, self.options.tables and self.options.records, self.options.limits,
+            topic=log.topic,
+            partition=log.partition,
+            broker_id=log.leader,
+            log_dir=f"broker-{log.leader}",
+            cluster_id=self.cluster_id,
+            join_key=self.join_key,
+            start=self.first(log),
+            end=self.ends.end[log.name],
+            compacted=is_compacted(log.topic, policy, None),
+            expiration_ms=self.settings.expiration_ms(log.leader),
+            before_ms=timestamp_limit(self.settings, "before", log.topic, log.leader),
+            records=self.options.records,
+            raw=self.options.tables and self.options.records,
+            limits=self.options.limits,
             cleaning_unknown=policy is None,
-        )  # fmt: skip
+        )
         reader = LiveReader(task, watch(task))
         last, why = self._pieces(log, reader)
         high_watermark = last.high_watermark if last is not None else task.end

@@ -18,7 +18,7 @@ from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.cluster.context import BEHIND_OFFSETS
+from auditor.pipeline.cluster.brief import BEHIND_OFFSETS
 from auditor.rules.seen.view import TRANSACTION_STATE, Cluster, LogView
 from auditor.rules.transactions import coordinated
 from auditor.rules.transactions.coordinated import BRANCH, Transactions

@@ -23,6 +23,7 @@ from auditor.pipeline.tables.stable_end import stable_end
 from auditor.replay.reading import ahead_counts, counted_ahead
 from auditor.replay.reading.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Ahead, Counts, Outcomes
 from auditor.replay.reading.headers_from import offsets_in
+from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, written_times
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
@@ -209,14 +210,7 @@ class _Reading:
     def _let_on(self, offset: int) -> int:
         """When (ms) the last stable offset passed an offset: the marker behind it of the last transaction to end that
         had begun before; -1 where none had."""
-        if "let_on" not in self.log.cache:
-            found = self.leader.transactions
-            found = found[(found["first_offset"] >= 0) & (found["marker_offset"] >= 0)]
-            found = found[np.argsort(found["first_offset"], kind="stable")]
-            ends = np.maximum.accumulate(found["marker_offset"])
-            in_order = np.sort(found[["marker_offset", "marker_timestamp"]], order="marker_offset")
-            self.log.cache["let_on"] = found["first_offset"], ends, in_order
-        firsts, ends, markers = self.log.cache["let_on"]
+        firsts, ends, markers = _let_on(self.log)
         at = int(np.searchsorted(firsts, offset, "right")) - 1
         if at < 0 or ends[at] <= offset:
             return -1
@@ -256,3 +250,13 @@ class _Reading:
         if touches(leader.unverified, s.begin, FAR):
             return "checksums of batches behind the position were not verified when the log was copied"
         return None
+
+
+@once
+def _let_on(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where the transactions that ended begin, in order; the last marker of those up to each; all markers in order."""
+    found = log.leader.transactions
+    found = found[(found["first_offset"] >= 0) & (found["marker_offset"] >= 0)]
+    found = found[np.argsort(found["first_offset"], kind="stable")]
+    in_order = np.sort(found[["marker_offset", "marker_timestamp"]], order="marker_offset")
+    return found["first_offset"], np.maximum.accumulate(found["marker_offset"]), in_order

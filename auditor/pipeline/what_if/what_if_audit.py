@@ -13,8 +13,9 @@ from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW
 from auditor.pipeline import plan, results
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_audit import Say, nobody
 from auditor.pipeline.what_if import verdicts, what_if_numbers, what_if_plan
-from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.pipeline.whole_audit import Audit
 from auditor.replay.task.replica_task import ReplicaTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.seen.finding import Finding, iso

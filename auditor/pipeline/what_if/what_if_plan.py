@@ -9,8 +9,8 @@ from auditor.base.numbers import setting_number
 from auditor.connectors.files import Inventory
 from auditor.model.policies import DRAFT_WINDOW
 from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
+from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
-from auditor.pipeline.cluster.context import Brief
 from auditor.pipeline.cluster.policy_choice import candidates
 from auditor.replay.producers.log_checks import AHEAD_MS
 from auditor.replay.task.replica_task import PolicySettings, ReplicaTask, TextTask

@@ -325,7 +325,17 @@ class OffsetsReader(RecordProblems):
         known = None if generation < 0 else self.known_generations[generation]
         where = GroupPartition(group, f"{topic}-{partition}")
         return Commit(
-            where, topic, partition, value, offset, time, NO_PRODUCER_ID, -1, self.files[file], position, known
+            place=where,
+            topic=topic,
+            partition=partition,
+            value=value,
+            record_offset=offset,
+            time=time,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=-1,
+            file=self.files[file],
+            position=position,
+            generation=known,
         )
 
     def _end_transactions(self, offset: int | None) -> None:
@@ -380,9 +390,16 @@ class OffsetsReader(RecordProblems):
         table = np.concatenate([table, in_story], axis=1)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         return WatchedOffsets(
-            self.rivals.zombies, self.rivals.interleaved, self.rivals.handed_over, self.watch.falls(), self.watch.skips,
-            self.committers.seen, pending, in_force(table, groups, topics, self.files, self.known_generations), groups,
-        )  # fmt: skip
+            zombies=self.rivals.zombies,
+            interleaved=self.rivals.interleaved,
+            handed_over=self.rivals.handed_over,
+            falls=self.watch.falls(),
+            skips=self.watch.skips,
+            committers=self.committers.seen,
+            pending=pending,
+            in_force=in_force(table, groups, topics, self.files, self.known_generations),
+            groups=groups,
+        )
 
     def _in_story(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:
         """The values in force that the story has, as rows of the table."""
@@ -392,6 +409,15 @@ class OffsetsReader(RecordProblems):
         files = {name: number for number, name in enumerate(self.files)}
         for c in commits:
             yield (
-                group_numbers[c.place.group], topic_numbers[c.topic], c.partition, c.value, c.record_offset, c.time,
-                c.producer_id, c.producer_epoch, files[c.file], c.position, self._number(c.generation),
-            )  # fmt: skip
+                group_numbers[c.place.group],
+                topic_numbers[c.topic],
+                c.partition,
+                c.value,
+                c.record_offset,
+                c.time,
+                c.producer_id,
+                c.producer_epoch,
+                files[c.file],
+                c.position,
+                self._number(c.generation),
+            )

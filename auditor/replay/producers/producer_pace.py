@@ -62,9 +62,16 @@ def new_paces(
         place[name] = -1
     rows = 64
     return Paces(
-        bounds, inherited, start_known, newest_time, model.new_producers(rows, 1), np.full(rows, -1, np.int32),
-        np.empty(rows, PACE), np.empty((rows, IN_FLIGHT), np.int32), place,
-    )  # fmt: skip
+        bounds=bounds,
+        inherited=inherited,
+        start_known=start_known,
+        newest_time=newest_time,
+        ids=model.new_producers(rows, 1),
+        row_of=np.full(rows, -1, np.int32),
+        pace=np.empty(rows, PACE),
+        lengths=np.empty((rows, IN_FLIGHT), np.int32),
+        place=place,
+    )
 
 
 def with_room(h: Paces, rows: int, highest: int = -1) -> Paces:

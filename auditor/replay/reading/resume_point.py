@@ -160,11 +160,24 @@ def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
 def _taken(reader: Reading, before: Before) -> SegmentsRead:
     facts, audit = reader.facts, reader.audit
     return SegmentsRead(
-        facts.segments, facts.segment_bases, facts.segment_times, facts.scans, facts.lost_at, facts.dropped_events,
-        facts.digests, facts.errors[before.errors :],
-        {name: count - before.bytes[name] for name, count in reader.bytes.items()}, reader.refusals, reader.aborted,
-        reader.internal, audit.kept, audit.events, audit.transactions, audit.chain, used(audit.replay),
-    )  # fmt: skip
+        segments=facts.segments,
+        segment_bases=facts.segment_bases,
+        segment_times=facts.segment_times,
+        scans=facts.scans,
+        lost_at=facts.lost_at,
+        dropped_events=facts.dropped_events,
+        digests=facts.digests,
+        errors=facts.errors[before.errors :],
+        bytes={name: count - before.bytes[name] for name, count in reader.bytes.items()},
+        refusals=reader.refusals,
+        aborted=reader.aborted,
+        internal=reader.internal,
+        kept=audit.kept,
+        events=audit.events,
+        transactions=audit.transactions,
+        chain=audit.chain,
+        replay=used(audit.replay),
+    )
 
 
 def _put_back(reader: Reading, read: SegmentsRead) -> None:

@@ -1,7 +1,7 @@
 """The chunks of a segment, read from its file, or on their way from a process that reads them to one that replays them.
 
-They travel packed (:mod:`auditor.facts.packed_table`): a batch of a few producers takes a byte or less, where a row as
-the replay reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
+They travel packed (:mod:`auditor.facts.packed_numbers`): a batch of a few producers takes a byte or less, where a row
+as the replay reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from auditor.connectors.codec.segment import Chunk, before, read_segment
 from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file, read_file
-from auditor.facts.packed_table import packed_table, unpacked_table
+from auditor.facts.packed_numbers import packed_table, unpacked_table
 from auditor.replay.producers.bounds import intact_from, known_of, log_start_of
 from auditor.replay.segments.segment_checks import SegmentChecks, SegmentOutcome, checked
 from auditor.replay.segments.segment_point import SegmentPoint

@@ -166,7 +166,15 @@ class SegmentChecks:
             return None
         scan, digests = self.scan, self.outcome.digests
         return SegmentPoint(
-            chunk.end, chunk.next_offset, position, header, scan.scan, scan.rebuilt, digests, offsets, times
+            position=chunk.end,
+            next_offset=chunk.next_offset,
+            last_position=position,
+            last_header=header,
+            scan=scan.scan,
+            rebuilt=scan.rebuilt,
+            digests=digests,
+            offsets=offsets,
+            times=times,
         )
 
     def finish(self) -> SegmentOutcome:
