@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from tests.bare_broker import BEGAN, broker, data, end
 from tests.changing_directory import live_copy
 from tests.conftest import NIGHTLY
 from tests.coordinator_records import Coordinator
-from tests.facts import opened
+from tests.facts import opened_all
 from tests.forge import Forged
 from tests.whole.test_copied_one_by_one import checkpointed_at, copied_until, newest_time
 
@@ -90,24 +91,25 @@ def changes_of(source: Path, copy: Path) -> list[Change]:
     return found
 
 
-def audited(copy: Path, before_each: Callable[[int], None] = lambda _number: None) -> tuple[Audit, int]:
+def audited(copy: Path | str, before_each: Callable[[int], None] = lambda _number: None) -> tuple[Audit, int]:
     """An audit that calls ``before_each`` before it reads a list or a file, with its number; how many there were."""
-    read = 0
+    read, one_at_a_time = 0, threading.Lock()
     with pytest.MonkeyPatch.context() as patched:
         a_file, a_list = CopyView.open, listing.list_of
 
         def looks(real: Callable[..., object]) -> Callable[..., object]:
             def call(*args: object) -> object:
                 nonlocal read
-                before_each(read)
-                read += 1
+                with one_at_a_time:  # lists of a store are read side by side
+                    before_each(read)
+                    read += 1
                 return real(*args)
 
             return call
 
         patched.setattr(CopyView, "open", looks(a_file))
         patched.setattr(listing, "list_of", looks(a_list))
-        audit = opened(copy)
+        audit = opened_all([str(copy)])
         _ = audit.findings
     return audit, read
 
