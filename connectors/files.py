@@ -177,6 +177,7 @@ class LogDir:
     read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
     ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories;
     ``unknown_settings``: names of those whose value there cannot be known. ``copied``: it is a copy without payload;
+    ``listed``: the hash of the list that says so;
     ``read_at``: from when to when (ms) its folders were read, by the clock of its broker, which ran then, and
     ``machine`` whose clock that is: so the copy says.
     Log directories with one ``join_key`` belong to one cluster. ``replicas`` are at rest where they are many.
@@ -199,6 +200,7 @@ class LogDir:
     texts: tuple[TextFile, ...] = ()
     small_files: tuple[DataFile, ...] = ()
     copied: bool = False
+    listed: int = 0
     read_at: dict[str, tuple[int, int]] = field(default_factory=dict)
     machine: str = ""
     _counted: tuple[int, int] = field(init=False, repr=False, compare=False)  # files of its replicas, their bytes

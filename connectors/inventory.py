@@ -19,7 +19,7 @@ from auditor.base.scope import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
-from auditor.connectors.copied.copy_view import copy_list
+from auditor.connectors.copied.copy_view import copy_list, is_whole
 from auditor.connectors.copied.listing import HELD
 from auditor.connectors.files import (
     DataFile,
@@ -35,6 +35,7 @@ from auditor.connectors.names import CLEAN_SHUTDOWN
 from auditor.connectors.naming import Naming
 from auditor.connectors.partition_folder import NOT_KAFKAS, BuiltReplica, folder_replica, loose_replica
 from auditor.connectors.storage import Place
+from auditor.connectors.threads import side_by_side
 from auditor.connectors.tree import PACKED, Draft, Drafts, drafts
 
 _ASIDE = {
@@ -44,6 +45,10 @@ _ASIDE = {
 }
 OF_COPY = "is a copy without payload: it has no keys and no values"
 OF_HELD = "that the broker has deleted since, held by the copy: its logs begin behind them, and nothing is said of them"
+MIXED = (
+    "a copy is being written, or was broken off: its logs are of two moments, and nothing that is found is sure; audit "
+    "it again when a copy has ended"
+)
 _LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
@@ -113,6 +118,14 @@ def inventory_of(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
         unread_bytes=sum(max(0, error.length) for _, error in found.errors),
     )  # fmt: skip
+
+
+def written_over(found: Inventory) -> frozenset[str]:
+    """The copied log directories that are not all of one copy by now: one was begun and has not ended, or another one
+    has been written since they were listed."""
+    copied = [log_dir for log_dir in found.log_dirs if log_dir.copied]
+    whole = side_by_side(lambda log_dir: is_whole(log_dir.place, log_dir.listed), copied)
+    return frozenset(log_dir.name for log_dir, as_listed in zip(copied, whole, strict=True) if not as_listed)
 
 
 def _read_at(log_dir: LogDir) -> str:
@@ -212,6 +225,7 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
         texts=tuple(sorted(draft.texts)),
         small_files=identity.small_files(draft.small),
         copied=copied is not None,
+        listed=hash(copied),
         read_at={r.folder: (r.begun, r.done) for r in copied.readings if r.live} if copied is not None else {},
         machine=copied.machine if copied is not None else "",
     )

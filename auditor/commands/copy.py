@@ -15,7 +15,6 @@ from auditor import running
 from auditor.base.errors import AuditFailure
 from auditor.base.uris import shown
 from auditor.base.words import plural
-from auditor.commands import copy_around
 from auditor.commands.parser import examples
 from auditor.copying import manners
 from auditor.pipeline.options import AuditOptions, folder_of, out_of
@@ -65,13 +64,14 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 3 where part of the input could not be read."""
-    copy_around.check(args)
     manners.behind_all_others()
     manners.sparing()
+    from auditor.commands import copy_around  # only now: these load Arrow, which has been told by now, and the readers
     from auditor.connectors.guest import Guest, Pace, visiting
     from auditor.copying.readings import now_ms
-    from auditor.copying.run import check_apart, copied  # only now: it loads the readers
+    from auditor.copying.run import check_apart, copied
 
+    copy_around.check(args)
     began, out, begun = time.monotonic(), args.out, now_ms()
     guest = Guest(Pace(args.limit_rate), out if isinstance(out, Path) else None)
     try:

@@ -104,6 +104,7 @@ class OneFolder:
         items = [self._of_one_moment(item) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
         now = FolderList(tuple(items), tuple(folder.errors))
+        now = now._replace(under_way=folder.name == folder.log_dir)
         if self.before is not None:  # until the new ones are known
             now = now._replace(readings=self.before.readings, machine=self.before.machine)
         self.target.put_list(folder.name, now, self.before)

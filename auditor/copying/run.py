@@ -14,6 +14,7 @@ from auditor.base.uris import shown
 from auditor.connectors import storage
 from auditor.connectors.codec.blanking import KEPT
 from auditor.connectors.copied.folder_list import Reading
+from auditor.connectors.inventory import written_over
 from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
 from auditor.copying.folders import Folder, Folders
 from auditor.copying.one_folder import Done, OneFolder
@@ -67,16 +68,19 @@ def copied(
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
 
+    for name in places:
+        _begin(target, name)
     with target.lists_ahead(folder.name for folder in chosen):
         for _, folders in itertools.groupby(chosen, key=lambda folder: folder.step):
             target.each(take, list(folders))
+    target.each(target.take_away, sorted(target.folders() - found.found.keys()) if only is None else ())
+    mixed = bool(written_over(found.inventory))  # where it is of a copy itself
     for name, place in places.items():
         now = readings(read[name], live=live[name] and held_by_a_broker(place))
         done.live |= any(reading.live for reading in now)
-        _put_readings(target, name, now, keep=only is not None)
+        _end(target, name, now, keep=only is not None, mixed=mixed)
     opened = [folder for folder in found.in_order() if folder.name in done.open]
     done.unverified = verify(target, opened, limits, to_verify)
-    target.each(target.take_away, sorted(target.folders() - found.found.keys()) if only is None else ())
     return done
 
 
@@ -111,15 +115,23 @@ def _bytes_of(found: Folders) -> int:
     )  # fmt: skip
 
 
-def _put_readings(target: Target, name: str, found: tuple[Reading, ...], *, keep: bool) -> None:
-    """Says in the list of a log directory when its folders were read; ``keep``: beside what it says of others. Errors:
-    ``OSError`` of the target."""
+def _begin(target: Target, name: str) -> None:
+    """Says in the list that an earlier copy left of a log directory that from now on its folders may be of two copies.
+    Errors: ``OSError`` of the target."""
+    if (before := target.list_of(name)) is not None:
+        target.put_list(name, before._replace(under_way=True), before)
+
+
+def _end(target: Target, name: str, found: tuple[Reading, ...], *, keep: bool, mixed: bool) -> None:
+    """Says in the list of a log directory that its folders are all of this copy, but where what was copied was
+    ``mixed``, and when they were read; ``keep``: beside what it says of others. Errors: ``OSError`` of the target."""
     before = target.list_of(name)
     if before is not None:
         folders = {reading.folder for reading in found}
         keep &= before.machine == (here := machine())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
-        target.put_list(name, before._replace(readings=tuple(sorted((*found, *others))), machine=here), before)
+        now = before._replace(readings=tuple(sorted((*found, *others))), machine=here, under_way=mixed)
+        target.put_list(name, now, before)
 
 
 def check_apart(paths: Sequence[str], out: Path | str) -> None:

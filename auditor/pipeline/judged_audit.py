@@ -11,6 +11,7 @@ from auditor.base.advice import Advice, text
 from auditor.base.errors import AuditInputError
 from auditor.base.rows_at_rest import Gathered, RowsSeen
 from auditor.base.scope import Scope
+from auditor.connectors.inventory import written_over
 from auditor.pipeline import accepted_findings, begun_inside, held
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
 from auditor.pipeline.cluster import absent, cluster_events, context, moments, policy_choice
@@ -54,7 +55,13 @@ class JudgedAudit(ReadAudit):
         for log_dir, choice in zip(self.inventory.log_dirs, self.choices, strict=True):
             if log_dir.join_key in clusters:
                 clusters[log_dir.join_key].policy[log_dir.name] = choice.policy
+                clusters[log_dir.join_key].mixed |= log_dir.name in self.mixed
         return clusters
+
+    @cached_property
+    def mixed(self) -> frozenset[str]:
+        """The log directories that are of two copies in one, as far as was seen once all were read."""
+        return written_over(self.inventory)
 
     @cached_property
     def choices(self) -> list[PolicyChoice]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.connectors.files import Inventory
+from auditor.connectors.inventory import MIXED
+from auditor.connectors.names import COPY_LIST
 from auditor.pipeline import held, results
 from auditor.pipeline.judged_audit import JudgedAudit
 from auditor.pipeline.tables import derived_tables
@@ -73,6 +75,8 @@ class Audit(JudgedAudit):
         found = [(u.log_dir, u.error) for u in self.inventory.errors]
         found += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
         found += self._errors_of_logs if self.is_known("judged") else []
+        mixed = sorted(self.mixed) if self.is_known("clusters") else []
+        found += [(name, DecodeError(COPY_LIST, 0, -1, "unreadable", MIXED)) for name in mixed]
         return list(dict.fromkeys(found + self.fatal))
 
     @property

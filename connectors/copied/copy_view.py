@@ -102,10 +102,29 @@ class CopyView(NamedTuple):
         return _opened(above, item, shown, found)
 
 
+_LISTED: dict[Place, tuple[int, FolderList]] = {}  # of log directories: as of when (ns), and what was listed
+
+
+def listed_as(place: Place, seen: int, found: FolderList) -> None:
+    """Keeps the list by which a log directory was listed: all that is said of it goes by that one."""
+    _LISTED[place] = seen, found
+
+
 def copy_list(place: Place) -> FolderList | None:
     """The list of a folder that was copied without payload, None for any other."""
-    found = list_of(place._replace(view=None), place.view.seen) if isinstance(place.view, CopyView) else None
+    if not isinstance(place.view, CopyView):
+        return None
+    bare, seen = place._replace(view=None), place.view.seen
+    kept_as_of, kept = _LISTED.get(bare, (0, None))
+    found = kept if kept_as_of == seen else list_of(bare, seen)
     return found if isinstance(found, FolderList) else None
+
+
+def is_whole(place: Place, listed: int) -> bool:
+    """Whether a copied log directory is all of one copy, and has been since its list, whose hash is ``listed``, was
+    read: a copy says in it when it begins, before all else, and when it has ended."""
+    now = list_of(place._replace(view=None))
+    return isinstance(now, FolderList) and not now.under_way and hash(now) == listed
 
 
 @functools.lru_cache(maxsize=LISTS)

@@ -113,12 +113,14 @@ class Reading(NamedTuple):
 
 class FolderList(NamedTuple):
     """All that a folder held, and what could not be listed of it. ``readings``: of a log directory, when each of its
-    folders was read; ``machine``: what the machine has, and no other, whose clock that is by."""
+    folders was read; ``machine``: what the machine has, and no other, whose clock that is by. ``under_way``: a copy of
+    it was begun and has not ended, so that its folders may be of that one or of the one before."""
 
     files: tuple[Listed, ...]
     errors: tuple[DecodeError, ...] = ()
     readings: tuple[Reading, ...] = ()
     machine: str = ""
+    under_way: bool = False
 
     def file(self, name: str) -> Listed | None:
         """The file of that name."""
@@ -127,12 +129,16 @@ class FolderList(NamedTuple):
 
 def encoded(found: FolderList) -> bytes:
     """A list as bytes, the same for the same list."""
-    data = {
-        "version": VERSION,
-        "files": [_as_json(item) for item in found.files],
-        "errors": [list(error) for error in found.errors],
-        "readings": [list(reading) for reading in found.readings],
-    } | ({"machine": found.machine} if found.machine else {})
+    data = (
+        {
+            "version": VERSION,
+            "files": [_as_json(item) for item in found.files],
+            "errors": [list(error) for error in found.errors],
+            "readings": [list(reading) for reading in found.readings],
+        }
+        | ({"machine": found.machine} if found.machine else {})
+        | ({"under_way": True} if found.under_way else {})
+    )
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(text, compresslevel=6, mtime=0)
 
@@ -188,7 +194,8 @@ def _list(data: Any) -> FolderList:
     _need(len({item.name for item in files}) == len(files), "a name")
     readings = tuple(_reading(item) for item in _sequence(data.get("readings", [])))
     machine = _words(data.get("machine", ""), "a machine")
-    return FolderList(files, _errors(data.get("errors", []), folder=True), readings, machine)
+    errors = _errors(data.get("errors", []), folder=True)
+    return FolderList(files, errors, readings, machine, data.get("under_way", False) is True)
 
 
 def _reading(item: Any) -> Reading:

@@ -7,7 +7,7 @@ import time
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import names
-from auditor.connectors.copied.copy_view import CopyView, list_of
+from auditor.connectors.copied.copy_view import CopyView, list_of, listed_as
 from auditor.connectors.copied.folder_list import LIST, FolderList
 from auditor.connectors.storage import Entry, Listing, Place, Unused
 from auditor.connectors.threads import side_by_side
@@ -33,18 +33,23 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
             seen.files.append(entry)
         elif names.data_name(name) or name in names.OF_A_BROKER:
             seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
-    now, folders, all_said = time.time_ns(), sorted(copied), 0
+    now, folders, all_said, tops = time.time_ns(), sorted(copied), 0, list[tuple[str, FolderList]]()
     to_read = side_by_side if where.uri else map
     for folder, said in zip(folders, to_read(lambda each: list_of(where.child(each), now), folders), strict=True):
         prefix, all_said = f"{folder}/" if folder else "", hash((all_said, said))
         if isinstance(said, FolderList):
             _add(said, prefix, seen, limits)
+            if said.readings or said.under_way:
+                tops.append((folder, said))
         else:
             why = said or DecodeError(LIST, 0, -1, "vanished", "gone since the directory was listed")
             seen.errors.append(why._replace(file=prefix + LIST))
     for each in seen:
         each.sort()
-    return where._replace(view=CopyView(_since(where._replace(view=None), all_said, now))), seen
+    since = _since(where._replace(view=None), all_said, now)
+    for folder, said in tops:
+        listed_as(where._replace(view=None).child(folder), since, said)
+    return where._replace(view=CopyView(since)), seen
 
 
 def _since(where: Place, lists: int, now: int) -> int:

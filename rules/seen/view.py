@@ -53,11 +53,11 @@ class Cluster:
     ``releases``: what the input shows of each broker's release, by broker id.
     ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
     producer id not given out by then, each None where nothing says so.
-    ``unknown_settings``: by broker, the settings of its file whose value cannot be known.
-    ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log
-    directory. ``open_here`` says for each producer id where it has an open transaction, by ``topic-partition``;
-    ``ended`` has the newest markers of those whose last transaction its coordinator has not completed, one a log: the
-    broker that has the log, epoch and time of the marker, and the time of the one before it.
+    ``unknown_settings``: by broker, the settings of its file whose value cannot be known. ``topic_configs`` are
+    effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log directory. ``open_here`` says
+    for each producer id where it has an open transaction, by ``topic-partition``; ``ended`` has the newest markers of
+    those whose last transaction its coordinator has not completed, one a log: the broker that has the log, epoch and
+    time of the marker, and the time of the one before it.
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
     were not started again, of which ``eligible`` are not in the in-sync set; ``alone_in_sync``: by broker the
@@ -72,18 +72,18 @@ class Cluster:
     newest time and the time that copying takes; ``read_at``: when logs were read, by log directory, topic and
     partition, as copies say; ``misread``: what contradicts that, by log directory. ``passes``: the logs that have all
     that was committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest;
-    ``checkpointed`` has that of all log directories.
-    ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
-    ``until``: log directories of brokers that were stopped cleanly, of which nothing shows that they did not go on,
-    with their newest times (ms). ``went_back``: by how much (ms) a clock was set back at most, so that the newest time
-    may be older than it looks.
+    ``checkpointed`` has that of all log directories. ``went_on``: brokers that ran on, or again, behind the moment that
+    their directories are of. ``until``: log directories of brokers that were stopped cleanly, of which nothing shows
+    that they did not go on, with their newest times (ms). ``went_back``: by how much (ms) a clock was set back at most,
+    so that the newest time may be older than it looks.
     ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed;
     ``not_committed_from``: the offset from which on a majority of the voters, which is in the input, has not what the
     metadata says.
     ``levels``: of features, and ``replicas`` how many each partition has, by the metadata; ``of_files``: by broker the
     names of the settings that its file sets, of those whose file is in the input; ``configs_by``: who says the others.
-    ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
-    brokers (``--whole``). ``scope``: what was read; what it left out is not known, whatever it was.
+    ``at_once``: all is of one moment; ``mixed``: a log directory is of two copies, so that nothing is sure. ``absent``:
+    replicas in sync without a folder, where the input has all of their brokers (``--whole``). ``scope``: what was read;
+    what it left out is not known, whatever it was.
     """
 
     as_of: int
@@ -136,6 +136,7 @@ class Cluster:
     until: dict[str, int] = field(default_factory=dict)
     read_at: dict[tuple[str, str, int], Read] = field(default_factory=dict)
     misread: dict[str, str] = field(default_factory=dict)
+    mixed: bool = False
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
@@ -406,13 +407,12 @@ class LogView:
             fields = self._marker_of(marker) | fields
         segment = fields.pop("segment", segment)
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
-        if severity != "info" and (
-            damaged := rests_on_open_checksums((c, self.leader), fields | {"evidence": evidence})
-        ):
+        damaged = severity != "info" and rests_on_open_checksums((c, self.leader), fields | {"evidence": evidence})
+        if damaged:
             severity, fields["if_true"] = "info", severity
             fields["advice"] = Advice(Verdict.LOOK, then=damaged)
             evidence |= {"checksums": "not verified", "confidence": "undecidable"}
-        if doubt:
+        if doubt or self.cluster.mixed:
             severity, fields["if_true"] = "info", severity if severity != "info" else fields.get("if_true")
             evidence |= {"in_flight": True, "confidence": "undecidable"}
         evidence["log_dir"] = c.log_dir

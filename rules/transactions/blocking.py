@@ -282,6 +282,7 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
         if not (late or away):
             continue
         doubt = outdated.ended(log.cluster, last) if away else outdated.unsure(log.cluster, last, due)
+        unsure = doubt is not None or log.cluster.mixed
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
             if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
@@ -294,10 +295,10 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "since": iso(last.time), "since_not_before": iso(last.time),
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
-                "beyond_timeout": None if doubt else late,
+                "beyond_timeout": None if unsure else late,
                 "state": last.state, "others": 0,
                 "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                **said(_of_absent(log, last, doubt is not None, name in away, late)),
+                **said(_of_absent(log, last, unsure, name in away, late)),
             })  # fmt: skip
     return rows
 

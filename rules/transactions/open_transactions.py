@@ -101,8 +101,10 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
     settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
-    in_flight = in_flight and not settled
-    ended = in_flight and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
+    in_flight = (in_flight and not settled) or log.cluster.mixed
+    ended = (
+        in_flight and not log.cluster.mixed and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
+    )
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
     return OpenTransaction(

@@ -32,6 +32,7 @@ from tests.conftest import ROOT
 from tests.copies import LIST, copy_of
 from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, UNANSWERED, FailingStore, Fault
 from tests.growing import CHANGES, appended, batches, broker, offsets, rolled, rows_of, trimmed
+from tests.whole.test_copies_written_over import Change, Later, accused, audited, began, says_that_it_is_both, went_on
 from tests.whole.test_watched_copies import of_directory, settled, watching
 
 OUT = "s3://copies/tonight"
@@ -138,8 +139,8 @@ def test_a_store_is_asked_side_by_side_and_once_for_what_is_as_it_was(s3: Failin
     assert done.kept == done.segments == 155
     asked = Counter(request.method for request in s3.log)
     assert asked["LIST"] < 10  # of the store as a whole, not of each folder
-    assert asked["GET"] <= len(lists) + 2
-    assert asked["PUT"] == 2  # what says that it is no backup, and when folders were read
+    assert asked["GET"] <= len(lists) + 3
+    assert asked["PUT"] == 3  # what says that it is no backup, that a copy is under way, and when folders were read
     assert s3.most > 16
 
 
@@ -385,3 +386,46 @@ def test_partitions_of_a_copy_there_are_those_of_one_log_directory(s3: FailingSt
     found = discover([f"{OUT}/broker-1/t-0", f"{OUT}/broker-1/t-1"])
     (log_dir,) = found.log_dirs
     assert [replica.folder for replica in log_dir.replicas] == ["t-0", "t-1"]
+
+
+def changes_of(source: Path) -> list[Change]:
+    """What a later copy into the store changes there, in the order in which it does."""
+    found: list[Change] = []
+    with pytest.MonkeyPatch.context() as patched:
+        put, remove = StoreTarget.put, StoreTarget.remove
+
+        def written(self: StoreTarget, name: str, file: str, content: bytes) -> None:
+            found.append(Change(f"{name}/{file}".lstrip("/"), content))
+            put(self, name, file, content)
+
+        def removed(self: StoreTarget, name: str, file: str) -> None:
+            found.append(Change(f"{name}/{file}".lstrip("/"), None))
+            remove(self, name, file)
+
+        patched.setattr(StoreTarget, "put", written)
+        patched.setattr(StoreTarget, "remove", removed)
+        copied([str(source)], OUT)
+    return found
+
+
+def test_one_that_a_later_copy_is_written_over_while_it_is_audited_accuses_nobody(
+    s3: FailingStore, tmp_path: Path
+) -> None:
+    """As in a folder (``tests/whole/test_copies_written_over.py``): of nights that lie in each other it says so."""
+    path = began(tmp_path / "in")
+    copied([str(path.parent)], OUT)
+    shutil.copytree(s3.buckets["copies"], tmp_path / "before")
+    went_on(path)
+    changes = changes_of(path.parent)
+    after, read = audited(OUT)
+    assert (accused(after), says_that_it_is_both(after)) == (set(), False)
+    both = 0
+    for count in range(1, len(changes)):
+        for when in (0, read // 3, 2 * read // 3):
+            shutil.rmtree(s3.buckets["copies"])
+            shutil.copytree(tmp_path / "before", s3.buckets["copies"])
+            later = Later(s3.buckets["copies"] / "tonight", changes)
+            audit, _ = audited(OUT, lambda number: later.goes_on(count if number == when else 0))  # noqa: B023
+            assert accused(audit) == set(), (count, when)
+            both += says_that_it_is_both(audit)
+    assert both > len(changes)
