@@ -120,8 +120,8 @@ def test_what_is_passed_over_counts_as_if_it_were_read(corpus: str) -> None:
         if log.is_gone or facts.own_start >= end:
             continue
         rng, stable = random.Random(end), stable_end(facts, end)
-        asked = [facts.own_start, *(rng.randrange(facts.own_start, end) for _ in range(4))]
-        for some in (asked[:1], asked[1:2], asked[2:]):
+        asked = [[rng.randrange(facts.own_start, end) for _ in range(count)] for count in (1, 1, 2, 3, 6)]
+        for some in ([facts.own_start], *asked):
             found = []
             for by_sums in (True, False):
                 counts = Counted(some, Outcomes(facts.transactions, end), stable, end)
