@@ -39,6 +39,7 @@ GOOD: dict[str, Row] = {
     "decode_errors": {"reason": "vanished"},
     "producer_states": {"producer_id": 1, "producer_epoch": 3, "max_epoch": 3},
     "transactions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
+    "events": {"kind": "offset_hole"},
     "coordinated_transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
                                  "duration_ms": 5},
     "lag": {"offsets": 5, "committed_records": 4, "committed_most": 4, "uncommitted_records": 5, "uncommitted_most": 5},
@@ -125,6 +126,7 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "stuck": [{"class": "ghost"}],
         "late": [{"class": "late"}],
     },
+    "events": {"kind_unknown": [{"kind": "odd"}]},
     "coordinated_transactions": {
         "outcome_unknown": [{"outcome": "MAYBE"}],
         "duplicate_keys": [{}, {"duration_ms": 6}],
