@@ -42,6 +42,7 @@ GOOD: dict[str, Row] = {
     "events": {"kind": "offset_hole"},
     "coordinated_transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
                                  "duration_ms": 5},
+    "events": {"base_offset": 1, "last_offset": 2},
     "lag": {"offsets": 5, "committed_records": 4, "committed_most": 4, "uncommitted_records": 5, "uncommitted_most": 5},
     "space": {"base_offset": 0, "kept_by": "not_old_enough"},
     "cleaner": {"dirty_ratio": 0.5, "stands": "due"},
@@ -142,6 +143,7 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "duplicate_segments": [{}, {}],
         "future": [{"kept_by": "timestamp_in_the_future"}],
     },
+    "events": {"upside_down": [{"last_offset": 0}]},
     "cleaner": {"ratio_impossible": [{"dirty_ratio": 1.5}], "faulty": [{"stands": "faulty"}]},
     "blocked": {
         "blocked": [{"standing": "overdue"}],

@@ -223,6 +223,11 @@ MEASURES = {
             Check("upside_down", "no transaction ends before it begins", "duration_ms < 0", severity="warning"),
         )
     ),
+    "events": Measure(
+        (
+            Check("upside_down", "no event ends before it begins", "last_offset >= 0 AND last_offset < base_offset"),
+        )
+    ),
     "lag": Measure(
         (
             Check("negative", "no group has less than nothing left to read", "offsets < 0 OR committed_records < 0"),
