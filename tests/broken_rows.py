@@ -39,7 +39,6 @@ GOOD: dict[str, Row] = {
     "decode_errors": {"reason": "vanished"},
     "producer_states": {"producer_id": 1, "producer_epoch": 3, "max_epoch": 3},
     "transactions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
-    "events": {"kind": "offset_hole"},
     "coordinated_transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
                                  "duration_ms": 5},
     "events": {"base_offset": 1, "last_offset": 2},
@@ -127,7 +126,6 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "stuck": [{"class": "ghost"}],
         "late": [{"class": "late"}],
     },
-    "events": {"kind_unknown": [{"kind": "odd"}]},
     "coordinated_transactions": {
         "outcome_unknown": [{"outcome": "MAYBE"}],
         "duplicate_keys": [{}, {"duration_ms": 6}],

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from auditor.base.errors import RECORD_AT, UNREAD, VENDOR
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
-from auditor.facts.events import Kind
 from auditor.model.transaction_states import COMPLETION_OF, NEVER_WRITTEN, STATES_BY_ID
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ def _in(column: str, names: Any) -> str:
 # Which state may follow which where compaction took the records between away: any, but for what is never written.
 _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
 _JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (str(p), str(s)))})" for p, s in COMPLETION_OF.items())
-_EVENTS = [kind.name.lower() for kind in Kind]
 _OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
 # what errors.is_unread says
 _LISTED = ", ".join(repr(reason) for reason in sorted(UNREAD))
@@ -208,11 +206,6 @@ MEASURES = {
                   "last_offset < first_offset OR (marker_offset >= 0 AND marker_offset <= last_offset)"),
             Check("stuck", "no transaction hangs", "class IN ('hanging', 'orphan', 'ghost')"),
             Check("late", "no transaction is beyond its time-out", "class = 'late'", severity="warning"),
-        )
-    ),
-    "events": Measure(
-        (
-            Check("kind_unknown", "every event is of a kind that the auditor has", _in("kind", _EVENTS)),
         )
     ),
     "coordinated_transactions": Measure(
