@@ -13,9 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from auditor.connectors import schema
 from auditor.pipeline import results
-from auditor.pipeline.tables.derived_tables import OF_FACTS
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.seen.finding import FIELDS, Finding
 
@@ -99,10 +97,6 @@ def test_a_count_fails_its_own_expectation_and_names_the_log(table: str) -> None
     rows = judged(table, pd.DataFrame([good, *broken, good | {"columns": "other", "log_dir": "columns"}]), "c")
     where = {row["column"]: (row["success"], row["broken"], (row["where"] or "").split("/")[0]) for row in rows}
     assert where == {name: (False, 1, name) for name in ["columns", *(c.name for c in measure.checks)]}
-
-
-def test_there_is_a_suite_for_every_table() -> None:
-    assert set(MEASURES) == {*schema.DECODED, *OF_FACTS, "blocked", "verdicts"}
 
 
 def test_no_finding_at_all_meets_every_expectation_of_findings() -> None:

@@ -6,7 +6,7 @@ Derived tables are made of the facts of a log, with what the coordinator's log k
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.tables import cleaner_table, coordinated_table, events_table, lag_table, space_table
-from auditor.pipeline.tables.read_cluster import ReadCluster
 from auditor.rules.seen.view import Cluster, LogView
 from auditor.rules.transactions import coordinated, written_times
 from auditor.rules.transactions.blocking import judged
@@ -77,13 +76,7 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
     began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
     began_not_after:time the same, at the latest
 """)  # fmt: skip
-OF_FACTS = {
-    "producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS, "events": events_table.EVENTS,
-    COORDINATED_TRANSACTIONS: coordinated_table.COORDINATED, "lag": lag_table.LAG, "space": space_table.SPACE,
-    "cleaner": cleaner_table.CLEANER,
-}  # fmt: skip
-OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
-NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings", "blocked")
+MadeOfLog = Callable[[LogView], Iterator[pa.RecordBatch]]
 UNOPENED = ("unreadable", "vanished")
 _OUTCOMES = texts(["ABORT", "COMMIT"])
 _KINDS = texts(["closed", "open", "marker_only"])
@@ -101,16 +94,9 @@ def listed(text: str) -> pa.Table | None:
 
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
     """The rows of a derived table about one log, whose replicas explain each other."""
-    log = LogView(replicas, cluster)
-    if isinstance(cluster, ReadCluster) and table == "lag":
-        yield from lag_table.rows(log, cluster)
-        return
-    if table in ("cleaner", "space"):
-        yield from {"cleaner": cleaner_table.rows, "space": space_table.rows}[table](log)
-        return
-    rows_of = {"producer_states": _states, "transactions": _transactions, "events": _events}[table]
-    for replica in log.copies:
-        yield rows_of(log, replica)
+    made = _OF_FACTS[table][1]
+    assert made is not None, table
+    return made(LogView(replicas, cluster))
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
@@ -154,10 +140,6 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "expires_at": _expiry(log, replica),
     }
     return from_columns(PRODUCER_STATES, replica.table_key, len(rows), columns)
-
-
-def _events(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
-    return events_table.rows(replica)
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
@@ -213,3 +195,22 @@ def _keys(log: LogView, replica: ReplicaFacts) -> pa.Array:
 def _place(row: np.void) -> tuple[int, int, int]:
     marker = int(row["marker_offset"])
     return int(row["producer_id"]), marker, int(row["first_offset"]) if marker < 0 else -1
+
+
+def _of_copies(made: Callable[[LogView, ReplicaFacts], pa.RecordBatch]) -> MadeOfLog:
+    return lambda log: (made(log, replica) for replica in log.copies)
+
+
+# The tables that are made of facts: their columns, and who makes the rows about one log; nobody of all logs together.
+_OF_FACTS: dict[str, tuple[pa.Schema, MadeOfLog | None]] = {
+    "producer_states": (PRODUCER_STATES, _of_copies(_states)),
+    "transactions": (TRANSACTIONS, _of_copies(_transactions)),
+    "events": (events_table.EVENTS, _of_copies(lambda _, replica: events_table.rows(replica))),
+    COORDINATED_TRANSACTIONS: (coordinated_table.COORDINATED, None),
+    "lag": (lag_table.LAG, lag_table.rows),
+    "space": (space_table.SPACE, space_table.rows),
+    "cleaner": (cleaner_table.CLEANER, cleaner_table.rows),
+}
+OF_FACTS = {name: columns for name, (columns, _) in _OF_FACTS.items()}
+OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
+NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings", "blocked")

@@ -72,10 +72,11 @@ LEFT = (
 Row = dict[str, Any]
 
 
-def rows(log: LogView, cluster: ReadCluster) -> Iterator[pa.RecordBatch]:
+def rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """The rows about one log; of a coordinator's log those of its groups' positions in logs that are not in the
     input, too."""
-    if log.is_gone:
+    cluster = log.cluster
+    if log.is_gone or not isinstance(cluster, ReadCluster):
         return
     key = log.leader.table_key
     if found := rows_of(log, cluster):
