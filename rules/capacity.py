@@ -22,8 +22,9 @@ from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import kinds, rule
 from auditor.rules.catalogue.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
 from auditor.rules.lib.expiry import counts_markers
+from auditor.rules.seen.cluster_view import DAY_MS
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import DAY_MS, LogView
+from auditor.rules.seen.view import LogView
 
 FAMILY = "capacity"
 CACHED_BATCHES = 5

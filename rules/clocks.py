@@ -11,9 +11,10 @@ from auditor.base.advice import Advice
 from auditor.base.words import duration, few, plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.finding import Finding, highest, iso
 from auditor.rules.seen.named import SKEW_MS, Named
-from auditor.rules.seen.view import TRANSACTION_STATE, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 
 RULE = "clock-skew"

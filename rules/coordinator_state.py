@@ -16,9 +16,10 @@ from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import commands, repairs
 from auditor.rules.lib.group_offsets import watched
+from auditor.rules.seen.cluster_view import COUNT_SETTINGS
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.view import COUNT_SETTINGS, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.floods import Unmade, made
 from auditor.rules.settled.together import by_cause, count
 from auditor.rules.transactions import blocking, outdated, safety

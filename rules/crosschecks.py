@@ -13,10 +13,11 @@ from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import ABANDONED, ABANDONED_FOR_SURE, WRITTEN_LATE
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.markers import FAMILY, TOPIC
+from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.coordinator_history import Entry
 from auditor.rules.seen.finding import Finding, iso
 from auditor.rules.seen.named import SKEW_MS, arrived
-from auditor.rules.seen.view import METADATA_TOPIC, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.together import by_cause, logs_of
 from auditor.rules.transactions.windows import marker_window, matching, naming, owner_complete, skew
 from auditor.rules.transactions.written_times import around, at_the_latest

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from auditor.base.words import plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.view import TRANSACTION_STATE, LogView
+from auditor.rules.seen.view import LogView
 
 
 @rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))

@@ -12,9 +12,10 @@ from auditor.rules.catalogue.kinds import Loss
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs, stops
+from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import METADATA_TOPIC, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.together import by_cause
 
 FAMILY = "replicas"

@@ -10,8 +10,9 @@ from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
+from auditor.rules.seen.cluster_view import HOUR_MS
 from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.view import HOUR_MS, LogView
+from auditor.rules.seen.view import LogView
 
 FAMILY = "tiered storage"
 SHOWN = 20  # segments that a finding lists

@@ -26,9 +26,10 @@ from auditor.rules.lib import commands, repairs
 from auditor.rules.lib.pairs import Gap, Pair, batches_of, row_of
 from auditor.rules.lib.pairs import pairs as replica_pairs
 from auditor.rules.lib.replica_batches import COMPARED
+from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.elections import Election
 from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.view import METADATA_TOPIC, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.together import by_cause, logs_of
 
 FAMILY = "replicas"

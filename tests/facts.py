@@ -18,8 +18,9 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.processes.isolation import Pool
 from auditor.rules.catalogue import registry
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.resolve import resolve
 from tests import corpora
 

@@ -23,7 +23,7 @@ from auditor.pipeline.table_schemas import schemas
 from auditor.pipeline.tables import derived_tables
 from auditor.processes.isolation import Pool
 from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from auditor.processes.isolation import KILLS, Pool
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
-    from auditor.rules.seen.view import Cluster
+    from auditor.rules.seen.cluster_view import Cluster
 
 
 def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:

@@ -12,7 +12,8 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.tables.read_cluster import Log, ReadCluster
 from auditor.replay.task.replica_task import ReplicaTask
 from auditor.rules.lib.group_offsets import watched
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.view import LogView
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited

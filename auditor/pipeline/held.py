@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from auditor.rules.catalogue import registry
+from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import HOUR_MS, TRANSACTION_STATE
 from auditor.rules.transactions.blocking import LATE_MS
 from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 

@@ -25,8 +25,9 @@ from auditor.rules.lib.expiry import PROVED, verdict
 from auditor.rules.lib.pairs import unread_again
 from auditor.rules.lib.readers import readers
 from auditor.rules.placement import OF_REMOVED
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import iso
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.floods import judge_bounded
 from auditor.rules.transactions import blocking, safety
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions

@@ -23,8 +23,8 @@ from auditor.pipeline.read_audit import ReadAudit
 from auditor.pipeline.runner import LOG, JudgedLogs, Placed, place_of
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import commands
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import Cluster
 from auditor.rules.settled.fingerprint import signed
 from auditor.rules.settled.floods import Kept
 from auditor.rules.settled.resolve import resolve_each

@@ -26,8 +26,8 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
 from auditor.processes.isolation import Pool
 from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,7 +30,7 @@ from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.rules.seen.view import Cluster
+    from auditor.rules.seen.cluster_view import Cluster
 
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 

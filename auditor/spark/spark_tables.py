@@ -26,7 +26,7 @@ from auditor.connectors.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import group_positions
 from auditor.pipeline.tables import coordinated_table, derived_tables
 from auditor.rules.expectations import measures
-from auditor.rules.seen.view import TRANSACTION_STATE, Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.spark import fatal_files, scan
 from auditor.spark.query_errors import FAILED, mistake
 from auditor.spark.session import hushed

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.rules.seen.view import Cluster
+    from auditor.rules.seen.cluster_view import Cluster
 
 PARTS = "task int, name string, file string"
 PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", pa.string())])

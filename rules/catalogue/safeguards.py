@@ -15,8 +15,8 @@ from auditor.base.words import NO_TIMEOUT_MS
 from auditor.model.releases import BY_ID, BY_TRANSACTIONAL_ID, Version
 
 if TYPE_CHECKING:
+    from auditor.rules.seen.cluster_view import Cluster
     from auditor.rules.seen.finding import Finding
-    from auditor.rules.seen.view import Cluster
 
 METADATA, WEEK = "__cluster_metadata", "604800000"
 FORGOTTEN_BY, RETENTION = "forgotten_by", "retention"  # in the evidence: why a broker does not know a producer

@@ -20,8 +20,9 @@ from auditor.rules.lib.cleaning import whole_from
 from auditor.rules.lib.headers_again import Allowance, Columns, Unknown
 from auditor.rules.lib.replica_batches import COMPARED, ReplicaBatches
 from auditor.rules.lib.stretches import Lineage, apart, overlaps
+from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.memo import once
-from auditor.rules.seen.view import METADATA_TOPIC, LogView
+from auditor.rules.seen.view import LogView
 
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
 INDEX_ENTRY = ["producer_id", "first_offset", "last_offset"]

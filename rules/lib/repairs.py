@@ -11,7 +11,8 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import commands
 from auditor.rules.lib.pairs import Pair, pairs
 from auditor.rules.lib.stops import BY_METADATA, NOT_BY_METADATA, gated, moved, of_quorum
-from auditor.rules.seen.view import METADATA_TOPIC, Cluster, LogView
+from auditor.rules.seen.cluster_view import METADATA_TOPIC, Cluster
+from auditor.rules.seen.view import LogView
 
 DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
 

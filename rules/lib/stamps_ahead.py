@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from auditor.facts.replica_facts import Ahead
+from auditor.rules.seen.cluster_view import HOUR_MS
 from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.view import HOUR_MS, LogView
+from auditor.rules.seen.view import LogView
 
 
 def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool:

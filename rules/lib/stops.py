@@ -13,7 +13,8 @@ from auditor.base.numbers import setting_number
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import commands
-from auditor.rules.seen.view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Cluster, LogView
+from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Cluster
+from auditor.rules.seen.view import LogView
 
 ELR, KRAFT = "eligible.leader.replicas.version", "kraft.version"
 BY_METADATA, NOT_BY_METADATA = METADATA_TOPIC, f"no {METADATA_TOPIC} in the input says it"

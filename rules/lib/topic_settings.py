@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from auditor.base.numbers import setting_number
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 WEEK_MS = 7 * DAY_MS

@@ -13,8 +13,8 @@ from auditor.base.numbers import setting_number
 from auditor.base.words import duration, plural
 from auditor.rules.catalogue.safeguards import METADATA, OF_A_DEFECT, At, Safeguard, replicas_of
 from auditor.rules.lib.commands import PLACE
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import SEVERITIES, Finding
-from auditor.rules.seen.view import Cluster
 
 SHOWN = 5  # present values, and commands, of one setting
 BY_METADATA, BY_COORDINATOR, BY_DEFAULT = f"by {METADATA}", "by __transaction_state", "Kafka's default"

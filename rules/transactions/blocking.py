@@ -15,11 +15,12 @@ from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Hold
+from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.seen.finding import highest, iso
 from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import SKEW_MS
-from auditor.rules.seen.view import HOUR_MS, Cluster, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import outdated, written_times
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
 from auditor.rules.transactions.state_records import TOPIC, last_entries

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from auditor.facts.coordinator_log import Entry
 from auditor.model.transaction_states import PREPARED
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.coordinator_history import CoordinatorHistory
 from auditor.rules.seen.finding import iso
 from auditor.rules.seen.log_bounds import Bounds, OpenHere
 from auditor.rules.seen.named import SKEW_MS
-from auditor.rules.seen.view import TRANSACTION_STATE, Cluster
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
 

@@ -15,9 +15,10 @@ from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.lib import commands, repairs
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry
 from auditor.rules.seen.named import SKEW_MS, Window
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
 from auditor.rules.transactions.state_records import TOPIC
 from auditor.rules.transactions.windows import owner_complete, unmarked_behind

@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.facts.coordinator_log import Entry
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.log_bounds import Read
 from auditor.rules.seen.named import SKEW_MS, Window
-from auditor.rules.seen.view import TRANSACTION_STATE, Cluster, LogView
+from auditor.rules.seen.view import LogView
 
 
 def read_of(log: LogView) -> Read | None:

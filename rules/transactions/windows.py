@@ -12,9 +12,10 @@ from functools import partial
 
 import numpy as np
 
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import COMMIT, NONE, SKEW_MS, Named, Window
-from auditor.rules.seen.view import TRANSACTION_STATE, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.pairing import SAME_CLOCK_MS, fits_exactly, paired
 
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import SKEW_MS
-from auditor.rules.seen.view import TRANSACTION_STATE, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.when_read import read_behind
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, owner_complete, skew
 

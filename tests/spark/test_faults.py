@@ -30,7 +30,7 @@ from auditor.pipeline.runner import LOG, Judged, row_of
 from auditor.processes.isolation import Pool
 from auditor.replay.segments import batch_headers
 from auditor.replay.segments.batch_headers import SegmentHeaders
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark import scan
 from tests import corpora
 from tests.audited import published

@@ -11,7 +11,7 @@ from auditor.connectors.codec.settings import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.pipeline.cluster import cluster_settings
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 
 # What ConfigDef.parseType and the validators of 2.8.2 and 4.3.1 took of these, and of the texts in REFUSED.
 VALUES = ("86400000", " 86400000 ", "+86400000", "0086400000", "0" * 5000 + "86400000", "\u0661", "2147483648",

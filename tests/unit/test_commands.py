@@ -8,8 +8,9 @@ import pytest
 
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import commands
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from tests import made
 
 HOSTILE = "pay'; rm -rf ~; echo '$(id) `id` \"x\" ; --"

@@ -13,8 +13,8 @@ import pytest
 from auditor.facts.coordinator_log import Entry
 from auditor.facts.coordinator_packing import pack
 from auditor.pipeline.tables import coordinated_table
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import build_history
-from auditor.rules.seen.view import Cluster
 from auditor.rules.transactions import coordinated
 from auditor.rules.transactions.coordinated import BRANCH, Share, summed
 

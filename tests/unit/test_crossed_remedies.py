@@ -9,8 +9,9 @@ from auditor.base.advice import Advice, Moves, Verdict
 from auditor.base.errors import DamagedField
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled import crossed
 from tests.facts import log_of
 from tests.made import facts

@@ -19,7 +19,8 @@ from auditor.replay.task.replica_task import ReplicaTask
 from auditor.rules import chain
 from auditor.rules.catalogue.registry import kinds
 from auditor.rules.lib import index_entries
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.floods import SUMMED, judge_bounded
 from tests.made import facts
 from tests.segments import simple

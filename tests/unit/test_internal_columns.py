@@ -21,7 +21,8 @@ from auditor.pipeline.cluster.brief import entries
 from auditor.replay.internal.coordinator_reader import CoordinatorReader, PartitionSets, Room
 from auditor.replay.internal.offsets_reader import OffsetsReader
 from auditor.rules.lib.group_offsets import watched
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.view import LogView
 from tests import corpora, made
 from tests.fuzz.mutate import mutated
 from tests.fuzz.seeds import by_kind

@@ -38,7 +38,8 @@ from auditor.pipeline.live.live_reading import Abandoned, Reading
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.tables import derived_tables
 from auditor.replay.reading.live_replica import LiveReader, LiveTask, whole_batches
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.view import LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs, here, judge, log_of
 

@@ -24,7 +24,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.task.replica_task import ReplicaTask
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 from tests import segments
 from tests.segments import record
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from auditor.rules.catalogue import registry
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.finding import SEVERITIES, Finding
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled import floods
 from bench import growth
 from tests import made, segments

@@ -24,8 +24,8 @@ from auditor.rules.catalogue.safeguards import (
     TRANSACTION_TIMEOUT,
     Safeguard,
 )
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import Cluster
 from auditor.rules.settled import prevention
 
 TOPIC = "bank ledger"  # a name that a shell has to be given in quotes

@@ -9,8 +9,9 @@ import pytest
 
 from auditor.facts.events import Event, Kind, blank_events
 from auditor.rules.lib.cleaning import Cleaned, Missing, between, both_intact, cleaned, missing
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.elections import Election
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from tests.made import facts, transactions
 
 COMPACT, DELETE = {"cleanup.policy": "compact"}, {"cleanup.policy": "delete"}

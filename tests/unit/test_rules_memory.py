@@ -7,9 +7,9 @@ import pytest
 from auditor.connectors.live_cluster import Listing
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import Cluster
 from tests import made
 from tests.facts import judge, log_of
 

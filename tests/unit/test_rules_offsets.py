@@ -10,10 +10,11 @@ import pytest
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.offsets import GroupPartition
 from auditor.rules.lib.group_offsets import story_of
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.log_bounds import Bounds
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.view import LogView
 from tests import corpora, facts, made
 
 HOUR = 3_600_000

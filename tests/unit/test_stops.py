@@ -13,7 +13,8 @@ import pytest
 from auditor.base.advice import Act, Advice, Moves, Verdict
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs, stops
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.view import LogView
 from tests.facts import log_of
 from tests.made import facts
 

@@ -17,7 +17,7 @@ from auditor.facts.transaction_rows import ABORTED
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline.judge import judge_log
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, made
 from tests.facts import opened
 

@@ -25,7 +25,7 @@ from auditor.pipeline.what_if import what_if_numbers as numbers
 from auditor.pipeline.what_if import what_if_plan
 from auditor.pipeline.what_if.verdicts import judge_log
 from auditor.replay.task.replica_task import ReplicaTask
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, facts
 
 POLICIES = policies.COMPARED

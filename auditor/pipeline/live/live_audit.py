@@ -22,8 +22,8 @@ from auditor.pipeline.read_step import kept
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.live_replica import NOWHERE
 from auditor.rules.catalogue import registry
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,8 @@ from auditor.connectors.schema import LOG_KEY
 from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster.brief import BEHIND_OFFSETS
-from auditor.rules.seen.view import TRANSACTION_STATE, Cluster, LogView
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
+from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import coordinated
 from auditor.rules.transactions.coordinated import BRANCH, Transactions
 

@@ -23,7 +23,8 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.tables import cleaner_table, coordinated_table, events_table, lag_table, space_table
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import coordinated, written_times
 from auditor.rules.transactions.blocking import judged
 from auditor.rules.transactions.open_transactions import open_transactions

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from auditor.facts.group_position import Position
 from auditor.replay.task.replica_task import ReplicaTask
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 
 Log = tuple[str, int]  # topic and partition
 

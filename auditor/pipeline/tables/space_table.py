@@ -17,8 +17,9 @@ from auditor.model import retention
 from auditor.model.retention import Kept, Rules, Segment, kept
 from auditor.pipeline.tables.stable_end import readable_end, stable_end
 from auditor.rules.lib.topic_settings import Setting, setting
+from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.named import SKEW_MS
-from auditor.rules.seen.view import HOUR_MS, Cluster, LogView
+from auditor.rules.seen.view import LogView
 
 SPACE = declared("space", LOG_KEY, """
     file:string

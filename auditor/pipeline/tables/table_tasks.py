@@ -24,7 +24,7 @@ from auditor.pipeline.tables import coordinated_table, derived_tables
 from auditor.pipeline.tables.parquet_files import ParquetFile
 
 if TYPE_CHECKING:
-    from auditor.rules.seen.view import Cluster
+    from auditor.rules.seen.cluster_view import Cluster
 
 NOT_SHARED = "."  # in place of a table: the staging folder is not there where a task runs
 MOST_BYTES = 1 << 30  # of a file, before the next one is begun; S3 copies 5 GB at once and no more

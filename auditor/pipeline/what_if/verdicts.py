@@ -16,7 +16,8 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Unverified
-from auditor.rules.seen.view import Cluster, LogView
+from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.view import LogView
 from auditor.rules.settled.floods import judge_bounded
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered

@@ -14,7 +14,7 @@ from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.cluster.policy_choice import candidates
 from auditor.replay.producers.log_checks import AHEAD_MS
 from auditor.replay.task.replica_task import PolicySettings, ReplicaTask, TextTask
-from auditor.rules.seen.view import Cluster
+from auditor.rules.seen.cluster_view import Cluster
 
 RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 CHECK_MS = 600_000
