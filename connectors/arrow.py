@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.base.values import Fields, Values
 from auditor.connectors.schema import DECODE_ERRORS, LOG_KEY
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
@@ -76,9 +77,9 @@ def times(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
     return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS, kind)  # what is negative is large
 
 
-def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
+def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Values) -> pa.RecordBatch:
     """``rows`` rows of a table: ``columns`` by name, each an array or one value for all rows; absent ones are null."""
-    values: dict[str, Any] = dict(zip((field.name for field in LOG_KEY), key, strict=True)) | dict(columns)
+    values: Fields = dict(zip((field.name for field in LOG_KEY), key, strict=True)) | dict(columns)
     return pa.RecordBatch.from_arrays([_array(values.get(f.name), f.type, rows) for f in schema], schema=schema)
 
 
@@ -100,7 +101,7 @@ def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def from_dicts(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+def from_dicts(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Values]) -> pa.RecordBatch:
     """The same of rows by name; null where a row does not say, and what is no column is left out."""
     names = schema.names[len(key) :]
     return from_rows(schema, key, [[row.get(name) for name in names] for row in rows])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.values import Fields
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
 from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
@@ -36,7 +36,7 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
     horizon = np.where(attributes & DELETE_HORIZON != 0, batches.base_timestamp, -1)
     time_type = np.where(batches.magic == 0, 2, (attributes & LOG_APPEND_TIME != 0).astype(np.int64))
     kind = np.where((batches.control_type < 0) | ~control, _NO_TYPE, np.minimum(batches.control_type, _UNKNOWN_TYPE))
-    columns: dict[str, Any] = {name: getattr(batches, name) for name in _LISTED}
+    columns: Fields = {name: getattr(batches, name) for name in _LISTED}
     columns |= {
         "flaws": batches.flaws & ~UNVERIFIED,
         "file": file,
@@ -104,7 +104,7 @@ def record_rows(
     wanted = pa.schema([*schema.RECORDS, *schema.PAYLOAD]) if payload else schema.RECORDS
     for run in runs:
         records, of, present = run.records, batches.take(run.rows), run.summary.present
-        columns: dict[str, Any] = {
+        columns: Fields = {
             name: getattr(records, name)
             for name in ("offset", "timestamp", "key_size", "value_size", "header_count", "sequence", "flaws")
         }

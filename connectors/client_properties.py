@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Any
 
 from auditor.base.errors import AuditInputError
 from auditor.base.numbers import setting_number
+from auditor.base.values import Fields
 from auditor.connectors import key_stores
 from auditor.connectors.java_properties import login, properties
 
@@ -36,7 +36,7 @@ IGNORED = frozenset({
 })  # fmt: skip
 
 
-def connection(path: Path) -> dict[str, Any]:
+def connection(path: Path) -> Fields:
     """kafka-python's options for a file of Java client properties.
 
     Errors: :class:`AuditInputError`, which names the file and the property, and no value that may be secret.
@@ -50,7 +50,7 @@ def connection(path: Path) -> dict[str, Any]:
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise AuditInputError(f"{path}: security.protocol is one of {', '.join(PROTOCOLS)}")
-    found: dict[str, Any] = {"security_protocol": protocol}
+    found: Fields = {"security_protocol": protocol}
     if "client.id" in given:
         found["client_id"] = given["client.id"]
     if "request.timeout.ms" in given:

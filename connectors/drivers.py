@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.threads import AT_ONCE
 
@@ -72,7 +72,7 @@ def _of_fsspec(other: Any) -> pafs.FSSpecHandler:
             self.fs.mv(src, dest, overwrite=True)
 
         @staticmethod
-        def _create_file_info(path: str, info: Mapping[str, Any]) -> pafs.FileInfo:
+        def _create_file_info(path: str, info: Values) -> pafs.FileInfo:
             mtime = info.get("modification_time", 0) / 1000
             return pafs.FSSpecHandler._create_file_info(path, {**info, "mtime": mtime})
 

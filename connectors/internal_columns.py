@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
+from auditor.base.values import Fields
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, from_rows, texts
 from auditor.connectors.codec import offset_columns as commits
@@ -30,7 +31,7 @@ from auditor.connectors.internal_rows import PACKED, TRANSACTION_STATE, Internal
 _STATES = texts([*schema.TRANSACTION_STATES, None])
 _NO_STATE = len(schema.TRANSACTION_STATES)
 _NO_TOPIC = bytes(16)
-Columns = dict[str, Any]
+Columns = Fields
 
 
 def internal_records(topic: str, limits: Limits, *, payload: bool = False) -> InternalRows:

@@ -33,6 +33,7 @@ from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsReq
 from kafka.protocol.metadata import MetadataRequest
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields
 
 Name = tuple[str, int]  # topic, partition
 Failure = tuple[Name | None, str]  # what a request was about, and why it was not answered
@@ -123,7 +124,7 @@ class LiveCluster:
     refuse is not raised but kept in ``failures``.
     """
 
-    def __init__(self, bootstrap: str, config: dict[str, Any], sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, bootstrap: str, config: Fields, sleep: Callable[[float], None] = time.sleep) -> None:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its debug lines hold the configuration, secrets too
         known = {"receive_message_max_bytes": MOST_ANSWER_BYTES, "request_timeout_ms": 30_000, **config}
         self.failures: list[Failure] = []
@@ -354,7 +355,7 @@ class Budget:
         return self.left <= 0
 
 
-def _login(bootstrap: str, error: KafkaError, config: dict[str, Any]) -> str:
+def _login(bootstrap: str, error: KafkaError, config: Fields) -> str:
     """One sentence on a login that was refused, with what the broker said, and never the password."""
     said = "".join(c for c in " ".join(map(str, error.args)) if c.isprintable())[:MOST_QUOTED]
     if secret := config.get("sasl_plain_password"):

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.base.limits import Limits
+from auditor.base.values import Fields
 from auditor.connectors.arrow import Key, from_rows
 from auditor.connectors.codec.cluster_metadata import (
     BROKER_RESOURCE,
@@ -72,7 +73,7 @@ def beginning(reading: MetadataLog) -> tuple[ClusterMetadata, list[Change]]:
 def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
     """A change's values behind the log directory's key; ``snapshot_time``: of what a snapshot says, in ms."""
     fields = change.record.fields
-    said: dict[str, Any] = {
+    said: Fields = {
         "topic": change.topic,
         "offset": change.offset,
         "timestamp": snapshot_time if change.offset is None else change.timestamp,
@@ -98,7 +99,7 @@ def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
     return tuple(said.get(name) for name in _COLUMNS)
 
 
-def _partition(state: PartitionState, before: PartitionState | None) -> dict[str, Any]:
+def _partition(state: PartitionState, before: PartitionState | None) -> Fields:
     recovery = state.recovery_state
     return {
         "partition": state.partition,
@@ -119,7 +120,7 @@ def _partition(state: PartitionState, before: PartitionState | None) -> dict[str
     }
 
 
-def _setting(fields: dict[str, Any]) -> dict[str, Any]:
+def _setting(fields: Fields) -> Fields:
     kind, name = fields["resourceType"], fields["name"]
     shown = kind != BROKER_RESOURCE or may_show(name)
     return {

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.base.errors import RECORD_AT, DecodeError
+from auditor.base.values import Fields
 from auditor.connectors import names
 from auditor.connectors.arrow import from_errors, from_rows
 from auditor.connectors.batch_rows import CONTROL
@@ -76,7 +77,7 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
         opened.close()
 
 
-def _shown(record: MetadataRecord, payload: bool) -> dict[str, Any]:
+def _shown(record: MetadataRecord, payload: bool) -> Fields:
     """The fields that may be shown, as Kafka's tool prints them: without the tagged ones that are not there."""
     if record.name not in BY_NAME:
         return {}
@@ -103,7 +104,7 @@ def properties(piece: FilePiece, how: How) -> Rows:
     yield "decode_errors", from_errors(piece.key, errors)
 
 
-def _decode(kind: str, data: bytes, file: str) -> tuple[dict[str, Any], list[DecodeError]]:
+def _decode(kind: str, data: bytes, file: str) -> tuple[Fields, list[DecodeError]]:
     if kind == names.META:
         meta, errors = checkpoint.decode_meta_properties(data, file)
         return meta._asdict(), errors

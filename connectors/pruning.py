@@ -6,10 +6,11 @@ Conditions are told by their names: the oldest Spark that may run this has none 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import eq, ge, gt, le, lt
 from typing import Any, NamedTuple
 
+from auditor.base.values import Values
 from auditor.connectors.rows import FilePiece
 
 KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")
@@ -43,7 +44,7 @@ class Wanted(NamedTuple):
         return all(holds(condition, row) is not False for condition in self.conditions)
 
 
-def holds(condition: Any, row: Mapping[str, Any]) -> bool | None:
+def holds(condition: Any, row: Values) -> bool | None:
     """Whether one of Spark's conditions (``pyspark.sql.datasource.Filter``) holds; None where that is not known."""
     name = type(condition).__name__
     if name == "Not":

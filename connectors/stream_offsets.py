@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import Limits
+from auditor.base.values import Fields, Values
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.connectors.codec.gaps import offset_range
@@ -49,7 +50,7 @@ class End(NamedTuple):
 
 
 # By the folder of each replica and its topic's id, as Spark keeps it in its checkpoint.
-Ends = Mapping[str, Mapping[str, Any]]
+Ends = Mapping[str, Values]
 
 
 class Lot(NamedTuple):
@@ -78,7 +79,7 @@ def _logs(
     return found, frozenset(unread)
 
 
-def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> dict[str, Any]:
+def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> Fields:
     """Up to where each log can be read now; none falls behind what is ``known``. ``wanted``: which replicas count.
 
     Cost: what was appended to each newest segment is walked, checksums included; where nothing is known, all of it.

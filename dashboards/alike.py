@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.dashboards.text_columns import aligned_cells, indented
 
 Piece = tuple[str, str]  # "text" or "command", and what it says
@@ -65,7 +65,7 @@ def alike(told: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
     return [group for group, _ in found]
 
 
-def names(row: Mapping[str, Any]) -> Names:
+def names(row: Values) -> Names:
     """What may stand in what is said of a partition or a finding, by the word in its place."""
     place = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     values = {

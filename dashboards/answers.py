@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
+from auditor.base.values import Fields, Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import SEVERITIES, Finding, log_name, sentences, size, told, unsaid
 
@@ -44,11 +45,11 @@ class Open:
     about it, those of blocking rules first; ``log``: ``lso``, ``hw`` and ``log_end`` of its log in the summary.
     """
 
-    row: Mapping[str, Any]
+    row: Values
     cluster: str | None = None
     brokers: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    log: Mapping[str, Any] | None = None
+    log: Values | None = None
 
     @property
     def name(self) -> str:
@@ -116,7 +117,7 @@ class Open:
         return self.blocks and bool(self.row.get("left_out"))
 
     @property
-    def advice(self) -> Mapping[str, Any]:
+    def advice(self) -> Values:
         """What to do about it, as a row of :mod:`auditor.base.advice`: its own, with what its finding adds."""
         own = self._own
         mine = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
@@ -126,7 +127,7 @@ class Open:
         return about[0] if crossed else next(alike, own)
 
     @property
-    def _own(self) -> Mapping[str, Any]:
+    def _own(self) -> Values:
         return whole(self.row.get("advice")) or advise(self.row, self.findings)
 
     @property
@@ -185,9 +186,7 @@ class Blocked:
         return bool(about) and all(f.get("accepted") for f in about)
 
 
-def open_transactions(
-    transactions: Iterable[Mapping[str, Any]], findings: Sequence[Finding], summary: Mapping[str, Any]
-) -> list[Open]:
+def open_transactions(transactions: Iterable[Values], findings: Sequence[Finding], summary: Values) -> list[Open]:
     """Every open transaction once (replicas on several brokers joined), with its findings: worst class, oldest
     first."""
     transactions = list(transactions)
@@ -207,7 +206,7 @@ def open_transactions(
     return sorted(found.values(), key=lambda o: (order.index(o.kind), -(o.row.get("age_ms") or 0), o.name))
 
 
-def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Blocked]:
+def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Values) -> list[Blocked]:
     """The partitions that a transaction holds, those that are blocked first, then oldest first: the summary's rows.
 
     A run of the past has none: there those of open transactions that block. A finding of a blocking rule that no open
@@ -243,7 +242,7 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), *_place(b.holder.row)))
 
 
-def _blocking(findings: Sequence[Finding], summary: Mapping[str, Any]) -> dict[tuple[str | None, str], list[Finding]]:
+def _blocking(findings: Sequence[Finding], summary: Values) -> dict[tuple[str | None, str], list[Finding]]:
     """What was found about the transactions that hold a partition, by cluster and partition, by offset."""
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     found: dict[tuple[str | None, str], list[Finding]] = {}
@@ -254,12 +253,12 @@ def _blocking(findings: Sequence[Finding], summary: Mapping[str, Any]) -> dict[t
     return {of: sorted(mine, key=lambda f: f["offset"]) for of, mine in found.items()}
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+def _place(row: Values) -> tuple[str, int]:
     """Topic and partition, for an order in which partition 2 goes before partition 10."""
     return str(row.get("topic")), -1 if row.get("partition") is None else row["partition"]
 
 
-def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open] | None:
+def _given(findings: Sequence[Finding], summary: Values) -> list[Open] | None:
     """The rows of the summary's ``blocked`` with their findings; None where the summary has none."""
     if summary.get("blocked") is None:
         return None
@@ -285,13 +284,13 @@ def advised(finding: Finding) -> tuple[str, str]:
     return (TONES[verdict], WORDS[verdict]) if verdict else ("", "")
 
 
-def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[str, Any]:
+def advise(row: Values, findings: Sequence[Finding]) -> Values:
     """As :mod:`rules.safety` judges, for a run of the past, whose rows have no advice, and for a finding alone."""
     verdict, cost = _judged(row, findings)
     return Advice(verdict, cost).row()
 
 
-def _judged(row: Mapping[str, Any], findings: Sequence[Finding]) -> tuple[Verdict, str]:
+def _judged(row: Values, findings: Sequence[Finding]) -> tuple[Verdict, str]:
     state, kind = str(row.get("state") or ""), row["class"]
     decided = any(_declared(f, "decided") for f in findings)
     if state == "PrepareCommit" or (state == "CompleteCommit" and decided):
@@ -308,7 +307,7 @@ def _judged(row: Mapping[str, Any], findings: Sequence[Finding]) -> tuple[Verdic
     return Verdict.ACT, _cost_of_abort(row, state)
 
 
-def tally(findings: Iterable[Finding], summary: Mapping[str, Any]) -> dict[str, int]:
+def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
     """Findings by severity, worst first, zeros included: the summary's counts, or counted where it has none."""
     given = summary.get("counts", {}).get("by_severity")
     counts = dict.fromkeys(SEVERITIES, 0) | dict(given or {})
@@ -345,7 +344,7 @@ def _unsure(finding: Finding) -> bool:
     return "undecidable" in said or bool(evidence.get("in_flight"))
 
 
-def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
+def _cost_of_abort(row: Values, state: str) -> str:
     count, volume = row.get("records"), row.get("bytes")
     lost = "the transaction's records" if count is None else plural(count, "record")
     lost += "" if volume is None or volume < 0 else f" ({size(volume)})"  # text dumps do not show sizes
@@ -356,12 +355,12 @@ def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
     return said
 
 
-def _log(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _log(row: Values) -> tuple[Any, ...]:
     """What names the log of a row."""
     return row.get("log_dir"), row["topic"], row["partition"]
 
 
-def _logs(summary: Mapping[str, Any], wanted: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+def _logs(summary: Values, wanted: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], Values]:
     """How far each of some logs goes."""
     keys = set(wanted)
     rows = summary.get("logs", ()) if keys else ()
@@ -386,13 +385,13 @@ def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Findin
     return about
 
 
-def _about(row: Mapping[str, Any], about: Mapping[tuple[Any, ...], list[Finding]]) -> list[Finding]:
+def _about(row: Values, about: Mapping[tuple[Any, ...], list[Finding]]) -> list[Finding]:
     """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
     mine = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
     return sorted(mine, key=lambda f: not _declared(f, "blocks"))
 
 
-def _overlaps(finding: Finding, row: Mapping[str, Any]) -> bool:
+def _overlaps(finding: Finding, row: Values) -> bool:
     if finding["offset"] is None or row["first_offset"] is None:
         return True
     last = finding["offset"] if finding["last_offset"] is None else finding["last_offset"]
@@ -413,7 +412,7 @@ def _blocks_log(finding: Finding) -> bool:
     return speaks and _declared(finding, "blocks") is not None
 
 
-def _as_transaction(finding: Finding) -> dict[str, Any]:
+def _as_transaction(finding: Finding) -> Fields:
     """What a finding alone says of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
     kind = evidence.get("class")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import log_name, number, size
 
@@ -32,7 +33,7 @@ class Card(NamedTuple):
     more: int
 
 
-def cards(rows: Iterable[Mapping[str, Any]]) -> list[Card]:
+def cards(rows: Iterable[Values]) -> list[Card]:
     """The cards that have something to say; ``rows``: the summary's ``asides``."""
     of: dict[str, list[Line]] = {about: [] for about in TITLES}
     for row in rows:
@@ -43,14 +44,14 @@ def cards(rows: Iterable[Mapping[str, Any]]) -> list[Card]:
     ]
 
 
-def _line(row: Mapping[str, Any]) -> Line:
+def _line(row: Values) -> Line:
     if row["about"] == "group":
         return Line(f"{log_name(row)}, group {row['group_id']}", _left(row))
     broker = "" if row["broker_id"] is None else f", broker {row['broker_id']}"
     return Line(f"{log_name(row)}{broker}", f"{row['says']} ({size(row['bytes'])})")
 
 
-def _left(row: Mapping[str, Any]) -> str:
+def _left(row: Values) -> str:
     if row["undecided"]:
         return f"not decided: {row['undecided']}"
     least, most = row["committed_records"] or 0, row["committed_most"] or 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from auditor.base.values import Values
 from auditor.dashboards.answers import Blocked
 from auditor.dashboards.verdict import Verdict
 from auditor.dashboards.wording import SEVERITIES, Finding
@@ -80,7 +81,7 @@ def oldest(boards: Iterable[Board]) -> str | None:
     return min(filter(None, begun), default=None)
 
 
-def _begun(row: Mapping[str, Any]) -> tuple[bool, str, int]:
+def _begun(row: Values) -> tuple[bool, str, int]:
     return not row.get("since"), row.get("since") or "", -(row.get("age_ms") or 0)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import aligned, instant, log_name, number, size, visible
 
-Row = Mapping[str, Any]
 HEADS = ("partition", "broker", "stands", "cleaned to", "dirty", "ratio", "cleanable", "left alone", "note")
 HELD = {
     "active_segment": "", "last_stable_offset": "the last stable offset",
@@ -17,7 +16,7 @@ HELD = {
 }  # fmt: skip
 
 
-def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
+def lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     """A line a replica in which there is something to clean, or all; first what they come to."""
     if not rows:
         yield "No compacted log is in the input.\n"
@@ -34,12 +33,12 @@ def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
         yield f"\n{plural(more, 'log')} with nothing to clean but the active segment: --all lists them\n"
 
 
-def says_something(row: Row) -> bool:
+def says_something(row: Values) -> bool:
     """Whether a log has more to clean than its active segment, or something keeps it from being cleaned."""
     return row["stands"] != "clean" or row["held_by"] != "active_segment"
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: Values) -> tuple[str, ...]:
     """A log under :data:`HEADS`."""
     return (
         log_name(row), str(row["broker_id"]) if row["broker_id"] is not None else "–", row["stands"],
@@ -49,7 +48,7 @@ def cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def note(row: Row) -> str:
+def note(row: Values) -> str:
     """What else there is to know of it."""
     said = []
     if row["fault"] is not None:

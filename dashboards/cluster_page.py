@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.base.words import duration, plural
 from auditor.dashboards import board, page, trend
 from auditor.dashboards.addresses import Links
@@ -25,7 +25,7 @@ class Row:
     board: Board
     runs: int
     run_id: str
-    facts: Mapping[str, Any]
+    facts: Values
     published: str
     since: str | None
     overdue: bool

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from auditor.base.values import Values
 from auditor.base.words import duration
 from auditor.dashboards.wording import clip, instant, size, value
 
@@ -38,7 +39,7 @@ _TIME = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _DEEPEST = 3
 
 
-def in_words(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+def in_words(evidence: Values) -> list[tuple[str, str]]:
     """Each fact that is known as its name and what it says, what was expected and found first. Cost: linear."""
     known = [str(name) for name in evidence if evidence[name] is not None]
     order = sorted(known, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
@@ -68,7 +69,7 @@ def _counts_bytes(name: str, count: int) -> bool:
     return count >= 0 and (name == "bytes" or name.endswith("_bytes"))
 
 
-def _pairs(fact: Mapping[str, Any], depth: int) -> str:
+def _pairs(fact: Values, depth: int) -> str:
     """A structure: what it says where it says something, else its own facts in a row."""
     if isinstance(fact.get("message"), str):
         kind = " ".join(str(fact[name]) for name in ("severity", "rule") if fact.get(name))

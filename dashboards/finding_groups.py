@@ -7,12 +7,12 @@ that are not shown the page has a line each, for its search, as far as they fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from markupsafe import Markup
 
+from auditor.base.values import Values
 from auditor.dashboards.causes import Cause, causes
 from auditor.dashboards.evidence import in_words
 from auditor.dashboards.wording import (
@@ -98,7 +98,7 @@ class Group:
         return [row for part in self.parts for row in part.rows]
 
 
-def group(findings: Sequence[Finding], counts: Mapping[str, Any] | None = None) -> list[Group]:
+def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Group]:
     """Findings by rule: worst severity first, then most findings, then name; of a cause in the order given.
 
     ``counts`` are the summary's, for when fewer findings were handed in than were written. Cost: linear.

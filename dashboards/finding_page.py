@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.dashboards import for_owner, page, trend
 from auditor.dashboards.addresses import Links
 from auditor.dashboards.answers import Blocked
@@ -32,7 +32,7 @@ class Story:
     held: Blocked | None
     seen: Sequence[tuple[Step, str | None]]
     whole: bool
-    entry: Mapping[str, Any] | None
+    entry: Values | None
     rule: Mapping[str, str]
     unlooked: str = ""
 

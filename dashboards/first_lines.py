@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards import answers, held_table, verdict
 from auditor.dashboards.alike import Alike, alike, names, values_in_lines
@@ -29,7 +29,7 @@ class Answer:
     said: dict[tuple[tuple[str, str], ...], str]
 
 
-def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:
+def top(decided: verdict.Verdict, summary: Values, width: int, now: datetime.datetime | None) -> list[str]:
     """The headline and the clock."""
     headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
     lines = [*wrap(headline, width), *wrap(visible(verdict.clock(summary, now)), width)]
@@ -40,7 +40,7 @@ def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: d
 
 
 def answer(
-    decided: verdict.Verdict, summary: Mapping[str, Any], width: int, shown: Selection = ALL, every: bool = False
+    decided: verdict.Verdict, summary: Values, width: int, shown: Selection = ALL, every: bool = False
 ) -> Answer:
     """Of every partition that is held how it stands, and what to do. ``width`` in columns.
 

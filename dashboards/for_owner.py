@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from auditor.base.advice import Verdict, lead, whole
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.answers import Open
 from auditor.dashboards.verdict import begun
@@ -39,11 +37,11 @@ def message(finding: Finding, holder: Open | None, cluster: str, link: str = "")
     return visible(f"{said}{'' if said.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
 
 
-def _epoch(row: Mapping[str, Any]) -> str:
+def _epoch(row: Values) -> str:
     return "" if row.get("producer_epoch") is None else f", epoch {row['producer_epoch']}"
 
 
-def _left(row: Mapping[str, Any]) -> str:
+def _left(row: Values) -> str:
     """What its transaction is, where, and since when."""
     records = "" if row.get("records") is None else f"{plural(row['records'], 'record')} of "
     span = offsets(row.get("first_offset"), row.get("last_offset"))
@@ -58,6 +56,6 @@ def _waited(holder: Open) -> str:
     return f" Behind it read_committed consumers stand at offset {holder.lso}; {many} wait."
 
 
-def _done(advice: Mapping[str, Any]) -> str:
+def _done(advice: Values) -> str:
     given = whole(advice) or {"verdict": Verdict.LOOK, "cost": ""}
     return _DONE[Verdict(given["verdict"])].format(lead(given).partition(": ")[2])

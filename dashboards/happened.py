@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from auditor.base.values import Values
 from auditor.dashboards.wording import log_name
 
 MAX_STORIES = 20  # partitions on a page
@@ -29,7 +30,7 @@ class Story(NamedTuple):
     left_out: int
 
 
-def when(finding: Mapping[str, Any]) -> str | None:
+def when(finding: Values) -> str | None:
     """When it happened, by the clock that what the cluster did goes by: the brokers', where that of the producer, which
     its ``timestamp`` may be, contradicts them."""
     evidence = finding.get("evidence") or {}
@@ -37,7 +38,7 @@ def when(finding: Mapping[str, Any]) -> str | None:
     return str(by_brokers) if by_brokers else finding["timestamp"]
 
 
-def stories(events: Iterable[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> list[Story]:
+def stories(events: Iterable[Values], findings: Sequence[Values]) -> list[Story]:
     """One a partition of which the metadata tells, in the order given. ``events``: rows of the summary's
     ``cluster_events``; findings without a time, and infos, are left out."""
     told = []
@@ -50,7 +51,7 @@ def stories(events: Iterable[Mapping[str, Any]], findings: Sequence[Mapping[str,
     return told
 
 
-def unknown(events: Sequence[Mapping[str, Any]] | None, finding: Mapping[str, Any]) -> str:
+def unknown(events: Sequence[Values] | None, finding: Values) -> str:
     """Why nothing is said of what the cluster did beside a finding about a partition. ``events``: null of a run that
     was kept before they were."""
     if events is None:
@@ -62,7 +63,7 @@ def unknown(events: Sequence[Mapping[str, Any]] | None, finding: Mapping[str, An
     return "the input has no record of __cluster_metadata about this partition"
 
 
-def around(events: Iterable[Mapping[str, Any]], finding: Mapping[str, Any]) -> list[Entry]:
+def around(events: Iterable[Values], finding: Values) -> list[Entry]:
     """What the cluster did to a finding's partition right before and after its time; the newest where it has none."""
     row = next((row for row in events if log_name(row) == log_name(finding)), None)
     entries = [Entry(e.get("time"), e["says"]) for e in (row or {}).get("events") or ()]

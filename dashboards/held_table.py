@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from auditor.base.advice import WORDS, Verdict, whole
+from auditor.base.values import Values
 from auditor.dashboards import answers, causes
 from auditor.dashboards.text_columns import cells, pad, shortened, wrap
 from auditor.dashboards.wording import Finding, moment, number, short_fingerprint, visible
@@ -53,7 +54,7 @@ def _rows(held: causes.Held, as_of: str) -> list[Row]:
     return [*rows, Row(f"  and {unnamed:,} more", "", "", "", "", "")] if unnamed > 0 else rows
 
 
-def _since(row: Mapping[str, Any], as_of: str) -> str:
+def _since(row: Values, as_of: str) -> str:
     """When it began; with a question mark where only its producer's clock tells."""
     if not row.get("since"):
         return "unknown"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 from xml.etree import ElementTree as ET
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import SEVERITIES, Finding, clip, place, visible
 
 MAX_TEXT = 4000
 
 
-def junit(
-    findings: Sequence[Finding], summary: Mapping[str, Any], rules: Mapping[str, Mapping[str, Any]], fail_on: str
-) -> str:
+def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], fail_on: str) -> str:
     """The whole text. ``rules``: those that ran, by id. A finding at or above ``fail_on`` is a failure, one below it a
     skipped case, and so are those that are not printed (``hidden`` of a rule: how many); a rule that found nothing
     passes; what could not be read is an error."""
@@ -55,7 +53,7 @@ def _case(suite: ET.Element, finding: Finding, failing: Sequence[str]) -> None:
     failure.text = f"{message}\nWhat to do: {_text(finding['remedy'])}\nFingerprint: {fingerprint}"
 
 
-def _input(suite: ET.Element, summary: Mapping[str, Any]) -> None:
+def _input(suite: ET.Element, summary: Values) -> None:
     for row in summary["unreadable"]:
         where = _text("/".join(filter(None, (row["log_dir"], row["file"]))))
         case = ET.SubElement(suite, "testcase", classname="auditor.input", name=where)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import aligned, instant, log_name, number, visible
 
-Row = Mapping[str, Any]
 HEADS = ("group", "partition", "position", "offsets", "committed", "uncommitted", "behind a hold", "since", "note")
 
 
-def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
+def lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     """A line a position with something left, or all; first what they come to, last what was left out."""
     if not rows:
         yield "No group has an offset in these logs.\n"
@@ -26,7 +25,7 @@ def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
         yield f"\n{plural(more, 'position')} at the end, with nothing left: --all lists them\n"
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Values]) -> str:
     """What all positions come to, in a sentence."""
     groups = len({row["group_id"] for row in rows})
     committed, uncommitted, offsets = (
@@ -41,12 +40,12 @@ def summary(rows: Sequence[Row]) -> str:
     return text + (f"; {plural(undecided, 'position')} not decided" if undecided else "")
 
 
-def says_something(row: Row) -> bool:
+def says_something(row: Values) -> bool:
     """Whether something is left of a position, or it is no good one."""
     return bool(row["offsets"]) or row["undecided"] is not None or row["stands"] in ("beyond_end", "before_start")
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: Values) -> tuple[str, ...]:
     """A position under :data:`HEADS`."""
     at = row["committed_offset"]
     behind = (row["waiting_records"] or 0) + (row["open_records"] or 0)
@@ -59,7 +58,7 @@ def cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def since(row: Row) -> str:
+def since(row: Values) -> str:
     """Since when the first record waits for a read_committed reader, by brokers' clocks."""
     earliest, latest = row["since_not_before"], row["since_not_after"]
     if latest is not None:
@@ -67,7 +66,7 @@ def since(row: Row) -> str:
     return "" if earliest is None else f"{instant(earliest)} at the earliest"
 
 
-def note(row: Row) -> str:
+def note(row: Values) -> str:
     """What else there is to know of a position."""
     if row["undecided"] is not None:
         return f"not decided: {row['undecided']}"

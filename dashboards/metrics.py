@@ -13,10 +13,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
+from auditor.base.values import Values
 from auditor.dashboards import answers, report_shapes, verdict
 from auditor.dashboards.wording import SEVERITIES, clip, kind, visible
 
@@ -27,12 +27,10 @@ _STATES = ("decoded", "skipped", "unreadable")
 _NO_LABEL = re.compile(r"\W", re.ASCII)  # what a label's name may not have in it
 _PARTITION = ("cluster", "broker", "topic", "partition", "standing")
 
-Values = dict[tuple[str, ...], float]
+Samples = dict[tuple[str, ...], float]
 
 
-def write_metrics(
-    path: str | os.PathLike[str], findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
-) -> None:
+def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summary: Values) -> None:
     """Write the metrics file at ``path`` (it should end in ``.prom``), whole or not at all: a rename puts it in place.
 
     ``findings`` have the contract's fields, ``summary`` is summary.json's content; its ``open_transactions`` (a count
@@ -42,7 +40,7 @@ def write_metrics(
     write_to_textfile(os.fspath(path), _registry(findings, report_shapes.summary(summary)))
 
 
-def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> CollectorRegistry:
+def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     registry, cluster = CollectorRegistry(), clusters(summary)
     listed = answers.unaccepted(findings)
     accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
@@ -84,12 +82,12 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     return registry
 
 
-def _names(named: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], Values]:
+def _names(named: Sequence[Values]) -> tuple[tuple[str, ...], Samples]:
     """Labels of ``cluster_info``, and for each cluster their values."""
     labels = sorted({key for row in named for key in row["labels"] or {}})
     columns = ("cluster", "name", "owner", *(f"label_{_NO_LABEL.sub('_', key)}" for key in labels))
 
-    def values(row: Mapping[str, Any]) -> tuple[str, ...]:
+    def values(row: Values) -> tuple[str, ...]:
         known = row["labels"] or {}
         return tuple(
             map(_label, (row["cluster_id"], row["name"], row["owner"], *(known.get(key, "") for key in labels)))
@@ -98,7 +96,7 @@ def _names(named: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], Values]
     return columns, {values(row): 1.0 for row in named}
 
 
-def _times(summary: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
+def _times(summary: Values) -> dict[str, tuple[str, float | None]]:
     as_of, ran = "The time that the audit judges by, in seconds since the epoch", summary["ran"] or {}
     return {
         "as_of_timestamp_seconds": (as_of, _seconds(summary["as_of"])),
@@ -107,7 +105,7 @@ def _times(summary: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
     }
 
 
-def clusters(summary: Mapping[str, Any]) -> str:
+def clusters(summary: Values) -> str:
     """The ids of the clusters that a run looked at, with commas between; empty where none is known."""
     return ",".join(sorted({_label(row["cluster_id"]) for row in summary["inputs"] if row["cluster_id"]}))
 
@@ -116,11 +114,11 @@ def _label(name: object) -> str:
     return "" if name is None else clip(visible(str(name)), 300)
 
 
-def _by_rule(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], int]:
+def _by_rule(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
     return dict(Counter((finding["rule"], kind(finding), finding["severity"]) for finding in findings))
 
 
-def _refusals(summary: Mapping[str, Any]) -> Values:
+def _refusals(summary: Values) -> Samples:
     counted: Mapping[str, int | None] = summary.get("validation_failures") or {}
     return {(name,): count for name, count in counted.items() if count is not None}
 
@@ -151,8 +149,8 @@ def _key(place: int, row: answers.Blocked) -> tuple[str, ...]:
     return (cluster, _label(at["broker_id"]), _label(at["topic"]), _label(at["partition"]), standing)
 
 
-def _lags(rows: Sequence[answers.Blocked]) -> Values:
-    found: Values = {}
+def _lags(rows: Sequence[answers.Blocked]) -> Samples:
+    found: Samples = {}
     for place, row in enumerate(rows):
         if row.holder.waiting is not None:
             key = _key(place, row)
@@ -160,8 +158,8 @@ def _lags(rows: Sequence[answers.Blocked]) -> Values:
     return found
 
 
-def _ages(rows: Sequence[answers.Blocked]) -> Values:
-    found: Values = {}
+def _ages(rows: Sequence[answers.Blocked]) -> Samples:
+    found: Samples = {}
     for place, row in enumerate(rows):
         if row.holder.row.get("age_ms") is not None:
             key = _key(place, row)
@@ -169,7 +167,7 @@ def _ages(rows: Sequence[answers.Blocked]) -> Values:
     return found
 
 
-def _classes(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[tuple[str, ...], int]:
+def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...], int]:
     """Open transactions by class, each once however many findings are about it; every class is there, zeros too."""
     if (given := summary.get("open_transactions")) is not None:
         return {(kind,): given.get(kind, 0) for kind in answers.CLASSES}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.dashboards import happened
 from auditor.dashboards.text_columns import indented, wrap
 from auditor.dashboards.wording import fact, instant, log_name, offsets, told, visible, who
 
 
-def explained(
-    row: Mapping[str, Any], page: Mapping[str, str], width: int, events: Sequence[Mapping[str, Any]] | None
-) -> list[str]:
+def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
     """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
     and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``, null
     where the summary has none."""

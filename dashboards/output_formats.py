@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards import remedies, report_shapes, verdict
 from auditor.dashboards.junit import junit
@@ -22,8 +22,8 @@ SHORT = 12  # digits of a fingerprint that are printed for people
 
 
 def rendered(
-    kind: str, findings: Sequence[Finding], decided: verdict.Verdict, summary: Mapping[str, Any],
-    rules: Mapping[str, Mapping[str, Any]], fail_on: str,
+    kind: str, findings: Sequence[Finding], decided: verdict.Verdict, summary: Values,
+    rules: Mapping[str, Values], fail_on: str,
 ) -> Iterator[str]:  # fmt: skip
     """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
     ``findings``: those that are printed; ``rules``: those that ran."""
@@ -37,7 +37,7 @@ def rendered(
         yield junit(findings, summary, rules, fail_on)
 
 
-def list_lines(kind: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:
     """Rows with the same keys as JSON lines, Markdown or CSV; nothing for no rows."""
     heads = list(rows[0]) if rows else []
     if kind == "json":
@@ -48,7 +48,7 @@ def list_lines(kind: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield from markdown_lines(heads, ([row[head] for head in heads] for row in rows))
 
 
-def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Mapping[str, Any]) -> Iterator[str]:
+def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Values) -> Iterator[str]:
     """The verdict, who is blocked with the commands to copy, and the findings: to be pasted into a ticket."""
     yield f"# {escaped(decided.headline)}\n\n{escaped(verdict.clock(summary))}\n"
     for row in decided.held:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards import board, page, report_shapes, trend
 from auditor.dashboards.addresses import Links
@@ -33,7 +34,7 @@ class Step:
     at: int
     as_of: str | None
     counts: Mapping[str, int]
-    facts: Mapping[str, Any]
+    facts: Values
     partly: str = ""
 
     @property
@@ -70,7 +71,7 @@ class Rank:
         return sum(worst is not None for worst in self.worst)
 
 
-def step(run_id: str, created: str, facts: Mapping[str, Any], partly: str = "") -> Step:
+def step(run_id: str, created: str, facts: Values, partly: str = "") -> Step:
     """A run from its manifest; counts that it does not have are 0. ``created``: ISO 8601."""
     counts = {name: int((facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
     return Step(run_id, milliseconds(created), facts.get("as_of"), counts, facts, partly)
@@ -138,7 +139,7 @@ def rank(tallies: Sequence[Tally]) -> list[Rank]:
     return sorted(rows, key=lambda r: (*(-r.counts[name] for name in SEVERITIES), -r.seen, str(r.key)))
 
 
-def tallied(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tally:
+def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
     """Rows of ``names``, ``severity`` and ``count`` as a tally; rows that name nobody are left out."""
     found: dict[tuple[Any, ...], Counter[str]] = {}
     for row in rows:

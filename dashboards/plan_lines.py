@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from auditor.base.values import Values
 from auditor.base.words import duration, plural
 from auditor.dashboards.wording import aligned, number, size, visible
 
 MOST_DIRS = 20
 
 
-def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+def plan_lines(plan: Values) -> Iterator[str]:
     """Whole lines of the plan that ``auditor.pipeline.forecast`` gives."""
     dirs = plan["log_dirs"]
     rows = [("log directory", "broker", "partitions", "segments", "files", "size")]
@@ -33,7 +33,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"note: {visible(note)}\n" for note in plan["notes"])
 
 
-def _beside(plan: Mapping[str, Any]) -> Iterator[str]:
+def _beside(plan: Values) -> Iterator[str]:
     if plan["remote"]["files"]:
         yield f"beside these {plural(plan['remote']['files'], 'remote file')}, {size(plan['remote']['bytes'])}"
     if plan["not_read"]["files"]:
@@ -46,7 +46,7 @@ def _beside(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"cannot be read: {plural(plan['unreadable'], 'file')} (the audit will end with status 3)"
 
 
-def _tasks(tasks: Mapping[str, Any]) -> str:
+def _tasks(tasks: Values) -> str:
     if tasks["count"] is None:
         how = "shared out when the cluster says how many tasks run at a time"
     else:
@@ -63,7 +63,7 @@ def _span(values: list[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _estimate(found: Mapping[str, Any]) -> Iterator[str]:
+def _estimate(found: Values) -> Iterator[str]:
     large, small = (size(value) for value in found["batches_of_bytes"])
     yield f"Estimates, from batches of {large} to batches of {small}; they depend on the machine:"
     if found["seconds"] is None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from auditor.base.advice import pieces
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import visible
 
-Row = Mapping[str, Any]
 
-
-def lines(told: Sequence[Row], width: int) -> Iterator[str]:
+def lines(told: Sequence[Values], width: int) -> Iterator[str]:
     """A line a question with its answer, what to do where one is held still, and how many came out how; ``told``: rows
     of :meth:`auditor.pipeline.asked_again.Told.row`."""
     counts = Counter(row["answer"] for row in told)
@@ -28,7 +26,7 @@ def lines(told: Sequence[Row], width: int) -> Iterator[str]:
             )
 
 
-def _about(row: Row) -> str:
+def _about(row: Values) -> str:
     place = f"{row['topic']}-{row['partition']}"
     at = "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
     if row["fingerprint"] is not None:
@@ -36,6 +34,6 @@ def _about(row: Row) -> str:
     return f"{place}{at}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
 
 
-def _advice(row: Row) -> list[tuple[str, str]]:
+def _advice(row: Values) -> list[tuple[str, str]]:
     advice = (row["blocked"] or {}).get("advice") or (row["finding"] or {}).get("advice")
     return pieces(advice) if advice else []

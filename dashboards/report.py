@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from auditor.base import first_rows
 from auditor.base.first_rows import FirstRows
 from auditor.base.glossary import GLOSSARY
+from auditor.base.values import Values
 from auditor.dashboards import (
     answers,
     besides,
@@ -32,14 +32,14 @@ MAX_TIMELINES, MAX_OPEN, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 50, 25
 
 
 # A timeline, its picture, and that of the whole log where the first one shows a part of it.
-Drawn = tuple[Mapping[str, Any], timeline.Picture, timeline.Picture | None]
+Drawn = tuple[Values, timeline.Picture, timeline.Picture | None]
 
 
 def render_report(
-    findings: Sequence[Mapping[str, Any]],
-    summary: Mapping[str, Any],
-    transactions: Sequence[Mapping[str, Any]],
-    timelines: Sequence[Mapping[str, Any]],
+    findings: Sequence[Values],
+    summary: Values,
+    transactions: Sequence[Values],
+    timelines: Sequence[Values],
     tables: tuple[FirstRows, FirstRows] | None = None,
 ) -> str:
     """The whole page as text, to be written as UTF-8.
@@ -102,10 +102,10 @@ def render_report(
 
 
 def render_timelines(
-    findings: Sequence[Mapping[str, Any]],
-    summary: Mapping[str, Any],
-    transactions: Sequence[Mapping[str, Any]],
-    timelines: Sequence[Mapping[str, Any]],
+    findings: Sequence[Values],
+    summary: Values,
+    transactions: Sequence[Values],
+    timelines: Sequence[Values],
 ) -> str:
     """The timelines alone as a whole page; everything else as of :func:`render_report`."""
     findings, summary = report_shapes.whole(findings, report_shapes.FINDING), report_shapes.summary(summary)
@@ -118,13 +118,13 @@ def render_timelines(
     )
 
 
-def _pictures(timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]) -> list[Drawn]:
+def _pictures(timelines: Sequence[Values], everything: Sequence[answers.Open]) -> list[Drawn]:
     """The timelines that are drawn, those with a blocking transaction first, and how they are laid out.
 
     Several clusters may have a log of one name, so logs are told apart by where they lie; of runs that were kept before
     timelines said that, by name alone.
     """
-    known: dict[tuple[str | None, str], dict[tuple[int, int], Mapping[str, Any]]] = {}
+    known: dict[tuple[str | None, str], dict[tuple[int, int], Values]] = {}
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
@@ -134,19 +134,19 @@ def _pictures(timelines: Sequence[Mapping[str, Any]], everything: Sequence[answe
             if entry.blocks:
                 blocking.add(place)
 
-    def place_of(row: Mapping[str, Any]) -> tuple[str | None, str]:
+    def place_of(row: Values) -> tuple[str | None, str]:
         return row.get("log_dir"), wording.log_name(row)
 
     first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: place_of(row) not in blocking)
     return [_drawn(row, known.get(place_of(row), {})) for row in map(report_shapes.timeline, first)]
 
 
-def _drawn(row: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Drawn:
+def _drawn(row: Values, known: Mapping[tuple[int, int], Values]) -> Drawn:
     part, whole = timeline.focus(row), timeline.draw(row, known)
     return (row, whole, None) if part is None else (row, timeline.draw(row, known, part), whole)
 
 
-def _tables(logs: Iterable[Mapping[str, Any]]) -> tuple[FirstRows, FirstRows]:
+def _tables(logs: Iterable[Values]) -> tuple[FirstRows, FirstRows]:
     """What the tables of chains and of offsets show."""
     chained, counted = FirstRows("chain", "broken", "snapshots"), FirstRows("offsets", "missing")
     for place, row in enumerate(map(report_shapes.log, logs)):

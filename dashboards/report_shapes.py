@@ -7,7 +7,8 @@ turn, are strict: a name that is not listed here is a mistake of ours and raises
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+
+from auditor.base.values import Fields, Values
 
 FINDING = (
     "rule", "kind", "fingerprint", "if_true", "severity", "broker_id", "topic", "partition", "offset", "last_offset",
@@ -91,18 +92,18 @@ _LISTS = {
 _OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 
 
-def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[str, Any]]:
+def whole(rows: Iterable[Values], keys: Iterable[str]) -> list[Fields]:
     """Each row with at least ``keys``, null where it had none."""
     empty = dict.fromkeys(keys)
     return [{**empty, **row} for row in rows]
 
 
-def summary(given: Mapping[str, Any]) -> dict[str, Any]:
+def summary(given: Values) -> Fields:
     """A run's summary with every key that the report shows; what is not there is null, or empty for lists.
 
     Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
     """
-    full: dict[str, Any] = dict.fromkeys(
+    full: Fields = dict.fromkeys(
         ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran", "scope",
          "prevention")
     )  # fmt: skip
@@ -120,7 +121,7 @@ def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     return full
 
 
-def log(given: Mapping[str, Any]) -> dict[str, Any]:
+def log(given: Values) -> Fields:
     """A row of the summary's logs with every key that the report shows."""
     row = {**dict.fromkeys(LOG), **given}
     if row["offsets"]:
@@ -130,14 +131,14 @@ def log(given: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _expectations(given: Mapping[str, Any]) -> dict[str, Any]:
+def _expectations(given: Values) -> Fields:
     """Of a run of the past, too, whose failed ones were sentences."""
     failing = [row if isinstance(row, Mapping) else {"says": row} for row in given.get("failing") or ()]
     keys = {"severity": "error", **dict.fromkeys(("suite", "says", "rows", "broken", "where", "error"))}
     return {"evaluated": 0, "failed": 0, "passing": [], **given, "failing": [{**keys, **row} for row in failing]}
 
 
-def timeline(given: Mapping[str, Any]) -> dict[str, Any]:
+def timeline(given: Values) -> Fields:
     """A timeline with whole rows of transactions."""
     row = {**dict.fromkeys(TIMELINE), **given}
     row["transactions"] = whole(row.get("transactions") or (), BAR)

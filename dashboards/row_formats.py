@@ -10,16 +10,17 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from auditor.base.values import Values
 from auditor.dashboards.wording import visible
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
-def csv_lines(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def csv_lines(heads: Sequence[str], rows: Iterable[Values]) -> Iterator[str]:
     """A line of heads and one a row (RFC 4180, but for line ends, which are LF); null is empty, structures are JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

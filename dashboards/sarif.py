@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import quote
 
+from auditor.base.values import Fields, Values
 from auditor.dashboards.wording import Finding, kind, log_name, offsets, visible
 
 VERSION = "2.1.0"
@@ -19,9 +19,7 @@ _FACTS = (
 )  # fmt: skip
 
 
-def sarif(
-    findings: Sequence[Finding], summary: Mapping[str, Any], rules: Mapping[str, Mapping[str, Any]], headline: str
-) -> str:
+def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], headline: str) -> str:
     """The whole text. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and ``kinds``."""
     numbers = {name: number for number, name in enumerate(rules)}
     tool = summary["tool"]
@@ -47,7 +45,7 @@ def sarif(
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _rule(name: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+def _rule(name: str, rule: Values) -> Fields:
     sections = rule["sections"]
     former = [kind for kind in rule.get("kinds") or () if kind != name]
     return {
@@ -60,12 +58,12 @@ def _rule(name: str, rule: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _notification(row: Mapping[str, Any]) -> dict[str, Any]:
+def _notification(row: Values) -> Fields:
     text = visible(f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}")
     return {"level": "error", "message": {"text": text}}
 
 
-def _result(finding: Finding, numbers: Mapping[str, int]) -> dict[str, Any]:
+def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:
     """A result; a location in a file where the finding has one, and always where in the cluster."""
     result = {
         "ruleId": finding["rule"],
@@ -88,10 +86,10 @@ def _said(finding: Finding) -> str:
     return f"{message}\n\n{remedy}" if remedy else str(message)
 
 
-def _location(finding: Finding) -> dict[str, Any]:
+def _location(finding: Finding) -> Fields:
     span = offsets(finding["offset"], finding["last_offset"])
     name = visible(log_name(finding) or "cluster") + (f"@{span}" if span else "")
-    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": name, "kind": "resource"}]}
+    location: Fields = {"logicalLocations": [{"fullyQualifiedName": name, "kind": "resource"}]}
     if finding["file"]:
         log_dir = (finding["evidence"] or {}).get("log_dir")
         path = "/".join(str(part) for part in (log_dir, finding["file"]) if part)

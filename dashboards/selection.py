@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from auditor.base.scope import fits, is_of
+from auditor.base.values import Values
 from auditor.dashboards.wording import SEVERITIES
 
 LEAST = SEVERITIES[-1]
@@ -33,7 +34,7 @@ class Selection:
         """Whether it leaves anything out."""
         return self != Selection(infos=self.infos)
 
-    def holds(self, row: Mapping[str, Any]) -> bool:
+    def holds(self, row: Values) -> bool:
         """Whether a finding or a partition that is held is where and whose the selection says, whatever its severity.
 
         A held partition is a group's where the group reads it: its ``readers``.
@@ -46,7 +47,7 @@ class Selection:
             and (not self.groups or named(groups, self.groups))
         )
 
-    def shows(self, finding: Mapping[str, Any]) -> bool:
+    def shows(self, finding: Values) -> bool:
         """Whether a finding is printed."""
         return SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(self.least) and self.holds(finding)
 
@@ -75,7 +76,7 @@ class Printing:
     selection: Selection = ALL
 
 
-def is_partition(row: Mapping[str, Any], glob: str) -> bool:
+def is_partition(row: Values, glob: str) -> bool:
     """Whether a row is of a partition that ``--partition`` means; of several, whether one of them is."""
     if row.get("topic") is None or row.get("partition") is None:
         several = (row.get("evidence") or {}).get("partitions")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import aligned, instant, log_name, size, visible
 
-Row = Mapping[str, Any]
 CAUSES = {
     "log_start_offset": "goes: below the log start", "retention_bytes": "goes: by size", "retention_ms": "goes: by age",
     "not_old_enough": "not old enough", "timestamp_in_the_future": "its newest timestamp lies in the future",
@@ -22,7 +21,7 @@ HEADS = ("segment", "broker", "size", "what becomes of it", "when", "setting", "
 MOST = 20  # topics and producers that are listed
 
 
-def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
+def lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     """Sums by cause, topic and producer, then a line a segment that something unusual keeps, or each."""
     if not rows:
         yield "No segment is in the input.\n"
@@ -42,26 +41,26 @@ def lines(rows: Sequence[Row], every: bool) -> Iterator[str]:
         yield f"{plural(more, 'segment')} that retention takes, or leaves, as is normal: --all lists them\n"
 
 
-def cause(row: Row) -> str:
+def cause(row: Values) -> str:
     """Why a segment goes or stays."""
     return str(row["goes"] or row["kept_by"])
 
 
-def says_something(row: Row) -> bool:
+def says_something(row: Values) -> bool:
     """Whether something beside its age and the limits keeps a segment."""
     return cause(row) in (
         "timestamp_in_the_future", "older_segment", "no_timestamps",
     ) or (cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"])  # fmt: skip
 
 
-def producer(row: Row) -> str:
+def producer(row: Values) -> str:
     """Who wrote the largest timestamp of a segment."""
     if row["producer_id"] < 0:
         return "none (not idempotent)"
     return row["transactional_id"] or f"producer {row['producer_id']}"
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: Values) -> tuple[str, ...]:
     """A segment under :data:`HEADS`."""
     when = "" if row["goes_at"] is None else f"{instant(row['goes_at'])}"
     by = "" if row["setting"] is None else f"{row['setting']} ({row['setting_by']})"
@@ -71,7 +70,7 @@ def cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def note(row: Row) -> str:
+def note(row: Values) -> str:
     """What else there is to know of it."""
     said = []
     if row["kept_by"] == "timestamp_in_the_future":
@@ -83,7 +82,7 @@ def note(row: Row) -> str:
     return "; ".join(said)
 
 
-def _sums(title: str, rows: Sequence[Row], of: Callable[[Row], str]) -> Iterator[str]:
+def _sums(title: str, rows: Sequence[Values], of: Callable[[Values], str]) -> Iterator[str]:
     if not rows:
         return
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])

@@ -10,8 +10,9 @@ import datetime
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards import answers, cause_lines, causes, first_lines, report_shapes, verdict
 from auditor.dashboards.selection import ALL, LEAST, Selection
@@ -23,8 +24,8 @@ _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
 
 
 def print_findings(
-    findings: Sequence[Mapping[str, Any]],
-    summary: Mapping[str, Any],
+    findings: Sequence[Values],
+    summary: Values,
     out: TextIO,
     width: int = 120,
     color: bool = False,
@@ -65,7 +66,7 @@ def print_findings(
 
 
 def print_verdict(
-    findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], out: TextIO, width: int,
+    findings: Sequence[Values], summary: Values, out: TextIO, width: int,
     report: str | None, now: datetime.datetime | None, shown: Selection,
 ) -> None:  # fmt: skip
     """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
@@ -115,7 +116,7 @@ def _of_causes(
 
 
 def _closing(
-    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int,
+    listed: Sequence[Finding], findings: Sequence[Finding], summary: Values, width: int,
     shown: Selection, report: str | None, notes: int, named: Sequence[Finding] = (),
 ) -> list[str]:  # fmt: skip
     """How many of each severity, which are not printed, what was read and what was not, and where to read on.
@@ -137,7 +138,7 @@ def _closing(
 
 
 def _hints(
-    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int, report: str | None
+    listed: Sequence[Finding], findings: Sequence[Finding], summary: Values, width: int, report: str | None
 ) -> list[str]:
     """Commands that say more, each on one line, however long, so that it can be pasted."""
     folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
@@ -160,7 +161,7 @@ def _counted(counts: Mapping[str, int], notes: int) -> str:
     return f"Findings: {'; '.join(filter(None, (', '.join(told), more))) or 'none'}"
 
 
-def _read(summary: Mapping[str, Any]) -> list[str]:
+def _read(summary: Values) -> list[str]:
     """How much was read, and what was not."""
     lines, volume = [], summary["bytes"]
     if volume["total"]:

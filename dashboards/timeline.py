@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from auditor.base.values import Values
 from auditor.dashboards.verdict import aged
 from auditor.dashboards.wording import clip, instant, offsets
 
@@ -103,9 +104,7 @@ class Picture:
         return {bar.kind for lane in self.lanes for bar in lane.bars}
 
 
-def draw(
-    timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]], part: Part | None = None
-) -> Picture:
+def draw(timeline: Values, known: Mapping[tuple[int, int], Values], part: Part | None = None) -> Picture:
     """Lay one timeline out, whole or a part of it.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
@@ -136,7 +135,7 @@ def draw(
     )
 
 
-def focus(timeline: Mapping[str, Any]) -> Part | None:
+def focus(timeline: Values) -> Part | None:
     """The part of a log around its last stable offset and the transaction that holds it; None where nothing holds it,
     or where the whole shows that well enough."""
     lso, log_end = timeline.get("lso"), timeline["log_end"]
@@ -152,7 +151,7 @@ def focus(timeline: Mapping[str, Any]) -> Part | None:
     return part if (part[1] - part[0]) * _WORTH < log_end - whole else None
 
 
-def _begin(timeline: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
+def _begin(timeline: Values, rows: Sequence[Values]) -> int:
     """Where a picture of all of ``rows`` begins: a little before the first of them."""
     log_start, log_end = int(timeline["log_start"]), int(timeline["log_end"])
     if not rows:
@@ -161,12 +160,12 @@ def _begin(timeline: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> in
     return max(log_start, first - max(1, (log_end - first) // 20))
 
 
-def _in(row: Mapping[str, Any], part: Part) -> bool:
+def _in(row: Values, part: Part) -> bool:
     ends = [row.get("last_offset"), row.get("marker_offset")]
     return _first(row) < part[1] and max([_first(row), *(end for end in ends if end is not None)]) >= part[0]
 
 
-def in_words(row: Mapping[str, Any], since: str | None = None, age: str = "") -> str:
+def in_words(row: Values, since: str | None = None, age: str = "") -> str:
     """One transaction of a timeline as a line of text."""
     said = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {_range(row)}"
     if row.get("marker_offset") is None:
@@ -177,18 +176,18 @@ def in_words(row: Mapping[str, Any], since: str | None = None, age: str = "") ->
     return said + (f" on {instant(row['end'])}" if row.get("end") else "")
 
 
-def _range(row: Mapping[str, Any]) -> str:
+def _range(row: Values) -> str:
     return offsets(row["first_offset"], row.get("last_offset")) or "none"
 
 
-def _shown(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _shown(rows: Sequence[Values]) -> list[Values]:
     """Every open transaction (as far as bars go) and the latest of the others, in offset order."""
     still = [row for row in rows if row.get("marker_offset") is None][:MAX_BARS]
     ended = sorted((row for row in rows if row.get("marker_offset") is not None), key=_first)
     return sorted(still + ended[len(ended) - max(0, MAX_BARS - len(still)) :] if ended else still, key=_first)
 
 
-def _first(row: Mapping[str, Any]) -> int:
+def _first(row: Values) -> int:
     """Where a transaction begins; a marker that ended nothing begins at itself."""
     begin: int = row["first_offset"] if row["first_offset"] is not None else (row.get("marker_offset") or 0)
     return begin
@@ -217,13 +216,13 @@ def _power(step: int) -> int:
     return int(10 ** (len(str(step)) - 1))
 
 
-def _lanes(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[Lane, list[Mapping[str, Any]]]], int]:
+def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[Lane, list[Values]]], int]:
     """One lane a producer: open transactions first (by offset), then the latest; and how many lanes are left out."""
-    own: dict[int, list[Mapping[str, Any]]] = {}
+    own: dict[int, list[Values]] = {}
     for row in rows:
         own.setdefault(row["producer_id"], []).append(row)
 
-    def rank(item: tuple[int, list[Mapping[str, Any]]]) -> tuple[int, int]:
+    def rank(item: tuple[int, list[Values]]) -> tuple[int, int]:
         still = [_first(row) for row in item[1] if row.get("marker_offset") is None]
         return (0, min(still)) if still else (1, -_first(item[1][-1]))
 
@@ -237,9 +236,9 @@ def _lanes(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[Lane, list[Map
 
 def _fill(
     lane: Lane,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Values],
     scale: object,
-    known: Mapping[tuple[int, int], Mapping[str, Any]],
+    known: Mapping[tuple[int, int], Values],
 ) -> None:
     highest: int | None = None
     for row in rows:
@@ -259,7 +258,7 @@ def _fill(
         highest = _mark_epoch(lane, bar.x, row["producer_epoch"], highest)
 
 
-def _open_kind(row: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+def _open_kind(row: Values, more: Values) -> str:
     """What an open transaction is drawn as."""
     kind = more.get("kind") or row.get("class")
     if more.get("blocks", kind not in ("active", "undecidable")):
@@ -278,7 +277,7 @@ def _mark_epoch(lane: Lane, x: float, epoch: int, highest: int | None) -> int:
     return epoch if highest is None else max(highest, epoch)
 
 
-def _bar(row: Mapping[str, Any], scale: Any, title: str, kind: str) -> Bar:
+def _bar(row: Values, scale: Any, title: str, kind: str) -> Bar:
     x = scale(_first(row))
     last = row.get("last_offset")
     end = scale(_first(row) if last is None else last + 1)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from auditor.base.scope import was_read
+from auditor.base.values import Values
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
@@ -44,9 +44,7 @@ class Verdict:
     accepted: Sequence[Blocked] = ()
 
 
-def decide(
-    rows: Sequence[Blocked], findings: Sequence[Finding], counts: Mapping[str, int], summary: Mapping[str, Any]
-) -> Verdict:
+def decide(rows: Sequence[Blocked], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values) -> Verdict:
     """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
     lost = [f for f in unaccepted(findings) if f["severity"] == "critical" and (f.get("declared") or {}).get("loses")]
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
@@ -64,14 +62,14 @@ def decide(
     return Verdict(tone, headline, lost, held, named, accepted)
 
 
-def of_run(findings: Sequence[Finding], summary: Mapping[str, Any]) -> Verdict:
+def of_run(findings: Sequence[Finding], summary: Values) -> Verdict:
     """The verdict on a run, by its findings and its summary, both with every key of ``dashboards.report_shapes``."""
     return decide(answers.blocked((), findings, summary), findings, answers.tally(findings, summary), summary)
 
 
 def _headline(
     lost: Sequence[Finding], held: Sequence[Blocked], named: Sequence[Blocked], counts: Mapping[str, int],
-    summary: Mapping[str, Any],
+    summary: Values,
 ) -> tuple[str, str]:  # fmt: skip
     blocked = f"{plural(len(held), 'partition')} {_are(len(held))} blocked"
     if lost:
@@ -112,7 +110,7 @@ def _of_loss(findings: Sequence[Finding]) -> str:
     return f"Records are {'lost' if worse else 'at risk'} in {plural(places, 'partition')}"
 
 
-def _scope(scope: Mapping[str, Any]) -> str:
+def _scope(scope: Values) -> str:
     """What was left out: rules, what was not to be read, and what was not copied; empty where nothing was."""
     said = []
     if left_out := scope.get("rules_left_out"):
@@ -143,7 +141,7 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def clock(summary: Mapping[str, Any], now: datetime.datetime | None = None) -> str:
+def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     """The time that ages go by, and how old the copy is. ``now``: the clock on the wall; None where the same input must
     give the same text."""
     said = f"As of {instant(summary['as_of'])}"
@@ -165,7 +163,7 @@ def _moment(iso: object) -> datetime.datetime | None:
         return None
 
 
-def baseline(row: Mapping[str, Any]) -> str:
+def baseline(row: Values) -> str:
     """What a baseline accepts, in words: ``row`` is the summary's."""
     counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
     many = sum(counts.values())
@@ -194,16 +192,16 @@ def stands(holder: answers.Open) -> str:
     return STANDINGS[standing]
 
 
-def _ageless(row: Mapping[str, Any]) -> bool:
+def _ageless(row: Values) -> bool:
     return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
 
 
-def held_for(row: Mapping[str, Any]) -> str:
+def held_for(row: Values) -> str:
     """For how long a partition is held, in words."""
     return f"for {aged(row)}"
 
 
-def aged(row: Mapping[str, Any]) -> str:
+def aged(row: Values) -> str:
     """How old an open transaction is, in words. At least nothing is unknown: the newest time is the holder's own."""
     if _ageless(row):
         return "an unknown time"
@@ -214,7 +212,7 @@ def aged(row: Mapping[str, Any]) -> str:
     return f"{least}{duration(row['age_ms'])}"
 
 
-def begun(row: Mapping[str, Any]) -> str:
+def begun(row: Values) -> str:
     """Since when a transaction is open, in words: where its producer's clock contradicts what brokers wrote around it,
     both, as far as they are known; empty where nothing tells."""
     if not row.get("since"):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from auditor.base import advice
+from auditor.base.values import Values
 from auditor.base.words import duration
 
-Finding = Mapping[str, Any]
+Finding = Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
 
@@ -103,7 +103,7 @@ def value(content: object) -> str:
     return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
 
 
-def log_name(row: Mapping[str, Any]) -> str:
+def log_name(row: Values) -> str:
     """``topic-partition`` of a finding, transaction, timeline or log; empty where there is no topic."""
     topic, partition = row.get("topic"), row.get("partition")
     if topic is None:
@@ -118,12 +118,12 @@ def offsets(first: int | None, last: int | None) -> str:
     return f"{first}–{last}"
 
 
-def kind(finding: Mapping[str, Any]) -> str:
+def kind(finding: Values) -> str:
     """Which of its rule's questions it answers; in a run of the past its rule is its kind."""
     return str(finding.get("kind") or finding["rule"])
 
 
-def place(row: Mapping[str, Any]) -> str:
+def place(row: Values) -> str:
     """``topic-partition@offsets``, or the file where there is no topic, and the broker where it is known."""
     log = log_name(row) or (row.get("file") or "")
     span = offsets(row.get("offset"), row.get("last_offset"))
@@ -131,7 +131,7 @@ def place(row: Mapping[str, Any]) -> str:
     return f"{log}{'@' if span else ''}{span}{broker}".strip()
 
 
-def who(row: Mapping[str, Any]) -> str:
+def who(row: Values) -> str:
     """The producer, transactional id and group that a row names, in words; empty for none."""
     parts = []
     if row.get("transactional_id") is not None:
@@ -199,7 +199,7 @@ def sentences(remedy: str) -> list[tuple[str, str]]:
     return [(kind, text) for kind, text in tidy if text]
 
 
-def told(given: Mapping[str, Any] | None, remedy: str) -> list[tuple[str, str]]:
+def told(given: Values | None, remedy: str) -> list[tuple[str, str]]:
     """An advice for who prints lines, as :func:`sentences` gives them; ``remedy``: the text that a run of the past has
     in its place."""
     if given is None or "tone" in given:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.values import Values
 from auditor.base.words import duration, few, plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
@@ -120,7 +120,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
-def _said(evidence: Mapping[str, Any]) -> str:
+def _said(evidence: Values) -> str:
     """The message, by the evidence; the time is one broker's, since it is another one by the other's clock."""
     *others, it = evidence["brokers"]
     by, seen = evidence["ahead_ms"], plural(evidence["partitions"], "partition")

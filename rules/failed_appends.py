@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import STATES, Entry
 from auditor.rules.catalogue.needs import Need
@@ -67,7 +67,7 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
     states = np.unique(rows["state"], return_counts=True)
     first, last, name = rows[0], rows[-1], names[rows[0]["id"]]
     many = len(numbers) > 1
-    evidence: dict[str, Any] = {
+    evidence: Fields = {
         "records": len(rows),
         "transactional_ids": len(numbers),
         "states": {"tombstone" if s < 0 else STATES[s]: int(n) for s, n in zip(*states, strict=True)},

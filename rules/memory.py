@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.values import Fields
 from auditor.model.transaction_states import LOGGED, TransactionValue
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
@@ -81,7 +81,7 @@ def _unknown_to_the_broker(log: LogView, known: list[int]) -> Iterator[Finding]:
 
 
 def _differs(
-    log: LogView, held: dict[str, int], memory: dict[str, Any], replayed: dict[str, Any], offset: int | None = None
+    log: LogView, held: dict[str, int], memory: Fields, replayed: Fields, offset: int | None = None
 ) -> Finding:
     words = ", ".join(f"{name} {memory[name]} in memory, {replayed[name]} by the log" for name in memory)
     return log.finding(
@@ -97,15 +97,15 @@ def _differs(
     )
 
 
-def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any], asked_at: int) -> Iterator[Finding]:
+def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_at: int) -> Iterator[Finding]:
     history = log.cluster.coordinator
     entry = history.last(transactional_id) if history is not None else None
     if held["state"] not in LOGGED or log.leader.ends_early:
         return
     if entry is not None and entry.record_time > asked_at - SKEW_MS:
         return  # it is at work: that it was asked twice in the same state says nothing
-    memory: dict[str, Any] = {"state": held["state"], "producer_id": held["producer_id"]}
-    logged: dict[str, Any] = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
+    memory: Fields = {"state": held["state"], "producer_id": held["producer_id"]}
+    logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
     if entry is not None and held["producer_epoch"] >= 0:
         memory |= {"producer_epoch": held["producer_epoch"], "partitions": sorted(held["partitions"])}
         logged |= {"producer_epoch": entry.producer_epoch, "partitions": sorted(entry.partitions)}
@@ -137,7 +137,7 @@ def _what_to_do(log: LogView) -> Advice:
     )
 
 
-def _as_listed(value: TransactionValue) -> dict[str, Any]:
+def _as_listed(value: TransactionValue) -> Fields:
     """A value as the coordinator is asked for it."""
     return {
         "state": value.state.value, "producer_id": value.producer_id, "producer_epoch": value.producer_epoch,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.capacity import FAMILY, SHOWN
@@ -15,13 +16,13 @@ from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.view import LogView
 
 
-def _verdicts(log: LogView) -> list[dict[str, Any]]:
+def _verdicts(log: LogView) -> list[Fields]:
     """The rows of table ``verdicts`` of the leader replica, ``max_timestamp`` in ms; a plain audit has none."""
     table = log.leader.tables.get("verdicts")
     if table is None:
         return []
     times = table["max_timestamp"].cast(pa.int64())  # a client may write years that Python's dates do not hold
-    rows: list[dict[str, Any]] = table.drop_columns(["max_timestamp"]).append_column("max_timestamp", times).to_pylist()
+    rows: list[Fields] = table.drop_columns(["max_timestamp"]).append_column("max_timestamp", times).to_pylist()
     return rows
 
 
@@ -37,7 +38,7 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
     What to do: read the table of policies in what-if.json before you decide on an upgrade.
     Source: KIP-360, KIP-890, KIP draft on keeping only the latest batch
     """
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Fields]] = {}
     for v in _verdicts(log):
         groups.setdefault((v["policy"], v["error"]), []).append(v)
     for (policy, error), rows in sorted(groups.items()):
@@ -95,7 +96,7 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
             )
 
 
-def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: dict[str, Any], **more: Any) -> Finding:
+def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: Fields, **more: Any) -> Finding:
     return log.finding(
         rule_id,
         severity,

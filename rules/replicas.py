@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from auditor.base.advice import Act, Advice, Condition, Look, Verdict
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.kinds import Loss
@@ -41,7 +41,7 @@ FEW = 5  # partitions in which a replica is behind, each of which is named
 EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
 
-def _place(replica: ReplicaFacts, row: dict[str, int]) -> dict[str, Any]:
+def _place(replica: ReplicaFacts, row: dict[str, int]) -> Fields:
     """Segment and byte of a batch in a replica."""
     number = int(np.searchsorted(replica.segment_bases, row["base_offset"], side="right")) - 1
     return {"file": replica.file(number), "position": row["position"]}
@@ -180,7 +180,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
     )
 
 
-def _harm(election: Election, lost: dict[str, Any] | None, *, whole: bool) -> tuple[str, str]:
+def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str, str]:
     """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
     gone = lost and f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
     if election.in_sync_to_the_end:
@@ -199,7 +199,7 @@ def _harm(election: Election, lost: dict[str, Any] | None, *, whole: bool) -> tu
     return "critical", "what only the replicas before it had is lost"
 
 
-def _lost(log: LogView, pair: Pair) -> dict[str, Any] | None:
+def _lost(log: LogView, pair: Pair) -> Fields | None:
     """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions. None
     where it had to be read again and cannot."""
     names = ("base_offset", "producer_id", "max_timestamp", "last_offset")

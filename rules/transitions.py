@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.values import Fields
 from auditor.facts.coordinator_log import STATES
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
@@ -40,7 +41,7 @@ def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Ent
     )
 
 
-def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
+def _facts(old: Entry, new: Entry, problems: list[str]) -> Fields:
     return {
         "before": {
             "offset": old.offset,

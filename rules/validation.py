@@ -7,6 +7,7 @@ from typing import Any
 
 from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.numbers import setting_number
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.connectors.codec import batch_columns as col
 from auditor.facts.events import TOLERANCE_MS, Event, Kind
@@ -89,7 +90,7 @@ def when(time: Any) -> str | int:
     return iso(int(time)) or int(time)
 
 
-def error_code(name: str) -> dict[str, Any]:
+def error_code(name: str) -> Fields:
     """The error a current leader answers with: its name, code, and whether clients retry."""
     codes = {"INVALID_RECORD": (87, False), "INVALID_TIMESTAMP": (32, False), "CORRUPT_MESSAGE": (2, True)}
     code, retriable = codes[name]
@@ -137,7 +138,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
         explained |= {_place(e) for e in run}
         e = run[0]
         what = words(e["flaws"], RECORD_FLAWS)
-        more: dict[str, Any] = {
+        more: Fields = {
             "records_present": e["records_present"],
             "records_declared": e["records_declared"],
             "record_index": e["record_index"] if e["record_index"] >= 0 else None,
@@ -155,7 +156,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
         if left := [e for e in run if _place(e) not in explained]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
             count, span = left[0]["record_count"], left[0]["span"]
-            numbers: dict[str, Any] = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
+            numbers: Fields = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=True, **numbers)
     yield from damaged_fields(log, "record-structure-invalid", "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE"))
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})

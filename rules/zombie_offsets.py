@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from auditor.base.values import Fields
 from auditor.model.group_members import Member
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Zombie
@@ -113,7 +113,7 @@ def _begun_before(log: LogView, c: Commit, window: Window) -> bool:
 def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Finding:
     c, rival, older = zombie.late, zombie.rival, zombie.older
     first = min(c, rival, key=lambda commit: commit.record_offset)
-    evidence: dict[str, Any] = {
+    evidence: Fields = {
         "older_generation": None if older is None or older.generation is None else older.generation.number,
         "older_record_offset": None if older is None else older.record_offset,
         "rival_producer_id": rival.producer_id,

@@ -67,6 +67,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
                 "auditor.base.first_rows",
                 "auditor.base.glossary",
                 "auditor.base.scope",
+                "auditor.base.values",
                 "auditor.dashboards",
             }
         ),

@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from auditor.api import notebook
 from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.advice import Advice
+from auditor.base.values import Fields
 from auditor.connectors.arrow import array_of
 from auditor.rules.transactions.blocking import BLOCKED
 
@@ -85,7 +86,7 @@ class Blocked(Sequence[BlockedPartition], Tabular):
     def __init__(self, table: pa.Table, session: Session = no_session) -> None:
         self._table = table
         self._session = session
-        self._rows: list[dict[str, Any]] = table.to_pylist()
+        self._rows: list[Fields] = table.to_pylist()
         self._found = tuple(map(_partition, self._rows))
 
     @overload
@@ -118,7 +119,7 @@ class Blocked(Sequence[BlockedPartition], Tabular):
         return notebook.blocked_html(repr(self).strip("<>"), self._rows)
 
 
-def _partition(row: dict[str, Any]) -> BlockedPartition:
+def _partition(row: Fields) -> BlockedPartition:
     advice = json.loads(row["advice"] or "null")
     values = [row[name] for name in COLUMNS[:-1]]
     names = (f.name for f in fields(BlockedPartition))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from auditor import running
 from auditor.api import notebook
 from auditor.api.finding_list import Findings
 from auditor.api.open_options import AnyPath
 from auditor.api.tabular import Session, Table
+from auditor.base.values import Fields, Values
 from auditor.outputs import publish
 from auditor.pipeline import results
 from auditor.pipeline.options import out_of
@@ -78,7 +78,7 @@ class WhatIf:
         self._session = session
 
     @cached_property
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Fields:
         """What ``what-if.json`` holds: refusals by policy, and each broker's producer state."""
         with self._asking():
             return self._audit.result
@@ -124,7 +124,7 @@ class WhatIf:
         return notebook.table_html(repr(self).strip("<>"), names, rows)
 
 
-def _outcome(row: Mapping[str, Any], brokers: list[dict[str, Any]]) -> PolicyOutcome:
+def _outcome(row: Values, brokers: list[Fields]) -> PolicyOutcome:
     name = row["policy"]
     state = (ProducerState(b["log_dir"], b["broker_id"], **b["policies"][name]) for b in brokers)
     return PolicyOutcome(

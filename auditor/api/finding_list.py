@@ -13,6 +13,7 @@ from auditor.api.open_options import Several, numbers, several, text
 from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.errors import AuditInputError
 from auditor.base.scope import fits
+from auditor.base.values import Fields
 from auditor.connectors.arrow import array_of
 from auditor.dashboards.selection import LEAST, Selection
 from auditor.rules.catalogue import registry
@@ -125,7 +126,7 @@ class Findings(Sequence[Finding], Tabular):
         text, and ``cluster_id``, ``run_id``, ``confidence``."""
         return self._table
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[Fields]:
         """Each finding as the object that ``findings.jsonl`` has on its line."""
         return [finding.to_dict() for finding in self._found]
 

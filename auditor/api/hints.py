@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 
 _WORDS = {
     str: "a text", int: "a whole number", bool: "True or False", datetime.datetime: "a datetime", NoneType: "None",
@@ -18,7 +19,7 @@ _WORDS = {
 _SEVERAL = {str: "texts", int: "whole numbers", os.PathLike: "paths"}
 
 
-def check(given: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+def check(given: Values, hints: Values) -> None:
     """Holds each value against the hint of its name. Errors: :class:`AuditInputError` for the first that is of another
     type, with what it may be. True is no whole number."""
     for name, value in given.items():

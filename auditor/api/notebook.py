@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from auditor import running
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import visible
 from auditor.rules.seen.finding import SEVERITIES, Finding
@@ -141,20 +142,20 @@ def table_html(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], 
     return str(TABLE.format(title, head, shown, below))
 
 
-def audit_html(headline: str, blocked: Sequence[Mapping[str, Any]], found: Sequence[Finding]) -> str:
+def audit_html(headline: str, blocked: Sequence[Values], found: Sequence[Finding]) -> str:
     """Who is blocked and what to do, rows of the table ``blocked`` in their order; below it how much was found."""
     held = Markup(blocked_html(headline, blocked)) if blocked else Markup("<p><b>{}</b></p>").format(visible(headline))
     return str(Markup("{}<p>{}</p>").format(held, as_text(found).strip("<>")))
 
 
-def blocked_html(title: str, blocked: Sequence[Mapping[str, Any]]) -> str:
+def blocked_html(title: str, blocked: Sequence[Values]) -> str:
     """The first partitions that are held: how, since when, by whom, and what to do."""
     names = ("partition", "how", "since", "held by", "what to do")
     more = len(blocked) - MAX_HELD
     return table_html(visible(title), names, map(_held, blocked[:MAX_HELD]), more)
 
 
-def _held(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _held(row: Values) -> tuple[str, ...]:
     holder = row["transactional_id"] or f"producer {row['producer_id']}"
     since = "" if row["since"] is None else f"{row['since']:%Y-%m-%d %H:%M:%S}Z"
     return f"{row['topic']}-{row['partition']}", row["standing"], since, holder, row["remedy"] or ""

@@ -18,6 +18,7 @@ from auditor.base import cluster_names
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.base.scope import Since, since_of
+from auditor.base.values import Values
 from auditor.pipeline.options import AuditOptions, limits_of, parse_time
 
 Time = str | int | datetime.datetime
@@ -65,7 +66,7 @@ class OpenOptions(TypedDict, total=False):
     """Of a rule in a partition, a hundred times as many in all; those beyond are summed."""
     cluster_name: str | None
     """What people call the one cluster of the input."""
-    clusters: Mapping[str, str | Mapping[str, Any]] | AnyPath
+    clusters: Mapping[str, str | Values] | AnyPath
     """What they call which, by cluster id: a name, or a table with ``name``, ``owner``, ``link`` and ``labels``; or a
     file, such as ``auditor.toml``, whose table ``[clusters]`` says so."""
     include_payload: bool
@@ -89,7 +90,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def audit_options(paths: Sequence[AnyPath], given: Mapping[str, Any], **settled: Any) -> AuditOptions:
+def audit_options(paths: Sequence[AnyPath], given: Values, **settled: Any) -> AuditOptions:
     """The options as checked data; ``settled``: what is not one of :class:`OpenOptions`.
 
     Errors: ``AuditInputError`` for a name or value that is none, or is of another type.
@@ -157,7 +158,7 @@ def _since(given: Time | None) -> Since | None:
     return since_of(given.isoformat() if isinstance(given, datetime.datetime) else str(given))
 
 
-def _clusters(given: Mapping[str, Any] | AnyPath) -> cluster_names.Names:
+def _clusters(given: Values | AnyPath) -> cluster_names.Names:
     if isinstance(given, Mapping):
         return cluster_names.of_table(given, "clusters")
     return cluster_names.of_file(Path(given))

@@ -10,10 +10,10 @@ import contextlib
 import dataclasses
 import fnmatch
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Self, get_type_hints
 
 from auditor import running
 from auditor.api import notebook
@@ -29,6 +29,7 @@ from auditor.base import uris
 from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
+from auditor.base.values import Fields, Values
 from auditor.connectors.result_folder import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
@@ -54,7 +55,7 @@ class OpenedAudit(Face):
     """An audit that was opened by :func:`auditor.open`. Close it, or use it in ``with``, to end its processes."""
 
     def __init__(
-        self, options: AuditOptions, runner: Runner, client_config: Mapping[str, Any] | None = None, *,
+        self, options: AuditOptions, runner: Runner, client_config: Values | None = None, *,
         live: bool = False, shown: notebook.Shown | None = None,
     ) -> None:  # fmt: skip
         self._ends = contextlib.ExitStack()
@@ -83,7 +84,7 @@ class OpenedAudit(Face):
         with running.failures():
             return writable(out_of(self._opened.options.work or ""), self._opened.inventory, "work")
 
-    def _live(self, options: AuditOptions, client_config: Mapping[str, Any]) -> Audit:
+    def _live(self, options: AuditOptions, client_config: Values) -> Audit:
         require("kafka")
         from auditor.connectors.client_options import MAX_BYTES, MAX_RATE
         from auditor.connectors.live_cluster import Budget, LiveCluster
@@ -148,7 +149,7 @@ class OpenedAudit(Face):
             return results.cluster_names(self._audit)
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Fields:
         """What ``summary.json`` holds: counts, inputs, every byte accounted for, each log."""
         with self._asking():
             found = publish.summarise(self._audit)

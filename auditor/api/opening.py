@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_type_hints
 
@@ -12,6 +11,7 @@ from auditor.api import notebook, open_options
 from auditor.api.hints import check
 from auditor.api.opened import OpenedAudit
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 from auditor.connectors import client_properties, storage
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def open(
     *paths: open_options.AnyPath, spark: SparkSession | None = None, master: str | None = None,
-    bootstrap_server: str | None = None, client_config: Mapping[str, Any] | None = None,
+    bootstrap_server: str | None = None, client_config: Values | None = None,
     command_config: open_options.AnyPath | None = None, progress: bool | None = None,
     **more: Unpack[open_options.OpenOptions],
 ) -> OpenedAudit:  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.api import notebook
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
+from auditor.base.values import Fields
 from auditor.connectors.declared import MEANINGS
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ class Tabular(ABC):
 
         return local(spark, self.to_arrow())
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[Fields]:
         """The rows as dicts of plain values."""
-        found: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        found: list[Fields] = self.to_arrow().to_pylist()
         return found
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

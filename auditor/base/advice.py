@@ -6,10 +6,11 @@ advices; in results, and for pages, one is a row (:meth:`Advice.row`), which is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+
+from auditor.base.values import Fields, Values
 
 
 class Verdict(StrEnum):
@@ -87,16 +88,16 @@ class Advice:
         if self.act and (self.verdict is not Verdict.ACT or any(c.holds is not True for c in self.conditions)):
             raise ValueError(f"acts without conditions known to hold: {self.act}")
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Fields:
         """As ``findings.jsonl`` has it."""
         return {name: value for name, value in self.carried().items() if name != "moves"}
 
-    def carried(self) -> dict[str, Any]:
+    def carried(self) -> Fields:
         """:meth:`row` with what is on no surface, for :meth:`of` in another process."""
         return {**asdict(self), "verdict": self.verdict.value}
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Advice:
+    def of(cls, row: Values) -> Advice:
         """What :meth:`row` or :meth:`carried` made."""
         moves = dict(row.get("moves") or {})
         return cls(
@@ -130,7 +131,7 @@ class Advice:
 _OLD_TONES = {"act": Verdict.ACT, "wait": Verdict.WAIT, "stop": Verdict.DO_NOT_ACT, "ask": Verdict.LOOK}
 
 
-def whole(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def whole(given: Values | None) -> Fields | None:
     """An advice as a row, of a kept run of any release: one before advices were objects says a verdict in words, its
     tone and what it costs. None for none."""
     if not given:
@@ -144,13 +145,13 @@ def whole(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
 Piece = tuple[str, str]  # "text" or "command", and what it says
 
 
-def lead(advice: Mapping[str, Any]) -> str:
+def lead(advice: Values) -> str:
     """The verdict and its cost: what stands first on every surface, and alone where there is room for one line."""
     word = WORDS[Verdict(advice["verdict"])]
     return _sentence(f"{word}: {advice['cost']}" if advice["cost"] else word)
 
 
-def pieces(advice: Mapping[str, Any]) -> list[Piece]:
+def pieces(advice: Values) -> list[Piece]:
     """An advice in reading order, from the verdict on: sentences, and commands that stand on lines of their own. What
     a rule says of all its findings, that and no more, is said without a verdict."""
     only_said = not any(advice[name] for name in ("cost", "conditions", "look", "act"))
@@ -159,12 +160,12 @@ def pieces(advice: Mapping[str, Any]) -> list[Piece]:
     return [("text", lead(advice)), *steps(advice)]
 
 
-def steps(advice: Mapping[str, Any]) -> list[Piece]:
+def steps(advice: Values) -> list[Piece]:
     """The same without :func:`lead`, for what stands below it."""
     return [*_conditions(advice), *_commands(advice), *_afterwards(advice)]
 
 
-def text(advice: Mapping[str, Any]) -> str:
+def text(advice: Values) -> str:
     """An advice on one line: what ``remedy`` is, and what programs print that know no lines."""
     return joined(pieces(advice))
 
@@ -182,14 +183,14 @@ def is_command(words: str) -> bool:
     return words.startswith("kafka-")
 
 
-def _conditions(advice: Mapping[str, Any]) -> Iterator[Piece]:
+def _conditions(advice: Values) -> Iterator[Piece]:
     for holds, word in ((True, "Known"), (False, "Not so"), (None, "Not known")):
         those = [f"{each['what']} ({each['by']})" for each in advice["conditions"] if each["holds"] is holds]
         if those:
             yield "text", _sentence(f"{word}: {'; '.join(those)}")
 
 
-def _commands(advice: Mapping[str, Any]) -> Iterator[Piece]:
+def _commands(advice: Values) -> Iterator[Piece]:
     before = "Go on only if" if advice["verdict"] in (Verdict.LOOK, Verdict.ACT) else "This holds while"
     for each in advice["look"]:
         yield "command" if is_command(each["command"]) else "text", each["command"]
@@ -200,7 +201,7 @@ def _commands(advice: Mapping[str, Any]) -> Iterator[Piece]:
         yield ("command", words) if is_command(words) else ("text", _sentence(words))
 
 
-def _afterwards(advice: Mapping[str, Any]) -> Iterator[Piece]:
+def _afterwards(advice: Values) -> Iterator[Piece]:
     if advice["then"]:
         yield "text", _sentence(advice["then"])
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base import toml_files
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields, Values
 
 MOST = 200  # characters of each text
 
@@ -20,7 +21,7 @@ class Named(NamedTuple):
     link: str = ""
     labels: tuple[tuple[str, str], ...] = ()
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Fields:
         """For JSON."""
         return {**self._asdict(), "labels": dict(self.labels)}
 
@@ -28,7 +29,7 @@ class Named(NamedTuple):
 Names = tuple[tuple[str, Named], ...]  # by the cluster's id
 
 
-def of_table(table: Mapping[str, Any], at: str) -> Names:
+def of_table(table: Values, at: str) -> Names:
     """The table ``[clusters]`` of a file of options: an id's name, or a table of what is known.
 
     Errors: :class:`AuditInputError`, naming ``at``, the file and the table.

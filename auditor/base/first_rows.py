@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
+
+from auditor.base.values import Values
 
 MOST = 200  # rows that are shown
 
@@ -21,9 +22,9 @@ class FirstRows:
         self.odd = odd
         self.needed = needed
         self.count = self.empty = self.odd_ones = 0
-        self._kept: tuple[list[tuple[Any, Mapping[str, Any]]], ...] = ([], [])  # the odd ones are the second
+        self._kept: tuple[list[tuple[Any, Values]], ...] = ([], [])  # the odd ones are the second
 
-    def add(self, place: object, row: Mapping[str, Any]) -> None:
+    def add(self, place: object, row: Values) -> None:
         """Looks at one row, behind those before it by its ``place``."""
         told = row[self.name]
         if not told:
@@ -47,6 +48,6 @@ class FirstRows:
             mine.sort(key=itemgetter(0))
             del mine[MOST:]
 
-    def shown(self) -> list[Mapping[str, Any]]:
+    def shown(self) -> list[Values]:
         """Those to show."""
         return [row for _, row in (*self._kept[True], *self._kept[False])][:MOST]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
+
+from auditor.base.values import Values
 
 CONTAINERS = (dict, list, tuple)
 ROW_LEVEL = 2  # how deep the rows of a list stand that :func:`pieces` writes one by one
@@ -33,12 +35,12 @@ def row_text(row: object) -> str:
     return _text(row, ROW_LEVEL)
 
 
-def as_json(content: Mapping[str, Any]) -> str:
+def as_json(content: Values) -> str:
     """The whole text of a file."""
     return "".join(pieces(content))
 
 
-def pieces(content: Mapping[str, Any]) -> Iterator[str]:
+def pieces(content: Values) -> Iterator[str]:
     """The text of an object in pieces, keys sorted, a space of indent a level.
 
     Of a value that is a sequence but no list, each row is a piece. Memory: one of them. Cost: some 25 us a KB, of

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from auditor.base.pickled import dumps, loads
+from auditor.base.values import Fields
 
 Row = TypeVar("Row")
 TOGETHER = 64  # rows that are packed together, and of which one reading has objects
@@ -98,7 +99,7 @@ class RowsAtRest(Sequence[Row]):
             self._open[block] = loads(self._blocks[block])
         return self._open[block]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Fields:
         return vars(self) | {"_open": {}}
 
 

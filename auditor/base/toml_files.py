@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Fields:
     """What a file says. Errors: :class:`AuditInputError` where it cannot be read or is no TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.scope import since_of
+from auditor.base.values import Fields
 from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
@@ -57,7 +58,7 @@ def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> N
     )  # fmt: skip
 
 
-def scope_options(args: argparse.Namespace) -> dict[str, Any]:
+def scope_options(args: argparse.Namespace) -> Fields:
     """What :func:`add_scope` says, as :class:`AuditOptions` has it. Errors: :class:`AuditInputError`."""
     return {
         "topics": tuple(args.topic),

@@ -7,12 +7,11 @@ import datetime
 import fnmatch
 import getpass
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.commands.parser import examples
 from auditor.outputs import earlier_results
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(rows: list[Mapping[str, Any]], args: argparse.Namespace) -> list[Mapping[str, Any]]:
+def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
     """The findings that the call names. Errors: :class:`AuditInputError` for a fingerprint of none or several."""
     found = rows
     if args.fingerprints:
@@ -108,7 +107,7 @@ def _chosen(rows: list[Mapping[str, Any]], args: argparse.Namespace) -> list[Map
     ]  # fmt: skip
 
 
-def _kind(row: Mapping[str, Any]) -> str:
+def _kind(row: Values) -> str:
     """The kind of a finding; in a run of the past its rule."""
     return str(row.get("kind") or row["rule"])
 

@@ -7,13 +7,14 @@ its dashes. A key at the top is for every command that has the option, one below
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from auditor.base import toml_files
 from auditor.base.cluster_names import of_table
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 
 CLUSTERS = "clusters"  # the table of what people call them
 FILE, PROJECT, OPTION = "auditor.toml", "pyproject.toml", "--config"
@@ -28,7 +29,7 @@ class Source(NamedTuple):
     """A file and what it says: options, and tables of options under the names of commands."""
 
     file: str
-    says: Mapping[str, Any]
+    says: Values
 
 
 class Setting(NamedTuple):

@@ -6,11 +6,11 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields, Values
 from auditor.commands.parser import examples
 from auditor.dashboards.wording import short_fingerprint
 from auditor.outputs import earlier_results, explaining, runs
@@ -53,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(history: History, run_id: str) -> dict[str, Any]:
+def _summary(history: History, run_id: str) -> Fields:
     """The summary of a kept run."""
     (each,) = (run for run in runs.committed(history) if run.run_id == run_id)
-    summary: dict[str, Any] = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
+    summary: Fields = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
     return summary
 
 
-def _of_history(history: History) -> Iterable[Mapping[str, Any]]:
+def _of_history(history: History) -> Iterable[Values]:
     """The findings of every run, the newest first, each with its ``run_id``."""
     for each in reversed(runs.committed(history)):
         for row in runs.read(history, each, "findings").to_pylist():

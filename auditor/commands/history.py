@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields
 from auditor.commands.dashboard import add_expected
 from auditor.commands.parser import examples
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
@@ -133,7 +134,7 @@ def _run_line(each: Run, partly: str) -> str:
     return f"{said}  {partly}\n" if partly else f"{said}\n"
 
 
-def _change_line(row: dict[str, Any]) -> str:
+def _change_line(row: Fields) -> str:
     from auditor.dashboards.wording import visible
 
     where = "–" if row["topic"] is None else f"{row['topic']}-{row['partition']}"

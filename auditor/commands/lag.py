@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 
+from auditor.base.values import Fields
 from auditor.commands import one_table
 from auditor.commands.parser import examples
 
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     from auditor.dashboards.lag_lines import lines
 
-    def wanted(row: one_table.Row) -> bool:
+    def wanted(row: Fields) -> bool:
         return not args.group or any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in args.group)
 
     return one_table.run(args, "lag", lines, wanted)

@@ -11,13 +11,14 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.base.limits import MIB
 from auditor.base.numbers import setting_number
+from auditor.base.values import Fields
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.connectors import client_properties
@@ -104,12 +105,12 @@ def opened(
         yield Reading(cluster, options, Budget(args.max_bytes, args.max_rate), begin, begins or {})
 
 
-def connection(args: argparse.Namespace) -> dict[str, Any]:
+def connection(args: argparse.Namespace) -> Fields:
     """kafka-python's options from ``--command-config`` or ``--client-config`` and, before them, the command line.
 
     Errors: AuditInputError.
     """
-    config: dict[str, Any] = {}
+    config: Fields = {}
     if args.command_config is not None:
         config = client_properties.connection(args.command_config)
         for name in CONNECTION_OPTIONS:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from auditor.base.values import Fields
 from auditor.commands.arguments import add_remote, add_scope, scope_options
 from auditor.pipeline.options import AuditOptions, parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Row = dict[str, Any]
 FORMATS = ("table", "json", "csv")
 ORDER = ("topic", "partition", "broker_id", "log_dir", "base_offset", "group_id", "kind")
 
@@ -35,8 +35,8 @@ def add_options(p: argparse.ArgumentParser) -> None:
 
 
 def run(
-    args: argparse.Namespace, table: str, lines: Callable[[list[Row], bool], Iterator[str]],
-    wanted: Callable[[Row], bool] = lambda row: True,
+    args: argparse.Namespace, table: str, lines: Callable[[list[Fields], bool], Iterator[str]],
+    wanted: Callable[[Fields], bool] = lambda row: True,
 ) -> int:  # fmt: skip
     """Prints the rows of a table; returns 0, or 3 where a part of the input could not be read.
 
@@ -74,5 +74,5 @@ def run(
     return status
 
 
-def _place(row: Row) -> list[tuple[bool, Any]]:
+def _place(row: Fields) -> list[tuple[bool, Any]]:
     return [(row.get(name) is None, row.get(name)) for name in ORDER]

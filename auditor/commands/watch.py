@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.outputs import alerts
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             return watch.until_idle(args.interval, args.until_idle, report)
 
 
-def _say(line: dict[str, Any]) -> None:
+def _say(line: Fields) -> None:
     from auditor.dashboards.wording import visible
 
     where = "" if line["topic"] is None else f"  {visible(line['topic'])}-{line['partition']}"
@@ -97,14 +97,14 @@ def _say(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _say_json(line: dict[str, Any]) -> None:
+def _say_json(line: Fields) -> None:
     import json
 
     sys.stdout.write(json.dumps(line, ensure_ascii=True) + "\n")
     sys.stdout.flush()
 
 
-def _quiet(line: dict[str, Any]) -> None:
+def _quiet(line: Fields) -> None:
     """Says nothing: the journal has it."""
 
 
@@ -136,8 +136,8 @@ class Look:
 
     audit: Audit
     changed: bool
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    holding: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lines: list[Fields] = field(default_factory=list)
+    holding: dict[str, Fields] = field(default_factory=dict)
 
 
 @dataclass
@@ -225,7 +225,7 @@ def _place(task: ReplicaTask | TextTask) -> Place:
     return (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
 
 
-def _holding(found: Audit) -> dict[str, dict[str, Any]]:
+def _holding(found: Audit) -> dict[str, Fields]:
     """The findings that hold and no baseline accepts, each with its cluster, by what makes it the same."""
     clusters = results.findings(found).column("cluster_id").to_pylist()
     open_now = zip(clusters, found.findings, found.accepted.accepted, strict=True)

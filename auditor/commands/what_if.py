@@ -11,13 +11,12 @@ import sys
 from typing import Any, TextIO
 
 from auditor import running
+from auditor.base.values import Fields
 from auditor.commands.arguments import add_master, add_remote, add_scope, scope_options
 from auditor.commands.parser import examples
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
 from auditor.outputs.claim import WHAT_IF
 from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time
-
-Row = dict[str, Any]
 
 
 def add_parser(commands: Any) -> None:
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     return done.exit_code()
 
 
-def show(result: Row, out: TextIO) -> None:
+def show(result: Fields, out: TextIO) -> None:
     """The policies, who would have been answered otherwise, and the brokers' memory as tables for people."""
     from auditor.dashboards.wording import aligned, size
 
@@ -104,7 +103,7 @@ def show(result: Row, out: TextIO) -> None:
     out.writelines(aligned(rows))
 
 
-def _show_answered(result: Row, out: TextIO) -> None:
+def _show_answered(result: Fields, out: TextIO) -> None:
     """Who would have been answered otherwise, a line a run of batches."""
     from auditor.dashboards.wording import aligned
 

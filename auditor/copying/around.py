@@ -11,6 +11,7 @@ from typing import Any
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.base.scope import is_internal
+from auditor.base.values import Values
 from auditor.connectors import names
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.metadata_rows import metadata_records
@@ -20,7 +21,6 @@ from auditor.copying.folders import Folder, Folders
 from auditor.model.hashing import partition_for
 from auditor.pipeline.whole_audit import Audit
 
-Row = Mapping[str, Any]
 Log = tuple[str, int]  # topic and partition
 
 
@@ -49,7 +49,7 @@ def log_of(folder: Folder) -> Log | None:
     return None if says is None else (says.topic, says.partition)
 
 
-def wanted(finding: Row, paths: Sequence[str]) -> Iterator[set[str]]:
+def wanted(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
     """The folders of the copy that a finding rests on; then, in case they are too few, those that it may rest on.
 
     Errors: :class:`AuditInputError` for a PATH that is none, and for PATHs without the finding's partition.
@@ -69,7 +69,7 @@ def wanted(finding: Row, paths: Sequence[str]) -> Iterator[set[str]]:
         yield {name for name, log in logs.items() if log is None or log in chosen}
 
 
-def _logs(finding: Row, there: set[Log]) -> Iterator[Log]:
+def _logs(finding: Values, there: set[Log]) -> Iterator[Log]:
     """The partitions that a finding names, by its fields, by its evidence, and that of its group's coordinator."""
     topic, partition, group = finding["topic"], finding["partition"], finding["group_id"]
     yield from (log for log in there if log[0] == topic and partition in (None, log[1]))

@@ -8,11 +8,11 @@ logs at whose end a transaction is open are looked at, which the copy knows of i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.connectors import names, result_folder, storage
 from auditor.connectors.internal_rows import TRANSACTION_STATE
 from auditor.copying.one_folder import Done
@@ -46,7 +46,7 @@ def looked_again(
     return rounds
 
 
-def _blocked(audit: Audit, out: Path | str) -> dict[str, Mapping[str, Any]]:
+def _blocked(audit: Audit, out: Path | str) -> dict[str, Values]:
     """What is held by folders of the copy. Nothing else of an audit is kept while a copy goes on: of thousands of open
     transactions it has tens of MiB."""
     found = ((_folder(audit, out, row), row) for row in audit.blocked)
@@ -60,7 +60,7 @@ def _path(out: Path | str, name: str) -> str:
     return (result_folder.folder(out) / name).uri
 
 
-def _folder(audit: Audit, out: Path | str, row: Mapping[str, Any]) -> str | None:
+def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:
     """The folder of the copy that a row of ``blocked`` is about; None for a partition that is not in it."""
     top = os.path.realpath(out) if isinstance(out, Path) else storage.remote_place(out).path
     for log_dir in audit.inventory.log_dirs:
@@ -70,7 +70,7 @@ def _folder(audit: Audit, out: Path | str, row: Mapping[str, Any]) -> str | None
     return None
 
 
-def _is_open(row: Mapping[str, Any], since: int | None) -> bool:
+def _is_open(row: Values, since: int | None) -> bool:
     """Whether another look may change what a row says; ``since`` (ms): only where it is undecided, and no older."""
     if since is None:
         return bool(row["standing"] != Standing.WAITING.value)
@@ -78,7 +78,7 @@ def _is_open(row: Mapping[str, Any], since: int | None) -> bool:
     return bool(row["standing"] == Standing.UNKNOWN.value and young)
 
 
-def _coordinators(beside: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> set[str]:
+def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
     """The folders of the coordinators' logs of what looks held; all of them where an id is not known."""
     says = {name: names.partition_folder(name.rpartition("/")[2]) for name in beside}
     numbers = {name: at.partition for name, at in says.items() if at is not None and at.topic == TRANSACTION_STATE}

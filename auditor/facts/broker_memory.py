@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from auditor.base.values import Fields
 
 
 @dataclass(slots=True)
@@ -27,5 +28,5 @@ class CoordinatorMemory:
     ``asked_at``: ms, when it was asked first.
     """
 
-    transactions: dict[str, dict[str, Any]]
+    transactions: dict[str, Fields]
     asked_at: int

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.pickled import loads
+from auditor.base.values import Fields
 from auditor.facts.packed_numbers import Packed, unpacked
 from auditor.model.transaction_states import STATES_BY_ID
 
@@ -173,7 +174,7 @@ class CoordinatorLog:
     broken_at: int = -1
     version_1: bool = False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Fields:
         names = self.__dataclass_fields__
         return {name: value for name, value in self.__dict__.items() if name in names}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.values import Fields
 from auditor.facts.packed_numbers import Packed, equal, packed, packed_table, unpacked, unpacked_table
 
 PACK_ABOVE = 50_000  # rows; fewer are kept as they are
@@ -117,11 +118,11 @@ class PackedColumns:
     def _waiting_rows(self) -> int:
         return sum(rows.shape[1] for rows in self.waiting)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Fields:
         waiting = packed_table(np.concatenate(self.waiting, axis=1).T.copy()) if self.waiting else None
         return vars(self) | {"waiting": waiting}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Fields) -> None:
         waiting = state["waiting"]
         vars(self).update(state)
         self.waiting = [] if waiting is None else [np.ascontiguousarray(unpacked_table(waiting).T)]

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.values import Fields
+
 TAG = "t"
 Stored = tuple[str, list[bytes]]
 
@@ -76,7 +78,7 @@ def _dtype(said: Any) -> np.dtype:
     return found
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _fields(value: Any) -> Fields:
     if hasattr(value, "_asdict"):
         return {name: getattr(value, name) for name in value._fields}
     if dataclasses.is_dataclass(value):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
+from auditor.base.values import Fields
 from auditor.pipeline.tables import derived_tables
 from auditor.rules.expectations import measures
 
@@ -75,10 +76,10 @@ def _one_line(error: Exception, text: str) -> str:
     return "; ".join(said)
 
 
-def count(folder: Path, table: str) -> list[dict[str, Any]]:
+def count(folder: Path, table: str) -> list[Fields]:
     """What a measure counts in a written table, a row a key."""
     with _connected() as connection:
         _view(connection, "judged", folder)
         text = measures.counting(table, "judged", measures.DUCKDB)
-        rows: list[dict[str, Any]] = connection.sql(text).to_arrow_table().to_pylist()
+        rows: list[Fields] = connection.sql(text).to_arrow_table().to_pylist()
         return rows

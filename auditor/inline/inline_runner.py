@@ -11,10 +11,11 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from auditor.base.rows_at_rest import RowsAtRest
+from auditor.base.values import Fields
 from auditor.inline.kept_replicas import KeptReplicas, lists
 from auditor.pipeline import plan
 from auditor.pipeline.read_step import KeptFacts, read_kept
@@ -114,7 +115,7 @@ class InlineRunner(Runner):
             parts.update({name: folder / name for name in missing})
         return {name: parts[name] for name in tables}
 
-    def count(self, written: Written, table: str) -> list[dict[str, Any]]:
+    def count(self, written: Written, table: str) -> list[Fields]:
         """Counts with DuckDB."""
         from auditor.inline import duckdb_sql
 

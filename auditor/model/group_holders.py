@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import Any
+
+from auditor.base.values import Fields
 
 CHANGES = 200_000  # of holders that are kept, in all groups; beyond, nobody is known
 
@@ -70,6 +71,6 @@ class Holders:
 
 def _places(value: str | None) -> frozenset[Place]:
     """The partitions of an assignment."""
-    said: dict[str, Any] = json.loads(value) if value is not None else {}
+    said: Fields = json.loads(value) if value is not None else {}
     lists = (said.get(name) or () for name in ("assignedPartitions", "partitionsPendingRevocation"))
     return frozenset((one["topicId"], partition) for each in lists for one in each for partition in one["partitions"])

@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from auditor.base.cluster_names import Named
+from auditor.base.values import Fields, Values
 from auditor.base.words import plural
 from auditor.dashboards import addresses, for_owner
 from auditor.dashboards.answers import Open
 from auditor.dashboards.verdict import aged
 from auditor.dashboards.wording import instant, log_name, short_fingerprint, told, visible, who
 
-Row = Mapping[str, Any]
 SHOWN = 10  # findings in a Slack message
 MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is told by one more
 MAX_TEXT = 1000
@@ -42,32 +41,32 @@ class News:
     ``pages``: the address of the exported dashboard, where the findings' pages are; empty where nobody said.
     """
 
-    new: Sequence[Row]
-    gone: Sequence[Row]
-    still: Sequence[Row]
+    new: Sequence[Values]
+    gone: Sequence[Values]
+    still: Sequence[Values]
     as_of: str | None
     names: Mapping[str, Named] = field(default_factory=dict)
     holders: Mapping[str, Open] = field(default_factory=dict)
     pages: str = ""
 
-    def cluster(self, row: Row) -> Named:
+    def cluster(self, row: Values) -> Named:
         """The cluster of a finding; its id where nobody gave it a name."""
         id = row.get("cluster_id") or ""
         return self.names.get(id, Named(id))
 
-    def link(self, row: Row) -> str:
+    def link(self, row: Values) -> str:
         """Where a finding can be read: its page, else its place in the report; empty where nobody said where."""
         if self.pages:
             return f"{self.pages.rstrip('/')}/{addresses.finding(row['fingerprint'])}"
         report = os.environ.get("AUDITOR_REPORT_URL")
         return f"{report}#{short_fingerprint(row)}" if report else ""
 
-    def owner(self, row: Row) -> str:
+    def owner(self, row: Values) -> str:
         """The message for whoever runs the producer that a finding names; empty where none is."""
         return for_owner.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
 
 
-def where(row: Row) -> str:
+def where(row: Values) -> str:
     """The log and offset a finding is about, in words."""
     log = "the cluster" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     return log if row["offset"] is None else f"{log} at offset {row['offset']}"
@@ -81,13 +80,13 @@ def blocked(holder: Open) -> str:
     return f"{log_name(holder.row)} is blocked for {aged(holder.row)}{since}, by {by}{waiting}"
 
 
-def slack(news: News) -> dict[str, Any]:
+def slack(news: News) -> Fields:
     """A message of Slack's blocks: how many, the first findings, which are gone, and where the report is."""
     of = f" of {', '.join(named.name for named in news.names.values())}" if news.names else ""
     head = clip_to(
         f"Kafka audit{of}: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there", MAX_HEAD
     )
-    blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
+    blocks: list[Fields] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
     for row in news.new[:SHOWN]:
         blocks += [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in _sections(row, news)]
     if news.gone:
@@ -101,7 +100,7 @@ def slack(news: News) -> dict[str, Any]:
     return {"text": _escaped(head), "blocks": blocks}
 
 
-def _sections(row: Row, news: News) -> list[str]:
+def _sections(row: Values, news: News) -> list[str]:
     """A finding as Slack's texts: what it is, what to do, what to tell the owner."""
     text = f"*{row['severity']}* {_named(row, news, news.link(row))}\n{_escaped(row['message'])}"
     if holder := news.holders.get(row["fingerprint"]):
@@ -114,7 +113,7 @@ def _sections(row: Row, news: News) -> list[str]:
     return found
 
 
-def _named(row: Row, news: News, at: str) -> str:
+def _named(row: Values, news: News, at: str) -> str:
     """A finding's rule and place, with a link to an address, if there is one."""
     link = f" · <{at}|{'finding' if news.pages else 'report'}>" if at else ""
     of = f" in {_escaped(news.cluster(row).name)}" if news.cluster(row).name else ""
@@ -132,7 +131,7 @@ def _gone(news: News) -> str:
     return said
 
 
-def _remedy(row: Row) -> str:
+def _remedy(row: Values) -> str:
     """What to do, each command whole on a line of its own; what is beyond Slack's limit is named, never cut."""
     said = ""
     for kind, text in told(row.get("advice"), row["remedy"]):
@@ -160,7 +159,7 @@ def clip_to(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def pagerduty(news: News, key: str) -> list[dict[str, Any]]:
+def pagerduty(news: News, key: str) -> list[Fields]:
     """Events v2: one alert a finding, the same again while it is there, resolved once it is gone.
 
     What is beyond :data:`MAX_EVENTS` is told by the alert of the first of these, which ends with that finding; the next
@@ -176,7 +175,7 @@ def pagerduty(news: News, key: str) -> list[dict[str, Any]]:
     ]
 
 
-def _trigger(row: Row, key: str, news: News) -> dict[str, Any]:
+def _trigger(row: Values, key: str, news: News) -> Fields:
     named, holder = news.cluster(row), news.holders.get(row["fingerprint"])
     details = {name: row[name] for name in DETAILS if row[name] is not None}
     details |= {f"cluster_{name}": said for name, said in named.row().items() if said}
@@ -198,7 +197,7 @@ def _trigger(row: Row, key: str, news: News) -> dict[str, Any]:
     return event | ({"links": [{"href": at, "text": text}]} if (at := news.link(row)) else {})
 
 
-def webhook(news: News) -> dict[str, Any]:
+def webhook(news: News) -> Fields:
     """All that changed, as data for a program of one's own: each new finding once, and each that is gone."""
     return {
         "version": 1,
@@ -210,7 +209,7 @@ def webhook(news: News) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(row: Row, news: News) -> dict[str, Any]:
+def _plain(row: Values, news: News) -> Fields:
     holder = news.holders.get(row["fingerprint"])
     return {
         **{name: row.get(name) for name in (*OF_FINDING, *DETAILS)},

@@ -19,12 +19,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 from auditor.dashboards.answers import Open
 from auditor.outputs import alert_messages as messages
 from auditor.outputs import changes, runs
@@ -36,7 +37,6 @@ from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import SEVERITIES, iso
 
-Row = Mapping[str, Any]
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 # The channels: the secret that each needs, and the one that has its address.
 CHANNELS = {
@@ -150,7 +150,7 @@ def news(audit: Audit, asked: Asked) -> News:
 
 
 def news_of_watch(
-    lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, asked: Asked
+    lines: Sequence[Values], holding: Mapping[str, Values], audit: Audit, asked: Asked
 ) -> News:  # fmt: skip
     """The same from what one look of a watch added to its journal, and all that hold then by their keys.
 
@@ -166,7 +166,7 @@ def news_of_watch(
 
 
 def _news_of(
-    new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, asked: Asked
+    new: Sequence[Values], gone: Sequence[Values], still: Sequence[Values], audit: Audit, asked: Asked
 ) -> News:  # fmt: skip
     wanted = SEVERITIES[: SEVERITIES.index(asked.least) + 1]
     shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
@@ -177,7 +177,7 @@ def _news_of(
     )  # fmt: skip
 
 
-def _holders(audit: Audit, found: Mapping[str, Row]) -> dict[str, Open]:
+def _holders(audit: Audit, found: Mapping[str, Values]) -> dict[str, Open]:
     """The open transactions that some of these findings are about, by fingerprint."""
     held = ((row["fingerprint"], row) for row in audit.blocked if row["fingerprint"] in found)
     return {name: Open(row, findings=[*registry.described([found[name]])]) for name, row in held}
@@ -222,7 +222,7 @@ def why(error: Exception) -> str:
     return f"its server could not be reached ({type(cause).__name__})"
 
 
-def post(url: str, payload: Row, token: str = "") -> None:
+def post(url: str, payload: Values, token: str = "") -> None:
     """Posts JSON, with a bearer token where there is one; waits and tries again when the other side is busy, for as
     long as it asks for, :data:`MAX_PAUSE_S` at most.
 

@@ -8,11 +8,12 @@ it stood, until a run looks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditor.base.values import Fields
 from auditor.base.words import few
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import LOG, Log, Shelf
@@ -69,7 +70,7 @@ def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, Found]
     return out
 
 
-def rows(shelf: Shelf, found: Mapping[str, Found]) -> list[dict[str, Any]]:
+def rows(shelf: Shelf, found: Mapping[str, Found]) -> list[Fields]:
     """The findings themselves, as their runs keep them and in their order; several may have one fingerprint."""
     out = []
     for run in {was.run.run_id: was.run for was in found.values()}.values():

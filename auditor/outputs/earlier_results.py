@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base import uris
 from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.base.values import Fields, Values
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.result_folder import folder, why
 from auditor.outputs.claim import SUMMARY
 from auditor.rules.catalogue import registry
 from auditor.rules.settled.fingerprint import cluster_of, fingerprint
 
-Row = Mapping[str, Any]
-
 
 class Earlier(NamedTuple):
     """``findings``: each with its ``fingerprint``; ``summary``: what ``summary.json`` says; ``page``: where the report
     is, for a browser."""
 
-    findings: list[Row]
-    summary: dict[str, Any]
+    findings: list[Values]
+    summary: Fields
     page: str
 
 
@@ -50,7 +49,7 @@ def read(out: Path | str) -> Earlier:
     return Earlier([*_with_fingerprints(rows, summary)], summary, page if where.uri else Path(page).resolve().as_uri())
 
 
-def _with_fingerprints(rows: Iterable[Row], summary: Row) -> Iterator[Row]:
+def _with_fingerprints(rows: Iterable[Values], summary: Values) -> Iterator[Values]:
     of_dir = {row["log_dir"]: row["cluster_id"] for row in summary["inputs"]}
     for row in rows:
         if "fingerprint" in row:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 from auditor.dashboards.one_finding import explained
 from auditor.rules.catalogue import registry
 
 
-def one(rows: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+def one(rows: Iterable[Values], name: str) -> Values:
     """The finding whose fingerprint begins with ``name``; of several of one fingerprint the first.
 
     ``rows`` have the contract's fields and ``fingerprint``. Errors: :class:`AuditInputError` for none or several.
@@ -24,7 +24,7 @@ def one(rows: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
     return row
 
 
-def text(row: Mapping[str, Any], width: int, events: Sequence[Mapping[str, Any]] | None) -> str:
+def text(row: Values, width: int, events: Sequence[Values] | None) -> str:
     """A finding explained; ``width`` in columns; ``events``: what the cluster did beside it, null where a run of the
     past does not say."""
     kind = registry.kinds().get(row.get("kind") or row["rule"])

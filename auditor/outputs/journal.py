@@ -11,15 +11,15 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
+from auditor.base.values import Fields, Values
 from auditor.outputs.claim import write_whole
 
 JOURNAL, CHECKPOINT = "watch.jsonl", "checkpoint.json"
 FOUND, RESOLVED = "found", "resolved"
 REPORTED_AGAIN = ("rule", "severity", "broker_id", "topic", "partition", "offset", "transactional_id", "group_id")
 
-Open = dict[str, dict[str, Any]]  # key of a finding -> what is reported again when it is resolved
+Open = dict[str, Fields]  # key of a finding -> what is reported again when it is resolved
 
 
 def key_of(fingerprint: str, severity: str) -> str:
@@ -72,13 +72,13 @@ class Journal:
                 return dict(stored["open"]), int(stored["bytes"])
         return {}, 0
 
-    def _apply(self, line: Mapping[str, Any]) -> None:
+    def _apply(self, line: Values) -> None:
         if line["event"] == FOUND:
             self.open[line["key"]] = {name: line[name] for name in REPORTED_AGAIN}
         else:
             self.open.pop(line["key"], None)
 
-    def update(self, at: str, holding: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def update(self, at: str, holding: Mapping[str, Values]) -> list[Fields]:
         """Reports what is new and what is gone. ``at``: the time, ISO-8601; ``holding``: all that hold now, by key."""
         lines = [{"event": FOUND, "at": at, "key": key, **row} for key, row in holding.items() if key not in self.open]
         lines += [
@@ -88,7 +88,7 @@ class Journal:
             self._append(lines)
         return lines
 
-    def _append(self, lines: Iterable[dict[str, Any]]) -> None:
+    def _append(self, lines: Iterable[Fields]) -> None:
         data = b""
         for line in lines:
             data += json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditor.base.values import Fields, Values
 from auditor.connectors import schema
 from auditor.outputs import runs
 from auditor.pipeline import results
@@ -31,9 +31,7 @@ DRIFT_LEAST = 100  # counts below it say nothing of a drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
 
 
-def judge(
-    audit: Audit, summary: Mapping[str, Any], folder: Path, tables_written: Written | None
-) -> tuple[pa.Table, dict[str, Any]]:
+def judge(audit: Audit, summary: Values, folder: Path, tables_written: Written | None) -> tuple[pa.Table, Fields]:
     """Runs the suites, writes ``tables/expectations`` into a folder; the results, and what the summary says of
     them: how many, how many failed, those first, and the others by name.
 
@@ -92,7 +90,7 @@ def logs(audit: Audit) -> pd.DataFrame:
     return frame
 
 
-def run(audit: Audit, summary: Mapping[str, Any]) -> pd.DataFrame:
+def run(audit: Audit, summary: Values) -> pd.DataFrame:
     """The run in one row: how old its input is, in ms, how many logs, and what share of the bytes is accounted for."""
     import pandas as pd
 

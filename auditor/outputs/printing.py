@@ -8,9 +8,9 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields
 from auditor.dashboards import answers, output_formats, report_shapes, terminal, verdict
 from auditor.dashboards.selection import LEAST, Printing, Selection, is_partition, named
 from auditor.outputs import delivery
@@ -86,7 +86,7 @@ def show(done: Audit, printing: Printing) -> None:
     terminal.print_verdict(rows, summary, sys.stderr, width, report, now, shown)
 
 
-def _rules(kinds: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
     """The rules of these kinds by id, as lists of findings need them."""
     ran = dict.fromkeys(registry.kinds()[name].rule for name in kinds)
     rules = (registry.load()[name] for name in ran)

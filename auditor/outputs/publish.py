@@ -6,7 +6,7 @@ import datetime
 import importlib.metadata
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from auditor.base import json_text
 from auditor.base.cluster_names import Named
 from auditor.base.errors import RECORD_AT, VENDOR
+from auditor.base.values import Fields, Values
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors.files import LogDir
@@ -82,7 +83,7 @@ def write_tables(audit: Audit, folder: Path) -> Written:
     return written
 
 
-def described_findings(audit: Audit) -> list[dict[str, Any]]:
+def described_findings(audit: Audit) -> list[Fields]:
     """The findings as pages and the terminal take them: with what their rules declare and, under ``accepted``, the
     entry of the baseline that accepts them (null: none)."""
     return registry.described(
@@ -96,7 +97,7 @@ def report_page(audit: Audit) -> str:
     return _page(audit, described_findings(audit), summarise(audit))
 
 
-def _page(audit: Audit, described: list[dict[str, Any]], summary: dict[str, Any]) -> str:
+def _page(audit: Audit, described: list[Fields], summary: Fields) -> str:
     judged, totals = audit.judged, audit.logs.totals
     return render_report(described, summary, judged["open"], judged["timeline"], (totals.chained, totals.counted))
 
@@ -117,7 +118,7 @@ def write_findings(audit: Audit, folder: Path) -> None:
     pq.write_table(results.findings_table(audit), folder / "findings" / "part-0.parquet")
 
 
-def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None:
+def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
     """Publishes an audit's results under ``--history``; ``judged``: the expectations."""
     options = audit.options
     assert options.history is not None
@@ -168,14 +169,14 @@ def _has_all_logs(audit: Audit, logs: pa.Table) -> bool:
     )  # fmt: skip
 
 
-def _held(decided: verdict.Verdict) -> dict[str, Any]:
+def _held(decided: verdict.Verdict) -> Fields:
     """What a list of runs says of one: partitions that are blocked, since when the first of them, those that lost."""
     since = min((row.holder.row["since"] for row in decided.held if row.holder.row["since"]), default=None)
     lost = {(finding["topic"], finding["partition"]) for finding in decided.lost}
     return {"blocked": len(decided.held), "since": since, "lost": len(lost)}
 
 
-def summarise(audit: Audit) -> dict[str, Any]:
+def summarise(audit: Audit) -> Fields:
     """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
     totals = audit.logs.totals
     summary = {
@@ -215,25 +216,25 @@ def summarise(audit: Audit) -> dict[str, Any]:
     return summary | {"verdict": verdict_row(audit, summary)}
 
 
-def _asides(audit: Audit) -> list[dict[str, Any]]:
+def _asides(audit: Audit) -> list[Fields]:
     """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
     held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
     return [*audit.judged["aside"], *asides.left_behind(audit, held)]
 
 
-def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
+def verdict_row(audit: Audit, summary: Values) -> Fields:
     """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit status."""
     decided = decided_of(audit, summary)
     return {"tone": decided.tone, "headline": decided.headline, "exit": audit.exit_code()}
 
 
-def decided_of(audit: Audit, summary: Mapping[str, Any]) -> verdict.Verdict:
+def decided_of(audit: Audit, summary: Values) -> verdict.Verdict:
     """The verdict with what it rests on, of page, terminal and what is kept of the run."""
     found = report_shapes.whole(described_findings(audit), report_shapes.FINDING)
     return verdict.of_run(found, report_shapes.summary(summary))
 
 
-def scope(audit: Audit) -> dict[str, Any]:
+def scope(audit: Audit) -> Fields:
     """What was asked for, where that is not all: which rules, and what was read; what of the input was left out for
     that; and how many replicas of the brokers in the input have no folder there."""
     options = audit.options
@@ -281,7 +282,7 @@ def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
     }
 
 
-def _baseline(audit: Audit) -> dict[str, Any] | None:
+def _baseline(audit: Audit) -> Fields | None:
     """What the baseline accepts, counted apart; its entries that do not hold any more, and those that match nothing."""
     if audit.options.baseline is None:
         return None
@@ -297,7 +298,7 @@ def _baseline(audit: Audit) -> dict[str, Any] | None:
     }
 
 
-def _prevention(audit: Audit) -> list[dict[str, Any]]:
+def _prevention(audit: Audit) -> list[Fields]:
     """What would have prevented the findings above info that the baseline does not accept, by setting."""
     of_dir, kinds = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.kinds()
     clusters, bootstrap = audit.clusters, audit.options.bootstrap
@@ -310,7 +311,7 @@ def _prevention(audit: Audit) -> list[dict[str, Any]]:
     return [row | {"commands": [commands.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]
 
 
-def _ran(audit: Audit) -> dict[str, Any]:
+def _ran(audit: Audit) -> Fields:
     """When the run began by the clock on the wall, and how long it has taken so far."""
     taken = datetime.datetime.now(datetime.UTC) - audit.began
     return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(taken.total_seconds(), 3)}
@@ -324,7 +325,7 @@ def version(package: str) -> str:
         return "unknown"
 
 
-def _inputs(audit: Audit) -> list[dict[str, Any]]:
+def _inputs(audit: Audit) -> list[Fields]:
     return [
         {
             "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id,
@@ -370,7 +371,7 @@ def _metadata_not_understood(audit: Audit, totals: LogTotals) -> dict[tuple[str,
     return found
 
 
-def _skipped(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
+def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
     groups: dict[str, list[Any]] = defaultdict(list)
     for item in audit.inventory.skipped:
         groups[item.reason].append(item)
@@ -422,7 +423,7 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     return sorted(set(notes))
 
 
-def _recovery(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
+def _recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
     """The dry run of each log directory from those of its logs."""
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
     found = sorted(totals.recovery.items(), key=itemgetter(0))

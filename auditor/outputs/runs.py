@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 
 from auditor.base import cluster_names
 from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.base.values import Fields, Values
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.result_folder import Folder, folder, why
 
@@ -49,8 +49,8 @@ class Run:
     run_id: str
     created_at: str
     published_at: str
-    facts: dict[str, Any]
-    files: dict[str, list[dict[str, Any]]]
+    facts: Fields
+    files: dict[str, list[Fields]]
 
 
 def new_run_id() -> str:
@@ -65,7 +65,7 @@ def name_of(run_id: str) -> str:
     return f"run_id={quote(run_id, safe='')}"
 
 
-def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> Run:
+def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts: Values) -> Run:
     """Keeps a run's tables and ``facts`` (small JSON for listings), or replaces the run of that id as a whole.
 
     Errors: :class:`AuditInputError` where nothing can be written, or a newer auditor wrote the run;
@@ -85,7 +85,7 @@ def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts
         raise AuditInputError(f"cannot write to {kept.shown}: {why(error)}; choose another --history") from None
 
 
-def _write(to: Folder, name: str, table: pa.Table) -> dict[str, Any]:
+def _write(to: Folder, name: str, table: pa.Table) -> Fields:
     marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
     content = pa.BufferOutputStream()
     pq.write_table(marked, content)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditor.base.values import Fields, Values
 from auditor.dashboards import addresses, cluster_page, overview, report_shapes, verdict
 from auditor.dashboards.addresses import FRONT, Links
 from auditor.dashboards.board import Board, Cluster
@@ -214,9 +215,9 @@ class Site:
         found = self._above_info(run)
         return found.filter(pc.is_in(pc.coalesce(found["kind"], found["rule"]), pa.array(told)))
 
-    def _summary(self, run: Run, fingerprint: str | None = None) -> dict[str, Any]:
+    def _summary(self, run: Run, fingerprint: str | None = None) -> Fields:
         """So much of a run's summary as the verdict needs; ``fingerprint``: what is held by this finding alone."""
-        facts: dict[str, Any] = {"as_of": run.facts.get("as_of"), "complete": run.facts.get("complete", True),
+        facts: Fields = {"as_of": run.facts.get("as_of"), "complete": run.facts.get("complete", True),
                                  "counts": {"by_severity": run.facts.get("counts") or {}},
                                  "batches": run.facts.get("batches")}  # fmt: skip
         if "blocked" not in run.files:
@@ -247,12 +248,12 @@ def _cluster(run: Run) -> Cluster:
     return Cluster(runs.group(run), runs.shown(run), **alone)
 
 
-def _rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _rows(rows: Iterable[Values]) -> list[Fields]:
     """Findings with their structures, and every key there."""
     return report_shapes.whole(map(results.unfolded, rows), report_shapes.FINDING)
 
 
-def _held(row: Mapping[str, Any]) -> dict[str, Any]:
+def _held(row: Values) -> Fields:
     """A row of the kept table of what is held, as the summary has it."""
     times = {name: _iso(row.get(name)) for name in results.SINCE}
     return {**row, **times, "advice": json.loads(row["advice"] or "null")}

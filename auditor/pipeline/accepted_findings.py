@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields
 from auditor.rules.seen.finding import SEVERITIES
 
 KEY = "accepted"
@@ -38,7 +38,7 @@ class Entry:
     where: str = ""
     cluster: str = ""
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Fields:
         """As it stands in the file."""
         return asdict(self) | {"until": None if self.until is None else self.until.isoformat()}
 

@@ -5,8 +5,9 @@ cleaners that are held or may stop, and what the groups that read held partition
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import retention
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
 
 MOST = 200  # positions of groups that are listed
 SPACE, CLEANER, GROUP = "space", "cleaner", "group"
-Row = dict[str, Any]
 
 
-def of_log(log: LogView) -> Iterator[Row]:
+def of_log(log: LogView) -> Iterator[Fields]:
     """Rows about the replicas of one log: ``about``, where, ``bytes`` and what it ``says``. Cost: next to nothing of a
     log in which no timestamp lies ahead, nothing is open and nothing damaged."""
     if log.is_gone:
@@ -39,14 +39,14 @@ def of_log(log: LogView) -> Iterator[Row]:
             yield from _cleaner(log, replica)
 
 
-def _row(about: str, replica: ReplicaFacts, size: int, says: str) -> Row:
+def _row(about: str, replica: ReplicaFacts, size: int, says: str) -> Fields:
     return {
         "about": about, "topic": replica.topic, "partition": replica.partition, "broker_id": replica.broker_id,
         "log_dir": replica.log_dir, "bytes": size, "says": says,
     }  # fmt: skip
 
 
-def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Row]:
+def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     """What the first timestamp of the future keeps, if it keeps anything."""
     rows = space_table.segments_of(log, replica)
     first = next((row for row in rows if row["kept_by"] == retention.FUTURE), None)
@@ -62,7 +62,7 @@ def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Row]:
+def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     row = cleaner_table.row_of(log, replica)
     if row is None or row["undecided"] is not None:
         return
@@ -80,7 +80,7 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def left_behind(audit: Audited, held: set[tuple[str, int]]) -> list[Row]:
+def left_behind(audit: Audited, held: set[tuple[str, int]]) -> list[Fields]:
     """What the groups that read some partitions have left there, the most first, at most :data:`MOST` rows. Cost: two
     passes over the facts, and the headers of these logs from the lowest offset on."""
     if not held:
@@ -92,7 +92,7 @@ def left_behind(audit: Audited, held: set[tuple[str, int]]) -> list[Row]:
     return found[:MOST]
 
 
-def _left(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Row]]:
+def _left(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
     log = LogView(replicas, cluster)
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return

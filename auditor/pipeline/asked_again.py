@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from auditor.base.values import Fields, Values
 from auditor.pipeline.held import GRAVE
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import Finding
 
-Row = Mapping[str, Any]
 Place = tuple[str, int]  # topic and partition
 
 
@@ -59,7 +59,7 @@ class Told:
     question: Question
     answer: Answer
     why: str
-    blocked: Row | None = None
+    blocked: Values | None = None
     finding: Finding | None = None
 
     @property
@@ -70,14 +70,14 @@ class Told:
         severity = self.blocked["severity"] if self.blocked is not None else self.finding and self.finding.severity
         return severity not in GRAVE
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Fields:
         """As JSON has it."""
         found = None if self.finding is None else self.finding.to_dict()
         return {**asdict(self.question), "answer": self.answer.value, "why": self.why, "blocked": self.blocked,
                 "finding": found}  # fmt: skip
 
 
-def asked(summary: Row, findings: Iterable[Row]) -> list[Question]:
+def asked(summary: Values, findings: Iterable[Values]) -> list[Question]:
     """What a run left held, the worst first, and then its findings in doubt about a partition, but for those that speak
     of what is held."""
     clusters = {each["log_dir"]: each["cluster_id"] for each in summary["inputs"]}
@@ -91,7 +91,7 @@ def asked(summary: Row, findings: Iterable[Row]) -> list[Question]:
     return list(dict.fromkeys(found))
 
 
-def _of_hold(row: Row, clusters: Row, logs: Mapping[Any, Row]) -> Question:
+def _of_hold(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Question:
     log = logs.get((row["log_dir"], row["topic"], row["partition"]), {})
     return Question(
         row["topic"], row["partition"], clusters.get(row["log_dir"]), log.get("topic_id"), log.get("log_end", -1),
@@ -99,7 +99,7 @@ def _of_hold(row: Row, clusters: Row, logs: Mapping[Any, Row]) -> Question:
     )  # fmt: skip
 
 
-def _of_finding(row: Row, clusters: Row, logs: Mapping[Any, Row]) -> Question:
+def _of_finding(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Question:
     log_dir = row["evidence"].get("log_dir")
     log = logs.get((log_dir, row["topic"], row["partition"]), {})
     return Question(
@@ -121,12 +121,12 @@ class Newer:
 
     def __init__(self, audit: Audit) -> None:
         self._clusters = {each.name: each.cluster_id for each in audit.inventory.log_dirs}
-        self._logs: dict[Place, list[Row]] = defaultdict(list)
+        self._logs: dict[Place, list[Values]] = defaultdict(list)
         for row in audit.judged["log"]:
             if row["leader_copy"]:
                 self._logs[row["topic"], row["partition"]].append(row)
         self._findings = {finding.fingerprint: finding for finding in audit.findings}
-        self._blocked: dict[Place, list[Row]] = defaultdict(list)
+        self._blocked: dict[Place, list[Values]] = defaultdict(list)
         for row in audit.blocked:
             self._blocked[row["topic"], row["partition"]].append(row)
         self._ends = _ends(audit)
@@ -137,7 +137,7 @@ class Newer:
             log, lacking = self._log_of(question)
             yield self._of_finding(question, lacking) if question.fingerprint else self._of_hold(question, log, lacking)
 
-    def _log_of(self, question: Question) -> tuple[Row | None, str]:
+    def _log_of(self, question: Question) -> tuple[Values | None, str]:
         """The leader's replica in the newer input, and why it cannot answer; empty where it can."""
         mine = [log for log in self._logs[question.place] if _agree(question.cluster_id, self._cluster(log))]
         if not mine:
@@ -154,10 +154,10 @@ class Newer:
             )
         return log, ""
 
-    def _cluster(self, log: Row) -> str | None:
+    def _cluster(self, log: Values) -> str | None:
         return self._clusters.get(log["log_dir"])
 
-    def _of_hold(self, question: Question, log: Row | None, lacking: str) -> Told:
+    def _of_hold(self, question: Question, log: Values | None, lacking: str) -> Told:
         holders = [row for row in self._blocked[question.place] if _agree(question.cluster_id, self._cluster(row))]
         same = next((row for row in holders if _is_same(row, question)), None)
         if same is not None and not (log is not None and lacking):
@@ -179,7 +179,7 @@ class Newer:
         return Told(question, Answer.OVER, why)
 
     @staticmethod
-    def _unseen(question: Question, log: Row) -> str:
+    def _unseen(question: Question, log: Values) -> str:
         if log["log_start"] > (question.first_offset or 0):
             return f"its log begins at offset {log['log_start']} now, behind it: how it ended is gone"
         return "its log does not have the transaction that began there: it was cut off, or is another one"
@@ -208,7 +208,7 @@ def _agree(one: object | None, other: object | None) -> bool:
     return one is None or other is None or one == other
 
 
-def _is_same(row: Row, question: Question) -> bool:
+def _is_same(row: Values, question: Question) -> bool:
     if question.first_offset is None:
         return row["first_offset"] is None and row["transactional_id"] == question.transactional_id
     return (row["producer_id"], row["first_offset"]) == (question.producer_id, question.first_offset)

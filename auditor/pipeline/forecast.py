@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.errors import is_unread
 from auditor.base.limits import MIB
+from auditor.base.values import Fields
 from auditor.connectors import scoped
 from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -64,7 +65,7 @@ class Slots(NamedTuple):
     lists: int
 
 
-def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> dict[str, Any]:
+def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> Fields:
     """The plan of an audit as data: ``log_dirs``, ``topics``, ``not_read``, ``left_out``, ``tasks``, ``estimate``.
 
     Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: none but memory; no file is opened, but the
@@ -87,7 +88,7 @@ def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> dict[
     }
 
 
-def _log_dir(d: LogDir, replicas: Sequence[Replica]) -> dict[str, Any]:
+def _log_dir(d: LogDir, replicas: Sequence[Replica]) -> Fields:
     files = [file for replica in replicas for file in replica.files()]
     return {
         "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id, "partitions": len(replicas),
@@ -104,7 +105,7 @@ def _kind(task: ReplicaTask | TextTask) -> str:
     return topic if topic in RATES else OTHERS
 
 
-def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[dict[str, Any]]:
+def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[Fields]:
     """Partitions, segments and bytes of each kind of topic, the largest first."""
     found: dict[str, Counter[str]] = {}
     for task in tasks:
@@ -123,7 +124,7 @@ def _divided(
     return plan.divide(tasks) if slots.lists else ([], tasks)
 
 
-def _tasks(tasks: Sequence[ReplicaTask | TextTask], slots: Slots) -> dict[str, Any]:
+def _tasks(tasks: Sequence[ReplicaTask | TextTask], slots: Slots) -> Fields:
     large, others = _divided(tasks, slots)
     lists = len(others)
     if slots.lists and slots.at_a_time:
@@ -152,7 +153,7 @@ def _cpu(task: ReplicaTask | TextTask, options: AuditOptions) -> tuple[Span, Spa
     return read, more  # type: ignore[return-value]
 
 
-def _estimate(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions, slots: Slots) -> dict[str, Any]:
+def _estimate(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions, slots: Slots) -> Fields:
     """Seconds, CPU seconds and bytes of memory, each from large batches to small ones; seconds are null where nobody
     knows yet how many tasks run at a time."""
     costs = [_cpu(task, options) for task in tasks]
@@ -182,7 +183,7 @@ def _headers(task: ReplicaTask, batch_bytes: int) -> int:
     return batches if any(s.place is not None for s in task.replica.segments) else min(batches, MOST_KEPT)
 
 
-def _memory(tasks: Sequence[ReplicaTask | TextTask]) -> dict[str, Any]:
+def _memory(tasks: Sequence[ReplicaTask | TextTask]) -> Fields:
     """Of the driver, of a worker that reads, and of the worker that compares the replicas of the largest partition."""
     replicas: dict[tuple[str, str | None, int | None], list[ReplicaTask]] = {}
     for task in tasks:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from auditor.base.values import Fields
 from auditor.facts.events import Kind
 from auditor.facts.group_position import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
@@ -65,7 +66,7 @@ def _tasks(audit: Audited, key: str, read: dict[Log, list[Position]]) -> dict[tu
     }
 
 
-def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
+def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
     """The positions that one log of a coordinator has; none for other logs."""
     if replicas[0].topic not in ("__consumer_offsets", "__share_group_state"):
         return

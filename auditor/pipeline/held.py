@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from auditor.base.values import Fields, Values
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE
 from auditor.rules.seen.finding import Finding
 from auditor.rules.transactions.blocking import LATE_MS
 from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 
-Row = Mapping[str, Any]
 GRAVE = ("critical", "error")
 
 
@@ -33,7 +33,7 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
     return dict(found)
 
 
-def settled(row: Row, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> dict[str, Any]:
+def settled(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
     """What a run adds to a row of ``rules.blocking.blocked``: ``accepted``, where a baseline accepts all that was found
     about its holder; ``left_out``, where nothing was, and its kind was not ``asked``; ``fingerprint``, of the gravest
     finding about it."""
@@ -46,7 +46,7 @@ def settled(row: Row, about: Mapping[int | None, Sequence[About]], asked: Collec
     }
 
 
-def _is_about(finding: Finding, row: Row) -> bool:
+def _is_about(finding: Finding, row: Values) -> bool:
     if finding.topic == TRANSACTION_STATE and row["topic"] != TRANSACTION_STATE:
         return finding.transactional_id == row["transactional_id"]
     if (finding.topic, finding.partition) != (row["topic"], row["partition"]):
@@ -55,7 +55,7 @@ def _is_about(finding: Finding, row: Row) -> bool:
     return last is None or row["first_offset"] is None or last >= row["first_offset"]
 
 
-def fails(row: Row, severities: Collection[str], unsure: bool) -> bool:
+def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
     """Whether a partition that is held makes the run fail at these severities; ``unsure``: also where it is not known
     whether it is held still, has been for longer than is normal, and would count if so."""
     if row["accepted"] or row["left_out"]:

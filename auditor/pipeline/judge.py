@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from auditor.base.advice import Advice
 from auditor.base.errors import DecodeError, is_unread
 from auditor.base.limits import OF_A_RULE
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
@@ -39,7 +39,7 @@ OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wai
 
 def judge_log(
     replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...], max_findings: int = OF_A_RULE
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, Fields]]:
     """Rows of kind finding, log, open, blocked, readers, aside, timeline about one log; ``max_findings``: of a kind."""
     log = LogView(replicas, cluster)
     for finding in judge_bounded(log, _asked(kinds, log.is_gone, there(log)), max_findings):
@@ -72,7 +72,7 @@ def _asked(kinds: tuple[str, ...], is_gone: bool, has: frozenset[Need]) -> tuple
     return tuple(each for each in asked if each.may_speak(has))
 
 
-def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction]) -> Advice:
+def _advice(log: LogView, row: Fields, opened: dict[int, OpenTransaction]) -> Advice:
     """What to do about what holds a partition; ``row`` of ``blocking.blocked``, that of an absent partition too."""
     if row["first_offset"] is not None:
         return safety.advise(log, opened[row["first_offset"]])
@@ -80,7 +80,7 @@ def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction
     return safety.undelivered(log.cluster, name, row["transactional_id"], row["state"], log.partition)
 
 
-def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> dict[str, Any]:
+def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> Fields:
     starts = [max(int(t.row["first_offset"]), replica.own_start) for t in opened]
     hw = replica.log_end if replica.high_watermark is None else replica.high_watermark
     return {
@@ -185,7 +185,7 @@ def accounting(replica: ReplicaFacts) -> dict[str, int]:
     return out
 
 
-def chain(log: LogView, replica: ReplicaFacts) -> dict[str, Any]:
+def chain(log: LogView, replica: ReplicaFacts) -> Fields:
     """How much of the log is proved by its snapshots: each link replays from one snapshot to the next."""
     links = sorted(replica.snapshots, key=lambda link: link.offset)
     sound = [link for link in links if link.comparable and not _broken(log, replica, link)]
@@ -206,7 +206,7 @@ def _broken(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> bool:
     return any(d.name != "missing" and verdict(log, replica, link, d) == PROVED for d in link.differences)
 
 
-def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
+def _open_row(log: LogView, t: OpenTransaction) -> Fields:
     return {
         "log_dir": log.leader.log_dir,
         "broker_id": log.leader.broker_id,
@@ -232,7 +232,7 @@ def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
     }
 
 
-def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
+def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
     rows = log.leader.transactions
     closed = rows[(rows["marker_offset"] >= log.leader.log_start) & (rows["first_offset"] >= 0)]
     shown = closed[np.argsort(closed["marker_offset"])][-TIMELINE_TRANSACTIONS:]
@@ -253,7 +253,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
     }
 
 
-def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> dict[str, Any]:
+def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
     closed = row["marker_offset"] >= 0
     return {
         "producer_id": int(row["producer_id"]),

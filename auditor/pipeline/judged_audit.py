@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from auditor.base.advice import Advice, text
 from auditor.base.errors import AuditInputError
 from auditor.base.rows_at_rest import Gathered, RowsSeen
 from auditor.base.scope import Scope
+from auditor.base.values import Fields, Values
 from auditor.connectors.inventory import written_over
 from auditor.pipeline import accepted_findings, begun_inside, held
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
@@ -122,13 +123,13 @@ class JudgedAudit(ReadAudit):
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
             return done | {"finding": found.findings(), LOG: JudgedLogs(logs.in_order(), totals.settled())}
 
-    def _asked_for(self, row: Mapping[str, Any]) -> bool:
+    def _asked_for(self, row: Values) -> bool:
         """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
         tells of topics beyond those of ``--topic`` is said."""
         named = Scope(partitions=self.options.only_partitions)
         return row["topic"] is None or named.wants_log(row["topic"], row["partition"])
 
-    def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _addressed(self, row: Fields) -> Fields:
         """A row with the commands of its advice, where it has one, as this cluster takes them."""
         if self.options.bootstrap is None or "advice" not in row:
             return row
@@ -141,7 +142,7 @@ class JudgedAudit(ReadAudit):
         return found
 
     @property
-    def blocked(self) -> Sequence[dict[str, Any]]:
+    def blocked(self) -> Sequence[Fields]:
         """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``.
 
         ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names. With what
@@ -152,7 +153,7 @@ class JudgedAudit(ReadAudit):
             groups.setdefault(row["topic"], set()).update(row["groups"])
         about = held.by_producer(self.findings, self.accepted.accepted) if len(self.judged["blocked"]) else {}
 
-        def described(row: dict[str, Any]) -> dict[str, Any]:
+        def described(row: Fields) -> Fields:
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
             return row | further | held.settled(row, about, self.kinds)
 
@@ -178,7 +179,7 @@ class JudgedAudit(ReadAudit):
         return {(c.topic, c.partition) for d in self.scoped.log_dirs for c in d.replicas if c.unread}
 
     @cached_property
-    def cluster_events(self) -> list[dict[str, Any]]:
+    def cluster_events(self) -> list[Fields]:
         """What the controller did to the partitions that findings above info name: rows of
         :func:`auditor.pipeline.cluster.cluster_events.read_events`, in the order of the findings."""
         tasks = []

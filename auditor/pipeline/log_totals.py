@@ -4,13 +4,14 @@ rest, reads none of them for it."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
 from auditor.base.errors import DecodeError
 from auditor.base.first_rows import FirstRows
+from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.connectors.names import METADATA_TOPIC
 
@@ -48,14 +49,14 @@ class LogTotals:
     counted: FirstRows = field(default_factory=lambda: FirstRows("offsets", "missing"))
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]]) -> LogTotals:
+    def of(cls, rows: Iterable[Values]) -> LogTotals:
         """Those of some rows, in their order."""
         totals = cls()
         for row in rows:
             totals.add(place_of(row), row)
         return totals
 
-    def add(self, place: Place, row: Mapping[str, Any]) -> None:
+    def add(self, place: Place, row: Values) -> None:
         """One more row, and where it stands among the others."""
         sums, log_dir = row["sums"], row["log_dir"]
         self.batches += sums["batches"]
@@ -108,6 +109,6 @@ class LogTotals:
         return self
 
 
-def place_of(row: Mapping[str, Any]) -> Place:
+def place_of(row: Values) -> Place:
     """By what rows of one kind are in order."""
     return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields, Values
 from auditor.connectors.arrow import array_of, lists, texts
 from auditor.connectors.declared import TIME, declared
 from auditor.connectors.schema import LOG_KEY
@@ -120,7 +121,7 @@ def blocked_table(audit: Audited) -> pa.Table:
     return table_of(found, BLOCKED)
 
 
-def _blocked_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _blocked_row(row: Values) -> Fields:
     times = {name: _ms(row[name]) for name in SINCE}
     return {**row, **times, "log_dir": row["log_dir"] or "", "advice": json.dumps(row["advice"], ensure_ascii=False)}
 
@@ -129,7 +130,7 @@ def _ms(text: str | None) -> int | None:
     return None if text is None else (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
 
 
-def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
+def _findings_rows(audit: Audited) -> Iterator[Fields]:
     for row in _rows(audit):
         confidence = row["evidence"].get("confidence")
         yield _flat(row) | {
@@ -138,7 +139,7 @@ def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _rows(audit: Audited) -> Iterator[dict[str, Any]]:
+def _rows(audit: Audited) -> Iterator[Fields]:
     """The findings, each with the id of its cluster."""
     of_dir = audit.inventory.cluster_ids
     for found in audit.findings:
@@ -146,7 +147,7 @@ def _rows(audit: Audited) -> Iterator[dict[str, Any]]:
         yield row | {"cluster_id": cluster_of(row, of_dir)}
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flat(row: Fields) -> Fields:
     """A finding as a row of a table: its structures as JSON."""
     advice = row["advice"]
     return row | {
@@ -155,7 +156,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def unfolded(row: Mapping[str, Any]) -> dict[str, Any]:
+def unfolded(row: Values) -> Fields:
     """A row of the table of findings with its structures again; of a run of the past, which has no advice, too."""
     advice = row.get("advice")
     return {
@@ -163,7 +164,7 @@ def unfolded(row: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
+def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
     """Rows of texts, whole numbers, truth values and times in ms as a table.
 
     Not by ``pyarrow.array``, which would load pandas.
@@ -228,7 +229,7 @@ def logs(audit: Audited) -> pa.Table:
     return pa.concat_tables(parts).combine_chunks()
 
 
-def run(summary: Mapping[str, Any]) -> pa.Table:
+def run(summary: Values) -> pa.Table:
     """The run itself, one row, from its summary."""
     row = {
         **summary["counts"]["by_severity"],

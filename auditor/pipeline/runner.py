@@ -18,6 +18,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.json_text import TextRows, row_text
 from auditor.base.pickled import dumps, loads
 from auditor.base.rows_at_rest import SORTED_TOGETHER, RowsAtRest, RowsSeen
+from auditor.base.values import Fields
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster.brief import Brief
@@ -40,7 +41,7 @@ Placed = tuple[Place, str, str]
 Judged = tuple[str, Any]  # kind, and a row of that kind; of kind log many together, with what they come to: SomeLogs
 SomeLogs = tuple[RowsAtRest[Placed], LogTotals]
 # What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
-JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, dict[str, Any]]]]
+JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, Fields]]]
 Log = tuple[str, list[bytes]]  # the join key of a log's cluster, and the facts of its replicas, pickled
 NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
@@ -54,7 +55,7 @@ def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLo
     Those of kind :data:`LOG` travel many together, as the driver keeps and writes them: in order, added up, and packed
     by who judges.
     """
-    waiting: list[dict[str, Any]] = []
+    waiting: list[Fields] = []
     for cluster, facts in logs:
         for kind, row in judge([pickle.loads(one) for one in facts], cluster):
             if kind != LOG:
@@ -73,7 +74,7 @@ def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, logs: Iterable[
     return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))
 
 
-def _packed(rows: list[dict[str, Any]]) -> bytes:
+def _packed(rows: list[Fields]) -> bytes:
     totals, found = LogTotals(), RowsAtRest[Placed]()
     for row in sorted(rows, key=place_of):
         place = place_of(row)
@@ -97,7 +98,7 @@ class JudgedLogs(RowsSeen):
         return TextRows(RowsSeen(self._placed, itemgetter(1)))
 
 
-def row_of(placed: Placed) -> dict[str, Any]:
+def row_of(placed: Placed) -> Fields:
     """The row of kind :data:`LOG` that is at rest."""
     _, text, besides = placed
     return {**json.loads(text), **json.loads(besides)}
@@ -184,7 +185,7 @@ class Audited(Protocol):
         """The findings in the contract's order."""
 
     @property
-    def blocked(self) -> Sequence[dict[str, Any]]:
+    def blocked(self) -> Sequence[Fields]:
         """The partitions that a transaction holds."""
 
     def held(self, table: str) -> pa.Table | None:
@@ -249,7 +250,7 @@ class Runner(ABC):
         """The result of an SQL text over ``tables`` of an audit. Errors: :class:`AuditInputError` for a wrong text."""
 
     @abstractmethod
-    def count(self, written: Written, table: str) -> list[dict[str, Any]]:
+    def count(self, written: Written, table: str) -> list[Fields]:
         """What is counted in a written table for the expectations (:mod:`auditor.rules.expectations.measures`)."""
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
+from auditor.base.values import Fields
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import MIXED
 from auditor.connectors.names import COPY_LIST
@@ -118,6 +119,6 @@ class Audit(JudgedAudit):
     def staged(self, folder: Path) -> None:
         """Hears where its results are being gathered, before anything is read."""
 
-    def of_summary(self) -> dict[str, Any]:
+    def of_summary(self) -> Fields:
         """What the summary says beyond what every audit's says."""
         return {}

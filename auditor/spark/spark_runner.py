@@ -7,8 +7,9 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from auditor.base.values import Fields
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.read_step import REPLICA, KeptFacts, briefs_of
 from auditor.pipeline.runner import Judged, JudgeLog, Replicas, Runner
@@ -149,7 +150,7 @@ class SparkRunner(Runner):
         here = LOCAL_ATTEMPTS.fullmatch(self.spark.conf.get("spark.master", "") or "")
         return here is None or not hasattr(self.spark, "_jvm")
 
-    def count(self, written: Written, table: str) -> list[dict[str, Any]]:
+    def count(self, written: Written, table: str) -> list[Fields]:
         """Counts with Spark."""
         from auditor.spark.spark_tables import count, read
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Fields
 from auditor.connectors import schema, source_options
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
@@ -188,8 +189,8 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
         raise AuditInputError(wrong) from None
 
 
-def count(rows: DataFrame, table: str) -> list[dict[str, Any]]:
+def count(rows: DataFrame, table: str) -> list[Fields]:
     """What a measure counts in a table, a row a key."""
     text = measures.counting(table, "{judged}", measures.SPARK)
-    found: list[dict[str, Any]] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
+    found: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
     return found

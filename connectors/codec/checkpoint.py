@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.base.numbers import parse_int
+from auditor.base.values import Fields
 from auditor.connectors.codec.text_lines import Line, decode_properties, text_lines, too_many_bad
 
 CHECKPOINT_VERSION = 0
@@ -251,7 +252,7 @@ def _bad_line(line: Line, file: str, detail: str) -> DecodeError:
     return DecodeError(file, line.position, line.length, "bad_line", detail)
 
 
-def _json_object(data: bytes, file: str) -> tuple[dict[str, Any] | None, list[DecodeError]]:
+def _json_object(data: bytes, file: str) -> tuple[Fields | None, list[DecodeError]]:
     if len(data) > MAX_JSON_BYTES:
         return None, [DecodeError(file, 0, len(data), "limit", f"more than {MAX_JSON_BYTES} bytes of JSON")]
     try:
@@ -263,5 +264,5 @@ def _json_object(data: bytes, file: str) -> tuple[dict[str, Any] | None, list[De
     return values, []
 
 
-def _dicts(value: object) -> Iterator[dict[str, Any]]:
+def _dicts(value: object) -> Iterator[Fields]:
     return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.errors import RECORD_AT, VENDOR, DecodeError
+from auditor.base.values import Fields
 from auditor.connectors.codec.metadata_records import (
     MetadataRecord,
     decode_control_record,
@@ -295,7 +296,7 @@ class ClusterMetadata:
         if self.on_change is not None:
             self.on_change(change)
 
-    def _partition(self, fields: dict[str, Any], change: Change) -> Problem | None:
+    def _partition(self, fields: Fields, change: Change) -> Problem | None:
         name = self._names.get(fields["topicId"])
         if name is None:
             return self._unknown("a partition of a topic that does not exist")
@@ -317,13 +318,11 @@ class ClusterMetadata:
         self._put_partition(state, change)
         return None
 
-    def _change_partition(self, fields: dict[str, Any], change: Change) -> Problem | None:
+    def _change_partition(self, fields: Fields, change: Change) -> Problem | None:
         state = self.partitions.get((fields["topicId"], fields["partitionId"]))
         if state is None:
             return self._unknown("a change of a partition that does not exist")
-        changed: dict[str, Any] = {
-            name: tuple(fields[field]) for name, field in _LISTS.items() if fields[field] is not None
-        }
+        changed: Fields = {name: tuple(fields[field]) for name, field in _LISTS.items() if fields[field] is not None}
         changed["partition_epoch"] = state.partition_epoch + 1
         if fields["leader"] is not None:  # also when it names the leader there was
             changed |= {"leader": fields["leader"], "leader_epoch": state.leader_epoch + 1}
@@ -357,7 +356,7 @@ class ClusterMetadata:
                 epoch = state.partition_epoch + 1
                 self._put_partition(state._replace(elr=(), last_known_elr=(), partition_epoch=epoch), change)
 
-    def _broker(self, name: str, fields: dict[str, Any], change: Change) -> Problem | None:
+    def _broker(self, name: str, fields: Fields, change: Change) -> Problem | None:
         broker_id = fields["id"] if "id" in fields else fields["brokerId"]
         if name == "RegisterBrokerRecord":
             state = BrokerState(
@@ -399,7 +398,7 @@ class ClusterMetadata:
         """A reference to nothing: an error, unless it may have been in a gap."""
         return None if self.gaps else Problem("bad_value", 0, detail)
 
-    def _config(self, fields: dict[str, Any]) -> None:
+    def _config(self, fields: Fields) -> None:
         kind, entity, name, value = (fields[key] for key in ("resourceType", "resourceName", "name", "value"))
         if kind == TOPIC_RESOURCE:
             _put(self.topic_configs, entity, name, value)
@@ -410,11 +409,11 @@ class ClusterMetadata:
                 _put(self.broker_configs, entity, name, value)
 
 
-def _changed_broker(state: BrokerState, name: str, fields: dict[str, Any]) -> BrokerState:
+def _changed_broker(state: BrokerState, name: str, fields: Fields) -> BrokerState:
     """A broker behind a record about it. Source: Kafka's ClusterDelta."""
     if name != "BrokerRegistrationChangeRecord":
         return state._replace(fenced=name == "FenceBrokerRecord")
-    changed: dict[str, Any] = {}
+    changed: Fields = {}
     if fields["fenced"]:  # 1: fenced, -1: unfenced
         changed["fenced"] = fields["fenced"] > 0
     if fields["inControlledShutdown"]:
@@ -481,7 +480,7 @@ class _Problems:
         named.append(DecodeError(entry.file, entry.position, entry.size, reason, detail))
 
 
-def _put(configs: dict[str, dict[str, Any]], entity: str, name: str, value: str | None) -> None:
+def _put(configs: dict[str, Fields], entity: str, name: str, value: str | None) -> None:
     """Set a setting, or with None delete it and the entity that then has none."""
     if value is not None:
         configs.setdefault(entity, {})[name] = value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from auditor.base.values import Fields
 from auditor.connectors.codec.group_records import (
     ASSIGNMENT,
     GROUP_METADATA_VALUE,
@@ -154,9 +155,7 @@ def _group(
     return row, left_over(key, key_end) or left_over(value, end)
 
 
-def _with_members(
-    row: GroupMetadataRow, fields: dict[str, Any], printed: list[dict[str, Any]], payload: bool
-) -> GroupMetadataRow:
+def _with_members(row: GroupMetadataRow, fields: Fields, printed: list[Fields], payload: bool) -> GroupMetadataRow:
     """The row with its members; in ``printed`` what they said is read, as Kafka's tools do."""
     members = fields["members"]
     if fields["protocolType"] == CONSUMER_PROTOCOL:
@@ -174,7 +173,7 @@ def _with_members(
     )
 
 
-def _said(message: Message, data: bytes, payload: bool) -> dict[str, Any] | None:
+def _said(message: Message, data: bytes, payload: bool) -> Fields | None:
     """What a member said, None where its bytes are something else."""
     decoded = decode_versioned(message, data)
     if isinstance(decoded, Problem):

@@ -7,9 +7,10 @@ identified by name, their body is not read.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.errors import VENDOR
+from auditor.base.values import Fields
 from auditor.connectors.codec.structs import (
     LAST_VERSION,
     Field,
@@ -219,7 +220,7 @@ class MetadataRecord(NamedTuple):
 
     name: str
     version: int
-    fields: dict[str, Any]
+    fields: Fields
 
 
 def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:

@@ -7,8 +7,9 @@ of a partition's segments.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from auditor.base.values import Fields
 from auditor.connectors.codec.struct_json import json_text
 from auditor.connectors.codec.structs import Field, Message, Problem, decode, left_over, read_frame
 
@@ -98,7 +99,7 @@ def decode_remote_log_metadata(value: bytes | None) -> tuple[RemoteLogMetadataRo
     return _row(api_key, message.name.removesuffix("Record"), version, fields), left_over(value, end)
 
 
-def _row(key_type: int, kind: str, version: int, fields: dict[str, Any]) -> RemoteLogMetadataRow:
+def _row(key_type: int, kind: str, version: int, fields: Fields) -> RemoteLogMetadataRow:
     segment = fields.get("remoteLogSegmentId", {})
     partition = segment.get("topicIdPartition") or fields.get("topicIdPartition") or {}
     of_segment = "remoteLogSegmentState" in fields

@@ -17,6 +17,7 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.values import Fields
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress
 
 VERSION = "1"
@@ -93,7 +94,7 @@ def _manifest(content: object, limits: Limits) -> Manifest:
     return Manifest(size, chunk_bytes, chunks, compressed, key, _parts(_field(content, "segmentIndexes", dict)))
 
 
-def _sizes(index: dict[str, Any], count: int, limits: Limits) -> np.ndarray:
+def _sizes(index: Fields, count: int, limits: Limits) -> np.ndarray:
     """The stored size of each chunk."""
     if index.get("type") == "fixed":
         sizes = np.full(count, _number(index, "transformedChunkSize"), np.int64)
@@ -131,7 +132,7 @@ def _packed(text: str, limits: Limits) -> np.ndarray:
     return sizes
 
 
-def _parts(indexes: dict[str, Any]) -> tuple[Part, ...]:
+def _parts(indexes: Fields) -> tuple[Part, ...]:
     """The indexes that there are, by position. Of a segment without aborted transactions that of transactions lacks."""
     given = {name: indexes[name] for name in PARTS if indexes.get(name) is not None}
     parts = sorted(

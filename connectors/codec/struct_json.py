@@ -9,15 +9,16 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
+from auditor.base.values import Fields, Values
 from auditor.connectors.codec.structs import Field, Message
 
 ADDRESSES = frozenset({"clientHost", "userEndpoint", "endPoints"})
 
 
-def as_printed(message: Message, version: int, fields: Mapping[str, Any], *, payload: bool = False) -> dict[str, Any]:
+def as_printed(message: Message, version: int, fields: Values, *, payload: bool = False) -> Fields:
     """Decoded ``fields`` of a message in the shape that the tools print; ``payload``: bytes and addresses too."""
     return _struct(message.fields, version, fields, payload)
 
@@ -27,8 +28,8 @@ def json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _struct(fields: Iterable[Field], version: int, values: Mapping[str, Any], payload: bool) -> dict[str, Any]:
-    printed: dict[str, Any] = {}
+def _struct(fields: Iterable[Field], version: int, values: Values, payload: bool) -> Fields:
+    printed: Fields = {}
     for field in fields:
         if not field.since <= version <= field.until:
             continue

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from auditor.base.values import Fields
+
 MAX_STRING_BYTES = 0x7FFF  # Kafka's own limit, also in the compact form
 MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element is dearer than its byte
 LAST_VERSION = 0x7FFF
@@ -95,7 +97,7 @@ class _Malformed(Exception):
 Reader = Callable[[Cursor], Any]
 
 
-def decode(message: Message, version: int, data: bytes, position: int = 0) -> tuple[dict[str, Any], int] | Problem:
+def decode(message: Message, version: int, data: bytes, position: int = 0) -> tuple[Fields, int] | Problem:
     """The fields by name (tags with their defaults) and the position behind the last one, or why not.
 
     Uuids are their 22-character text, strings with bytes that are no UTF-8 get U+FFFD as in Java. Cost: one pass.
@@ -129,7 +131,7 @@ def unknown_version(message: Message, version: int, position: int) -> Problem:
     return Problem("bad_version", position, f"{message.name} version {version}, known: 0 to {message.last_version}")
 
 
-def decode_versioned(message: Message, data: bytes) -> tuple[int, dict[str, Any], int] | Problem:
+def decode_versioned(message: Message, data: bytes) -> tuple[int, Fields, int] | Problem:
     """Version, fields and end of a value that is led by its int16 version; else as :func:`decode`."""
     version = read_int16(data)
     if isinstance(version, Problem):
@@ -138,9 +140,7 @@ def decode_versioned(message: Message, data: bytes) -> tuple[int, dict[str, Any]
     return decoded if isinstance(decoded, Problem) else (version, *decoded)
 
 
-def decode_either(
-    message: Message, preview: Message | None, data: bytes
-) -> tuple[Message, int, dict[str, Any], int] | Problem:
+def decode_either(message: Message, preview: Message | None, data: bytes) -> tuple[Message, int, Fields, int] | Problem:
     """As :func:`decode_versioned` with the message in front, by ``preview`` where only that fits every byte.
 
     For messages that changed under the same version number before they were finished.
@@ -212,7 +212,7 @@ def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Reader:
     tags = {f.tag: (f.name, _field(f, version, flexible)) for f in present if f.tag is not None}
     defaults = {field.name: field.default for field in fields if field.tag is not None}
 
-    def read(cursor: Cursor) -> dict[str, Any]:
+    def read(cursor: Cursor) -> Fields:
         values = dict(defaults)
         for name, step in steps:
             values[name] = step(cursor)
@@ -223,7 +223,7 @@ def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Reader:
     return read
 
 
-def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: dict[str, Any]) -> None:
+def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: Fields) -> None:
     """Tagged fields into ``values``; unknown ones are stepped over. A known one must fill its stated length."""
     for _ in range(_uvarint(cursor)):
         tag = _uvarint(cursor)
@@ -265,7 +265,7 @@ def _nullable_struct(struct: Reader, tagged: bool) -> Reader:
     """Led by a byte that is negative where the struct is null, in a tag by a varint that is 0 there."""
     marker = _SIMPLE["int8"]
 
-    def read(cursor: Cursor) -> dict[str, Any] | None:
+    def read(cursor: Cursor) -> Fields | None:
         is_null = _uvarint(cursor) == 0 if tagged else marker(cursor) < 0
         return None if is_null else struct(cursor)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from auditor.base.values import Fields
 from auditor.connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
 from auditor.connectors.schema import TRANSACTION_STATES
 
@@ -89,7 +90,7 @@ def decode_transaction_log(key: bytes | None, value: bytes | None) -> tuple[Tran
     return _row(transactional_id, version, fields), left_over(key, key_end) or left_over(value, end)
 
 
-def _row(transactional_id: str, version: int, fields: dict[str, Any]) -> TransactionLogRow:
+def _row(transactional_id: str, version: int, fields: Fields) -> TransactionLogRow:
     status, topics = fields["transactionStatus"], fields["transactionPartitions"]
     return TransactionLogRow(
         transactional_id,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from auditor.base.errors import REASONS, DecodeError
 from auditor.base.limits import MIB
+from auditor.base.values import Fields
 from auditor.connectors.names import COPY_LIST
 
 LIST = COPY_LIST
@@ -143,8 +144,8 @@ def encoded(found: FolderList) -> bytes:
     return gzip.compress(text, compresslevel=6, mtime=0)
 
 
-def _as_json(item: Listed) -> dict[str, Any]:
-    said: dict[str, Any] = {"name": item.name, "size": item.size}
+def _as_json(item: Listed) -> Fields:
+    said: Fields = {"name": item.name, "size": item.size}
     if item.stat is not None:
         said["stat"] = list(item.stat)
     if item.content is not None:

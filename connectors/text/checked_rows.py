@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from auditor.base.values import Fields
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 
@@ -40,7 +41,7 @@ def typed(row: Row, **fields: Any) -> Row | Unread:
 
 def checked(row: Row) -> Row | Unread:
     """The row with its texts clean, or why a value fits no column."""
-    result: dict[str, Any] = {}
+    result: Fields = {}
     for name, value in row._asdict().items():
         if not _fits(name, value):
             return Unread("bad_value", f"{name} is no value that Kafka prints")
@@ -71,7 +72,7 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def load(text: str) -> dict[str, Any] | None:
+def load(text: str) -> Fields | None:
     """A JSON object, None for anything else."""
     try:
         value = json.loads(text)

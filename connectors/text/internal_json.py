@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from auditor.base.values import Fields
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.group_records import GROUP_TYPES
 from auditor.connectors.codec.transaction_log import TransactionLogRow
@@ -20,7 +19,7 @@ def read_json_texts(key: str, value: str | None) -> Row | Unread:
     return NOT_OURS if value != DELETE and value_fields is None else read_json(key_fields, value_fields)
 
 
-def read_json(key: dict[str, Any], value: dict[str, Any] | None) -> Row | Unread:
+def read_json(key: Fields, value: Fields | None) -> Row | Unread:
     """A record as JSON of its stored key and value; None for a tombstone."""
     kind = small_number(key.get("type", key.get("version")))
     names = key.get("data")
@@ -40,7 +39,7 @@ def read_json(key: dict[str, Any], value: dict[str, Any] | None) -> Row | Unread
     return _json_group(kind, names, version, fields)
 
 
-def _json_transaction(names: dict[str, Any], version: int | None, fields: dict[str, Any] | None) -> Row | Unread:
+def _json_transaction(names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
     row = TransactionLogRow(names["transactionalId"], tombstone=fields is None)
     if fields is None:
         return typed(row)
@@ -80,7 +79,7 @@ def _partitions(topics: object) -> list[str] | None:
     return names if all(map(PARTITION.fullmatch, names)) else None
 
 
-def _json_commit(names: dict[str, Any], version: int | None, fields: dict[str, Any] | None) -> Row | Unread:
+def _json_commit(names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
     row = OffsetCommitRow(names.get("group", ""), names["topic"], names.get("partition", -1), tombstone=fields is None)
     if fields is None:
         return typed(row)
@@ -94,7 +93,7 @@ def _json_commit(names: dict[str, Any], version: int | None, fields: dict[str, A
     )
 
 
-def _json_group(kind: int, names: dict[str, Any], version: int | None, fields: dict[str, Any] | None) -> Row | Unread:
+def _json_group(kind: int, names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
     known = GROUP_TYPES.get(kind)
     if known is None:
         return Unread("unknown_key_type", f"key type {kind} is not read", skipped=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.values import Fields
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
@@ -115,9 +116,7 @@ def _both(first: Printed, second: Printed) -> Printed:
     """One record from two prints of it; where it stands is known from the print that shows its offset."""
     if first.head[2] is None and second.head[2] is not None:
         first, second = second, first
-    fields: dict[str, Any] = {
-        name: value for name, value in second.row._asdict().items() if getattr(first.row, name) is None
-    }
+    fields: Fields = {name: value for name, value in second.row._asdict().items() if getattr(first.row, name) is None}
     partition = second.partition if first.partition is None else first.partition
     batch = tuple(b if a is None else a for a, b in zip(first.batch, second.batch, strict=True))
     return Printed(partition, first.head, batch, first.row._replace(**fields))  # type: ignore[arg-type]

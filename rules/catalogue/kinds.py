@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from auditor.base.advice import Advice, Verdict
+from auditor.base.values import Fields
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.relations import By, Tie
 from auditor.rules.catalogue.safeguards import Safeguard
@@ -134,7 +135,7 @@ class Kind:
             yield finding
 
     @property
-    def declared(self) -> dict[str, Any]:
+    def declared(self) -> Fields:
         """What pages need of it, as plain data: see :func:`auditor.rules.catalogue.registry.described`."""
         blocks, loses = (each.value if each else None for each in (self.blocks, self.loses))
         return {"blocks": blocks, "decided": self.decided, "loses": loses}

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from auditor import rules
 from auditor.base.near import did_you_mean
+from auditor.base.values import Fields, Values
 from auditor.rules.catalogue.kinds import (
     SECTIONS,
     Blocks,
@@ -229,7 +230,7 @@ def judge(log: LogView, chosen: Iterable[Kind]) -> Iterator[Finding]:
         yield from each.completed(each.check(log))
 
 
-def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def described(rows: Iterable[Values]) -> list[Fields]:
     """Findings as rows, each with what is declared of its kind for pages under ``declared``; none for a rule of the
     past.
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import great_expectations.expectations as gxe
 import pyarrow as pa
 from great_expectations.core import ExpectationSuite
 from great_expectations.expectations.expectation import Expectation
 
+from auditor.base.values import Fields
 from auditor.rules.expectations import suites
 from auditor.rules.expectations.custom import ExpectNoViolations, ExpectPartsToSumToWhole, ExpectSteadyRatio
 from auditor.rules.expectations.measures import DIALECTS, DUCKDB, MACROS, MEASURES, counting
@@ -84,7 +84,7 @@ def _suites(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, list[Expect
 
 def _plain(each: Expectation) -> Expectation:
     """An expectation of great-expectations' own that says the same: a project elsewhere has none of ours."""
-    said: dict[str, Any] = {"description": each.description, "severity": each.severity}
+    said: Fields = {"description": each.description, "severity": each.severity}
     if isinstance(each, ExpectPartsToSumToWhole):
         return gxe.ExpectColumnValuesToBeBetween(column=SUMS[each.column_list[-1]], min_value=0, max_value=0, **said)
     if isinstance(each, ExpectNoViolations | ExpectSteadyRatio):

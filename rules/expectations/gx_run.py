@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import great_expectations as gx
 from great_expectations.core.result_format import ResultFormat
 
+from auditor.base.values import Fields, Values
+
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.expectations.expectation import Expectation
@@ -22,7 +24,7 @@ SHOWN = 5  # of the rows that break an expectation
 
 def run(
     tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], spark: SparkSession | None = None
-) -> list[dict[str, Any]]:
+) -> list[Fields]:
     """Judges each table by its suite; one row an expectation.
 
     ``spark``: judge Spark frames in place of pandas ones.
@@ -35,7 +37,7 @@ def run(
     context.variables.progress_bars = {"globally": False}
     data_sources = context.data_sources
     source = data_sources.add_pandas("results") if spark is None else data_sources.add_spark("results", persist=False)
-    rows: list[dict[str, Any]] = []
+    rows: list[Fields] = []
     for name, (frame, wanted) in tables.items():
         data = frame if spark is None else _to_spark(spark, frame)
         batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
@@ -52,10 +54,10 @@ def run(
     return rows
 
 
-def _format(frame: pd.DataFrame) -> dict[str, Any]:
+def _format(frame: pd.DataFrame) -> Fields:
     """Results name the logs that break an expectation; never COMPLETE, which brings every row to the driver."""
     keys = [name for name in KEY if name in frame.columns]
-    form: dict[str, Any] = {"result_format": ResultFormat.SUMMARY, "partial_unexpected_count": SHOWN}
+    form: Fields = {"result_format": ResultFormat.SUMMARY, "partial_unexpected_count": SHOWN}
     return form | ({"unexpected_index_column_names": keys} if keys else {})
 
 
@@ -65,7 +67,7 @@ def _to_spark(spark: SparkSession, frame: pd.DataFrame) -> Any:
     return spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
 
 
-def _row(suite: str, each: Any) -> dict[str, Any]:
+def _row(suite: str, each: Any) -> Fields:
     config, result = each.expectation_config, each.result
     keys = ("column", "column_list", "column_A", "column_B")
     named = [config.kwargs[key] for key in keys if config.kwargs.get(key)]
@@ -86,11 +88,11 @@ def _row(suite: str, each: Any) -> dict[str, Any]:
     }
 
 
-def _broken_rows(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _broken_rows(result: Values) -> list[Values]:
     """The first rows that break an expectation; a table without a key gives their numbers, which say nothing."""
     return [row for row in result.get("partial_unexpected_index_list") or [] if isinstance(row, Mapping)]
 
 
-def _where(row: Mapping[str, Any]) -> str:
+def _where(row: Values) -> str:
     log = [str(row[name]) for name in ("topic", "partition") if row.get(name) is not None]
     return "/".join([*([str(row["log_dir"])] if row.get("log_dir") else []), *(["-".join(log)] if log else [])])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from auditor.base.errors import RECORD_AT, UNREAD, VENDOR
+from auditor.base.values import Fields
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import COMPLETION_OF, NEVER_WRITTEN, STATES_BY_ID
 
@@ -308,7 +309,7 @@ def _type(kind: pa.DataType) -> str:
     return "timestamp" if pa.types.is_timestamp(kind) else _NAMES.get(str(kind), str(kind))
 
 
-def frame_of(counted: list[dict[str, Any]], table: str, columns: str) -> pd.DataFrame:
+def frame_of(counted: list[Fields], table: str, columns: str) -> pd.DataFrame:
     """The counts of a table: its key, ``columns``, ``rows``, and one column a check. One row even of an empty table."""
     import pandas as pd
 

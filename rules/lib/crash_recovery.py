@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from typing import Any
 
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.events import Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
@@ -24,7 +24,7 @@ TWICE = "a folder in two log directories of one broker"
 ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a crash, from offset 0
 
 
-def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> dict[str, Any] | None:
+def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> Fields | None:
     """What becomes of one replica at a start that scans from ``recovery_point`` on; None for text, which shows no
     bytes.
 
@@ -60,7 +60,7 @@ def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> dict[str, Any] | 
     return result | {"says": _says(result)}
 
 
-def both_runs(replica: ReplicaFacts, twin: str | None = None) -> dict[str, Any] | None:
+def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
     """The dry run that scans everything; ``from_recovery_point`` holds the other one where it differs, else None.
 
     ``twin``: another log directory of its broker that has the partition too, which ends every start.
@@ -75,7 +75,7 @@ def both_runs(replica: ReplicaFacts, twin: str | None = None) -> dict[str, Any] 
     return full | {"recovery_point": point, "from_recovery_point": None if plain == full else plain}
 
 
-def _held_up(replica: ReplicaFacts, run: dict[str, Any], twin: str) -> dict[str, Any]:
+def _held_up(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
     """A start that ends at a partition which is in two log directories, whatever else it does to the log."""
     fatal = {
         "topic": replica.topic, "partition": replica.partition, "file": replica.folder, "position": None,
@@ -85,7 +85,7 @@ def _held_up(replica: ReplicaFacts, run: dict[str, Any], twin: str) -> dict[str,
     return run | {"says": _says(run)}
 
 
-def directory(log_dir: str, runs: list[dict[str, Any]], clean_shutdown: bool) -> dict[str, Any]:
+def directory(log_dir: str, runs: list[Fields], clean_shutdown: bool) -> Fields:
     """The dry run of a log directory from those of its logs (:func:`both_runs`)."""
     full = _together(runs)
     plain = _together([run["from_recovery_point"] or run for run in runs])
@@ -98,12 +98,12 @@ def directory(log_dir: str, runs: list[dict[str, Any]], clean_shutdown: bool) ->
     return {"log_dir": log_dir, **full, "from_recovery_points": plain, "clean_shutdown": clean_shutdown, "says": says}
 
 
-def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _together(runs: list[Fields]) -> Fields:
     joined = {name: [item for run in runs for item in run[name]] for name in ("truncates", "poison", "undecided")}
     return {"starts": not joined["poison"], **joined}
 
 
-def _outcome(runs: dict[str, Any]) -> str:
+def _outcome(runs: Fields) -> str:
     cuts, fatal = runs["truncates"], runs["poison"]
     words = "would start" if runs["starts"] else f"would not start: {_fatal_words(fatal)}"
     if cuts:
@@ -113,14 +113,14 @@ def _outcome(runs: dict[str, Any]) -> str:
     return words + (" (not all could be decided)" if runs["undecided"] else "")
 
 
-def _fatal_words(fatal: list[dict[str, Any]]) -> str:
+def _fatal_words(fatal: list[Fields]) -> str:
     p = fatal[0]
     more = f", and {len(fatal) - 1} more" if len(fatal) > 1 else ""
     where = "" if p["offset"] is None else f" at offset {p['offset']}"
     return f"{p['why']} in {p['topic']}-{p['partition']}{where}{more}"
 
 
-def _says(run: dict[str, Any]) -> str:
+def _says(run: Fields) -> str:
     parts = []
     if run["poison"]:
         parts.append(f"keeps a current broker from starting: {_fatal_words(run['poison'])}")
@@ -156,7 +156,7 @@ def _unread(replica: ReplicaFacts, recovery_point: int) -> list[str]:
     return [f"{replica.topic}-{replica.partition}: the segments below offset {replica.log_start} were not read"]
 
 
-def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
+def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[Fields], int]:
     """Where the log ends, the cuts, and how many segments stay."""
     cuts, end = [], 0
     for number, scan in enumerate(replica.scans):
@@ -182,7 +182,7 @@ def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[dict[str, Any]],
     return end, cuts, len(replica.scans)
 
 
-def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[dict[str, Any]]:
+def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[Fields]:
     """Batches that throw what nothing catches, among those that are scanned or replayed."""
     replayed_from = _state_base(replica, first)
     found = []

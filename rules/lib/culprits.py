@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.values import Fields
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Event
 from auditor.rules.seen.view import LogView
@@ -21,9 +22,7 @@ class Place(TypedDict):
     base_offset: int
 
 
-def blamed(
-    log: LogView, run: Sequence[Event | Place], kind: str, *, newest: int | None = None
-) -> list[dict[str, Any]] | None:
+def blamed(log: LogView, run: Sequence[Event | Place], kind: str, *, newest: int | None = None) -> list[Fields] | None:
     """The culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains of each.
 
     ``error_records`` counts from 0 in the batch, as a ProduceResponse does; None where the batches were not at hand to
@@ -46,8 +45,8 @@ def _of(found: Culprits, kind: str) -> list[int]:
     return [index for index, _stamp in named] if kind == "ahead" else list(named)
 
 
-def _row(base_offset: int, found: Culprits, mine: list[int]) -> dict[str, Any]:
-    row: dict[str, Any] = {"base_offset": base_offset, "records": found.records, "error_records": mine}
+def _row(base_offset: int, found: Culprits, mine: list[int]) -> Fields:
+    row: Fields = {"base_offset": base_offset, "records": found.records, "error_records": mine}
     others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _of(found, kind)}
     if found.left_out:
         row["left_out"] = found.left_out

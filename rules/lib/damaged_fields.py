@@ -4,9 +4,9 @@ magic. What is said of them else goes by the values that fit."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from auditor.base.errors import DamagedField, DecodeError
+from auditor.base.values import Fields
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs
 from auditor.rules.seen.finding import Finding
@@ -26,7 +26,7 @@ def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **eviden
 
 def _finding(
     log: LogView, rule: str, severity: str, replica: ReplicaFacts, error: DecodeError, field: DamagedField,
-    evidence: dict[str, Any],
+    evidence: Fields,
 ) -> Finding:  # fmt: skip
     likely = "" if field.sure else "most likely "
     moved = field.stored - field.expected if field.name == OFFSET else 0
@@ -55,7 +55,7 @@ def _finding(
     )
 
 
-def _producer(log: LogView, field: DamagedField) -> dict[str, Any]:
+def _producer(log: LogView, field: DamagedField) -> Fields:
     """Whose batch it is, where a finding of its rule says so of others."""
     if field.producer_id < 0 or field.name in (LENGTH, MAGIC):
         return {}

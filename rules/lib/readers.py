@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from auditor.base.values import Fields
 from auditor.rules.lib.group_offsets import watched
 from auditor.rules.seen.view import LogView
 
 SHOWN = 20  # groups of a topic that are named
 
 
-def readers(log: LogView) -> list[dict[str, Any]]:
+def readers(log: LogView) -> list[Fields]:
     """A row for each topic that groups of this partition of ``__consumer_offsets`` have offsets in; none for others.
 
     ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only

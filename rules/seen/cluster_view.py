@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.scope import EVERYTHING, Scope
+from auditor.base.values import Fields
 from auditor.model import releases
 from auditor.model.releases import Shown
 from auditor.rules.seen.coordinator_history import (
@@ -112,7 +112,7 @@ class Cluster:
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
-    hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
+    hanging: dict[tuple[str, int, int, int], Fields] = field(default_factory=dict)
     moments: dict[str, int] = field(default_factory=dict)
     passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     checkpointed: dict[str, int] = field(default_factory=dict)

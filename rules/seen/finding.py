@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 from auditor.base.advice import Advice, text
+from auditor.base.values import Fields, Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +42,7 @@ class Finding:
     file: str | None = None
     position: int | None = None
     message: str = ""
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: Fields = field(default_factory=dict)
     source: str = ""
     if_true: str | None = None
     kind: str = ""
@@ -56,20 +57,20 @@ class Finding:
         """What to do on one line, made of the advice; empty where there is none yet."""
         return "" if self.advice is None else text(self.advice.row())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """The fields in the contract's order, ``advice`` as an object."""
         row = {name: getattr(self, name) for name in FIELDS}
         advice = None if self.advice is None else self.advice.row()
         return row | {"timestamp": iso_text(self.timestamp), "advice": advice}
 
-    def carried(self) -> dict[str, Any]:
+    def carried(self) -> Fields:
         """All that it is made of, for :meth:`of` in another process."""
         row = {name: getattr(self, name) for name in MADE_OF}
         advice = None if self.advice is None else self.advice.carried()
         return row | {"timestamp": iso_text(self.timestamp), "advice": advice}
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Finding:
+    def of(cls, row: Values) -> Finding:
         """What :meth:`carried` or :meth:`to_dict` made."""
         given = {name: row[name] for name in MADE_OF}
         at = None if row["timestamp"] is None else datetime.fromisoformat(row["timestamp"])

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
+from auditor.base.values import Values
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
 
 THEN = "Whether these batches are as they were written is open: copy it again with auditor copy --checksums all."
 
 
-def rests_on_open_checksums(replicas: Iterable[ReplicaFacts], fields: Mapping[str, Any]) -> str:
+def rests_on_open_checksums(replicas: Iterable[ReplicaFacts], fields: Values) -> str:
     """What to do where a finding with these fields rests on such batches of one of the replicas, else nothing.
 
     It rests on all from the lowest offset that it names: what is missed before a batch may stand in a damaged one.

@@ -11,6 +11,7 @@ import numpy as np
 from auditor.base.advice import Advice, Verdict
 from auditor.base.limits import OF_A_RULE
 from auditor.base.remote_segments import RemotePartition
+from auditor.base.values import Fields
 from auditor.facts.events import Event, Kind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model.policies import ASSUMED, POLICIES, Policy
@@ -220,7 +221,7 @@ class LogView:
             **{name: plain(value) for name, value in fields.items()},
         )
 
-    def _data_of(self, t: np.void) -> dict[str, Any]:
+    def _data_of(self, t: np.void) -> Fields:
         return {
             "segment": int(t["segment"]), "position": t["position"] if t["position"] >= 0 else None,
             "offset": t["first_offset"], "last_offset": t["last_offset"], "producer_id": t["producer_id"],
@@ -228,7 +229,7 @@ class LogView:
             "time_ms": self.time(t["first_time"]),
         }  # fmt: skip
 
-    def _marker_of(self, t: np.void) -> dict[str, Any]:
+    def _marker_of(self, t: np.void) -> Fields:
         return {
             "segment": int(t["marker_segment"]), "position": t["marker_position"], "offset": t["marker_offset"],
             "last_offset": t["marker_offset"], "producer_id": t["producer_id"], "producer_epoch": t["marker_epoch"],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from auditor.base.values import Values
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import Finding, in_order
 
@@ -16,7 +16,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def fingerprint(finding: Mapping[str, Any], cluster_id: str | None) -> str:
+def fingerprint(finding: Values, cluster_id: str | None) -> str:
     """SHA-256, in hex, of what the finding is about; message, evidence, severity and times do not count.
 
     ``finding`` has the contract's fields; in a run of the past its rule is its kind. ``cluster_id`` is that of the log
@@ -31,7 +31,7 @@ def fingerprint(finding: Mapping[str, Any], cluster_id: str | None) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def cluster_of(finding: Mapping[str, Any], cluster_ids: Mapping[str, str | None]) -> str | None:
+def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | None:
     """The id of a finding's cluster. ``cluster_ids``: of each log directory; where all have the same one, that of a
     finding that names none of them, too."""
     several = set(cluster_ids.values())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.advice import Look
 from auditor.base.limits import IN_ALL, OF_A_RULE
+from auditor.base.values import Fields, Values
 from auditor.base.words import plural
 from auditor.rules.catalogue.kinds import Kind
 from auditor.rules.seen.finding import SEVERITIES, Finding, highest, in_order
@@ -46,7 +47,7 @@ class Sum:
     count: int = 0
     first: int | None = None
     last: int | None = None
-    shared: dict[str, Any] = field(default_factory=dict)
+    shared: Fields = field(default_factory=dict)
     if_true: str | None = None  # the highest of theirs
 
     def add(self, f: Finding) -> None:
@@ -175,7 +176,7 @@ def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]
 
 def summed(
     log: LogView, kind: str, severity: str, count: int, first: int, last: int, replica: ReplicaFacts | None = None,
-    shared: Mapping[str, Any] = MappingProxyType({}), doubt: bool = False,
+    shared: Values = MappingProxyType({}), doubt: bool = False,
 ) -> Finding:  # fmt: skip
     """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
 

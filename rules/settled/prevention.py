@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.numbers import setting_number
+from auditor.base.values import Fields
 from auditor.base.words import duration, plural
 from auditor.rules.catalogue.safeguards import METADATA, OF_A_DEFECT, At, Safeguard, replicas_of
 from auditor.rules.lib.commands import PLACE
@@ -49,10 +50,10 @@ def prevented_by(finding: Finding, declared: Iterable[Safeguard], cluster: Clust
     return [each for each in found if each is not None]
 
 
-def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[dict[str, Any]]:
+def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
     """Rows, a safeguard each, with how many findings it would have prevented: the worst severity first, then most
     findings."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, Fields] = {}
     ranks: dict[str, int] = {}
     for finding, preventions in found:
         for safeguard, now, command in preventions:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
 
 from auditor.base.advice import Advice
+from auditor.base.values import Fields
 from auditor.base.words import few as some
 from auditor.rules.catalogue.kinds import Together
 from auditor.rules.seen.finding import MADE_OF, Finding, iso_text
@@ -82,7 +82,7 @@ def _one_of(group: Sequence[Finding], said: Callable[[Sequence[Finding]], str], 
     return Finding(**alike | {"message": said(group), "evidence": _evidence(group, names), "advice": own})
 
 
-def _evidence(group: Sequence[Finding], names: Sequence[str]) -> dict[str, Any]:
+def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
     """What all of them have alike, how many they are, where and whose, and what they explain."""
     first, listed = group[0].evidence, [f.evidence for f in group if not is_summed(f)]
     evidence = {name: first[name] for name in first if all(name in e and e[name] == first[name] for e in listed)}

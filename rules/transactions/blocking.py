@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from auditor.base.values import Fields
 from auditor.base.words import NO_TIMEOUT_MS
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.model.transaction_states import PREPARED
@@ -222,7 +222,7 @@ def _hold(t: OpenTransaction, stands: Standing) -> Hold:
     return Hold.LONG if stands is Standing.WAITING or t.timeout_ms == NO_TIMEOUT_MS else Hold.OVERDUE
 
 
-def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]:
+def blocked(log: LogView, opened: list[OpenTransaction]) -> list[Fields]:
     """Rows of the summary's ``blocked``: this partition, where a transaction keeps its last stable offset below its
     end; for a partition of ``__transaction_state`` those of its decided transactions that are not in the input."""
     rows = _absent(log)
@@ -232,7 +232,7 @@ def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]
     return rows
 
 
-def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
+def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
     """The holder is the first in the log of those that stand worst."""
     ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in held]
     _, first, t = min(ranked, key=lambda each: each[:2])
@@ -274,7 +274,7 @@ def said(verdict: Verdict) -> dict[str, str | None]:
     }  # fmt: skip
 
 
-def _absent(log: LogView) -> list[dict[str, Any]]:
+def _absent(log: LogView) -> list[Fields]:
     """Partitions without a replica in the input that wait for a marker, as far as their coordinator shows."""
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():

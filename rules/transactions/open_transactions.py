@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from auditor.base.values import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
@@ -49,7 +49,7 @@ class OpenTransaction:
         """Whether no coordinator will ever decide it."""
         return self.klass in ("hanging", "orphan") and not self.in_flight
 
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> Fields:
         """The facts compared, for a finding."""
         t, e = self.row, self.entry
         return {

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.values import Fields
 from auditor.facts.events import Kind
 from auditor.model import releases
 from auditor.rules.lib.cleaning import whole_from
@@ -86,7 +86,7 @@ class Ended:
         """Whether all within :attr:`span` is of this transaction."""
         return self._first and (self.by is None or bool(self.row["risen_offset"] >= 0))
 
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> Fields:
         """What was ended, and by what."""
         t, prepare = self.row, self.window.prepare
         first, last = self.span
@@ -213,7 +213,7 @@ def _single_holes(log: LogView) -> np.ndarray:
     return np.array(sorted(at for at, behind in holes if at + 1 == behind), np.int64)
 
 
-def of_the_defect(log: LogView, windows: Iterable[Window]) -> dict[str, Any] | None:
+def of_the_defect(log: LogView, windows: Iterable[Window]) -> Fields | None:
     """For the evidence: that the coordinator completed one of these while nobody led this partition, which brokers with
     the defect do instead of waiting for a leader. None where that is not so."""
     history = log.cluster.coordinator

@@ -7,9 +7,10 @@ that :mod:`auditor.connectors.metadata_history` makes a table of.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.limits import Limits
+from auditor.base.values import Fields
 from auditor.connectors.codec.cluster_metadata import (
     TOPIC_RESOURCE,
     BrokerState,
@@ -49,7 +50,7 @@ def tasks_of(source: LogDir | None, named: list[tuple[str, int]], limits: Limits
     ]  # fmt: skip
 
 
-def read_events(task: EventsTask) -> list[dict[str, Any]]:
+def read_events(task: EventsTask) -> list[Fields]:
     """A row a partition: ``topic``, ``partition``, ``events`` (oldest first; each with ``time``, ISO 8601 or null of a
     snapshot, ``metadata_offset`` and ``says``), and ``left_out``, how many older ones are not in it.
 
@@ -70,13 +71,13 @@ class _Told:
     """The events so far, by partition."""
 
     def __init__(self, wanted: tuple[tuple[str, int], ...]) -> None:
-        self.events: dict[tuple[str, int], deque[dict[str, Any]]] = {at: deque(maxlen=MAX_EVENTS) for at in wanted}
+        self.events: dict[tuple[str, int], deque[Fields]] = {at: deque(maxlen=MAX_EVENTS) for at in wanted}
         self.counts = dict.fromkeys(wanted, 0)
         self.replicas: dict[tuple[str, int], tuple[int, ...]] = {}
         self.brokers: dict[int, BrokerState] = {}
         self.metadata = ClusterMetadata()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Fields]:
         """What :func:`read_events` gives."""
         return [
             {"topic": topic, "partition": partition, "events": list(events),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.scoped import LeftOut
@@ -104,7 +105,7 @@ class LiveAudit(Audit):
         return [finding for finding in found if finding not in ended]
 
     @property
-    def blocked(self) -> list[dict[str, Any]]:
+    def blocked(self) -> list[Fields]:
         """Without those whose holder has ended since."""
         _ = self.findings
         names = ("topic", "partition", "producer_id", "first_offset")
@@ -150,7 +151,7 @@ class LiveAudit(Audit):
 
         return [name for name in super().written_tables() if name not in PASSING]
 
-    def of_summary(self) -> dict[str, Any]:
+    def of_summary(self) -> Fields:
         """What only a running cluster can show, under ``live``."""
         reading = self.reading
         ends = reading.ends

@@ -13,6 +13,7 @@ from typing import Any
 
 from auditor.base.limits import MIB
 from auditor.base.scope import Since, check
+from auditor.base.values import Fields
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (
@@ -246,7 +247,7 @@ class Reading:
     def _compare(self, before: Memory, after: Memory) -> None:
         """Hands the facts what was remembered alike before and after the reading."""
         count = sum(log.topic == TRANSACTION_STATE for log in self.logs)
-        ids: dict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
+        ids: dict[int, dict[str, Fields]] = defaultdict(dict)
         for tid, listing in (after.transactions or {}).items():
             if count and (before.transactions or {}).get(tid) == listing:
                 ids[partition_for(tid, count)][tid] = listing._asdict()

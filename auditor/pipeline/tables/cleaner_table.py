@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.base.values import Fields
 from auditor.connectors.arrow import from_dicts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
@@ -50,7 +51,6 @@ OURS = ("unreadable", "vanished", "limit", "batch_limit")  # what only this prog
 OVERFLOW = "offsets overflow the segment"
 SPLIT = f"{OVERFLOW}, which the cleaner first splits"
 OLDER = "the broker's release is not known: before 2.0 the cleaner stops where offsets overflow a segment"
-Row = dict[str, Any]
 
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
@@ -60,7 +60,7 @@ def rows(log: LogView) -> Iterator[pa.RecordBatch]:
             yield from_dicts(CLEANER, replica.table_key, [row])
 
 
-def row_of(log: LogView, replica: ReplicaFacts) -> Row | None:
+def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
     """The row of one replica, times in ms; None where its log is not compacted."""
     policy = setting(log.cluster, replica.broker_id, log.topic, "cleanup.policy")
     known = policy.sure or replica.cleaner_offset is None
@@ -117,7 +117,7 @@ def _stands(found: Standing) -> str:
     return "below_ratio" if found.cleanable_bytes else "clean"
 
 
-def _holder(log: LogView, replica: ReplicaFacts, found: Standing, end: int) -> Row:
+def _holder(log: LogView, replica: ReplicaFacts, found: Standing, end: int) -> Fields:
     """Whose transaction holds it, where one does."""
     producer = holder(replica, end) if found.because == STABLE else None
     return {

@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.values import Fields
 from auditor.connectors.arrow import array_of, from_columns, lists, texts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
@@ -84,7 +84,7 @@ def _counting(mine: Transactions, counts: np.ndarray) -> Transactions:
     return Transactions(mine.starts[wanted], mine.ongoing[wanted], ends, mine.forced[wanted])
 
 
-def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> dict[str, Any]:
+def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> Fields:
     """What the coordinator's log itself says."""
     prepare, complete, decision = mine.ends
     last = np.maximum.reduce([mine.ongoing, prepare, complete])
@@ -132,7 +132,7 @@ def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
 
 def _of_partitions(
     columns: Columns, mine: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
-) -> dict[str, Any]:
+) -> Fields:
     """What the logs of their partitions hold."""
     producers, offsets = columns["producer_id"][mine.starts], columns["offset"][mine.starts]
     rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.base.values import Fields
 from auditor.connectors import schema
 from auditor.connectors.arrow import array_of, from_columns, from_errors, texts
 from auditor.connectors.declared import declared
@@ -120,7 +120,7 @@ def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.T
     return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
 
 
-def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> dict[str, Any]:
+def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
     """The columns that facts and table have by the same name."""
     return {name: rows[name].copy() for name in rows.dtype.names or () if name in wanted.names}
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.values import Fields
 from auditor.connectors.arrow import from_dicts
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.declared import declared
@@ -69,7 +69,6 @@ LEFT = (
     "open_records", "aborted_records", "marker_offsets", "missing_offsets", "settled_records", "committed_bytes",
     "uncommitted_bytes",
 )  # fmt: skip
-Row = dict[str, Any]
 
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
@@ -86,13 +85,13 @@ def rows(log: LogView) -> Iterator[pa.RecordBatch]:
         yield from_dicts(LAG, (*key[:3], p.topic, p.partition), [row])
 
 
-def rows_of(log: LogView, cluster: ReadCluster) -> list[Row]:
+def rows_of(log: LogView, cluster: ReadCluster) -> list[Fields]:
     """A row a position in one log, by name, times in ms."""
     asked = cluster.positions.get((log.topic, log.partition))
     return _Reading(log, cluster, asked).rows() if asked else []
 
 
-def _position(p: Position) -> Row:
+def _position(p: Position) -> Fields:
     return {
         "group_id": p.group_id, "kind": p.kind, "committed_offset": p.offset if p.offset >= 0 else None,
         "committed_at": p.time, "pending_offset": p.pending if p.pending >= 0 else None,
@@ -128,7 +127,7 @@ class _Reading:
         settled = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
         return _Stretch(p, begin, settled)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Fields]:
         """A row a position."""
         self._read()
         return [self._row(s) for s in self.stretches]
@@ -152,7 +151,7 @@ class _Reading:
                 if found is not None:
                     self.counts.looked_into(offset, found)
 
-    def _row(self, s: _Stretch) -> Row:
+    def _row(self, s: _Stretch) -> Fields:
         p = s.position
         row = _position(p) | {
             "log_start": self.start, "last_stable_offset": self.stable, "end_offset": self.end,
@@ -174,7 +173,7 @@ class _Reading:
             return "beyond_end"
         return STANDS[ahead.stands]
 
-    def _left(self, s: _Stretch, ahead: Ahead) -> Row:
+    def _left(self, s: _Stretch, ahead: Ahead) -> Fields:
         least, most = ahead.least.copy(), ahead.most.copy()
         done = 0
         for first, last in s.settled:
@@ -194,7 +193,7 @@ class _Reading:
             shown["settled_records"] = None  # type: ignore[assignment]
         return shown
 
-    def _first(self, s: _Stretch, ahead: Ahead) -> Row:
+    def _first(self, s: _Stretch, ahead: Ahead) -> Fields:
         """The first record that a read_committed reader gets, and since when."""
         if ahead.first is None or s.settled:
             return {}
@@ -217,7 +216,7 @@ class _Reading:
             return -1
         return int(markers["marker_timestamp"][np.searchsorted(markers["marker_offset"], ends[at])])
 
-    def _holder(self) -> Row:
+    def _holder(self) -> Fields:
         t: OpenTransaction | None = self.held
         if t is None or self.stable >= self.end:
             return {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.values import Fields
 from auditor.connectors.arrow import from_dicts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
@@ -42,7 +42,6 @@ SPACE = declared("space", LOG_KEY, """
 """)  # fmt: skip
 REMOTE_METADATA, METADATA = "__remote_log_metadata", "__cluster_metadata"  # which goes by metadata.* of its own
 BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where a tiered segment is stamped ahead"
-Row = dict[str, Any]
 
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
@@ -58,7 +57,7 @@ def ahead_ms(cluster: Cluster) -> int:
     return SKEW_MS if cluster.clock_given else HOUR_MS
 
 
-def segments_of(log: LogView, replica: ReplicaFacts) -> list[Row]:
+def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
     """A row a segment of one replica on its broker's own disk, times in ms."""
     local = [(k, s) for k, s in enumerate(replica.scans) if not replica.is_remote(k)]
     if log.topic == METADATA or replica.text or replica.live or not local:
@@ -89,7 +88,7 @@ class _Replica:
             self.settings["retention.bytes"].number, copied if self.tiered else None, ahead_ms(log.cluster),
         )  # fmt: skip
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Fields]:
         """A row a segment."""
         segments = [Segment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
         start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
@@ -105,7 +104,7 @@ class _Replica:
             for (k, scan), said in zip(self.local, found, strict=True)
         ]
 
-    def _row(self, k: int, scan: SegmentScan, said: Kept, aborted: dict[int, int]) -> Row:
+    def _row(self, k: int, scan: SegmentScan, said: Kept, aborted: dict[int, int]) -> Fields:
         decides = self._decides(said)
         front = None if said.at < 0 else self.replica.segments[self.local[said.at][0]]
         return {

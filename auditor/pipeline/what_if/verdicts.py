@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.values import Fields
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
@@ -47,7 +47,7 @@ VERDICTS = declared("verdicts", LOG_KEY, """
 """)  # fmt: skip
 
 
-def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
+def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
     """What the policies make of one log: verdicts and findings by its leader replica, sizes by every replica."""
     log = LogView(replicas, cluster)
     for facts in log.copies:
@@ -72,7 +72,7 @@ def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
         yield "finding", finding.carried()
 
 
-def _replica_row(facts: ReplicaFacts, outcomes: PolicyOutcomes, leader: bool) -> dict[str, Any]:
+def _replica_row(facts: ReplicaFacts, outcomes: PolicyOutcomes, leader: bool) -> Fields:
     """A replica's numbers, as :mod:`auditor.pipeline.what_if.what_if_numbers` adds them up."""
     row = {name: getattr(facts, name) for name in ("join_key", "log_dir", "broker_id", "topic", "partition")}
     row |= {name: value for name, value in asdict(outcomes).items() if name not in ("by_policy", "hours")}
@@ -87,12 +87,12 @@ def _sizes(outcome: PolicyOutcome) -> dict[str, int]:
     return sizes | {"verdicts": len(outcome.verdicts)}
 
 
-def _stored(facts: ReplicaFacts, outcomes: PolicyOutcomes) -> Iterator[dict[str, Any]]:
+def _stored(facts: ReplicaFacts, outcomes: PolicyOutcomes) -> Iterator[Fields]:
     """The verdicts of the replays, as rows of the table."""
     plain = [name for name in VERDICT.names or () if name not in ("error", "segment", "transactional", "control")]
     for policy, outcome in outcomes.by_policy.items():
         for v in outcome.verdicts:
-            row: dict[str, Any] = {name: v[name].item() for name in plain}
+            row: Fields = {name: v[name].item() for name in plain}
             row |= {
                 "policy": policy,
                 "error": ERRORS.get(int(v["error"]), DUPLICATE_NAME),
@@ -105,7 +105,7 @@ def _stored(facts: ReplicaFacts, outcomes: PolicyOutcomes) -> Iterator[dict[str,
             yield row
 
 
-def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[Fields]:
     """Transactional data that verification would have refused (KIP-890): what the rules prove to be no one's.
 
     Version 2 raises the epoch with every marker, so that a late write is of an old epoch there.
@@ -125,7 +125,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
             yield _refused(log, found[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
 
 
-def _refused(log: LogView, t: np.void, policy: str, error: int) -> dict[str, Any]:
+def _refused(log: LogView, t: np.void, policy: str, error: int) -> Fields:
     stamp = int(t["first_timestamp"])
     return {
         "policy": policy,

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import DecodeError
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.pipeline.runner import Replicas, Runner
-
-Row = dict[str, Any]
 
 
 class WhatIfAudit(Audit):
@@ -90,12 +89,12 @@ class WhatIfAudit(Audit):
         return tuple(name for name in self._compared if name in self.policies or name in self._now.values())
 
     @cached_property
-    def verdicts(self) -> list[Row]:
+    def verdicts(self) -> list[Fields]:
         """Who would have been answered otherwise: a row a run of stored batches."""
         return [v for v in self.judged["verdict"] if v["policy"] in self.names]
 
     @cached_property
-    def result(self) -> Row:
+    def result(self) -> Fields:
         """``what-if.json``."""
         rows, names = self.judged, self.names
         return {
@@ -138,7 +137,7 @@ class AuditWithVerdicts(Audit):
             return what_if.held(table)
 
 
-def _memory(broker: Row) -> Finding:
+def _memory(broker: Fields) -> Finding:
     """What the producers of one log directory cost as they are, and would cost with the draft."""
     now, drafted = (
         Peak(size["producers_peak"], size["bytes_peak"])

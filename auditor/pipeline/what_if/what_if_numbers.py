@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.values import Fields
 from auditor.facts.policy_outcomes import LEAST_MS, SHOWN
 from auditor.model.policies import DRAFT, DRAFT_WINDOW, DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.seen.finding import iso
 
-Row = dict[str, Any]
 LAST_CLIENT_EPOCH = 32_766
 HOUR_MS = 3_600_000
 YEAR_HOURS = 8_766
@@ -24,12 +24,12 @@ FALSE_OR_NOT = ERRORS[DUPLICATE_SEQUENCE_NUMBER]
 
 
 def numbers(
-    replicas: list[Row],
-    verdicts: list[Row],
+    replicas: list[Fields],
+    verdicts: list[Fields],
     policies: tuple[str, ...],
     now: dict[str, str],
     duplicate_window: int = DRAFT_WINDOW,
-) -> Row:
+) -> Fields:
     """All of it. ``now`` is the policy that each log directory worked under, ``duplicate_window`` the draft's."""
     leading = [c for c in replicas if c["leader_copy"]]
     drafted = [v for v in verdicts if v["policy"] == DRAFT]
@@ -43,25 +43,25 @@ def numbers(
     }
 
 
-def _answered(verdicts: list[Row]) -> list[Row]:
+def _answered(verdicts: list[Fields]) -> list[Fields]:
     """Who would have been answered otherwise: a row a run of batches and answer, with the policies that agree on it.
 
     The first :data:`SHOWN` by place; the table ``verdicts`` has all.
     """
-    runs: dict[tuple[Any, ...], Row] = {}
+    runs: dict[tuple[Any, ...], Fields] = {}
     for v in verdicts:
         run = {name: v[name] for name in ANSWERED}
         runs.setdefault(tuple(run.values()), run | {"policies": []})["policies"].append(v["policy"])
     return sorted(runs.values(), key=lambda r: [r[name] for name in PLACE])[:SHOWN]
 
 
-def _keys(replicas: Iterable[Row]) -> list[str]:
+def _keys(replicas: Iterable[Fields]) -> list[str]:
     return sorted({c["join_key"] for c in replicas})
 
 
-def _policy(name: str, leading: list[Row], verdicts: list[Row]) -> Row:
+def _policy(name: str, leading: list[Fields], verdicts: list[Fields]) -> Fields:
     """Who would have been answered otherwise under one policy."""
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Fields]] = defaultdict(list)
     for v in verdicts:
         groups[v["error"], v["topic"]].append(v)
     return {
@@ -85,9 +85,9 @@ def _policy(name: str, leading: list[Row], verdicts: list[Row]) -> Row:
     }
 
 
-def _brokers(replicas: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> list[Row]:
+def _brokers(replicas: list[Fields], policies: tuple[str, ...], now: dict[str, str]) -> list[Fields]:
     """Producer state of each log directory: the sum of its partitions' peaks, an upper bound for the broker's."""
-    by_dir: dict[str, list[Row]] = defaultdict(list)
+    by_dir: dict[str, list[Fields]] = defaultdict(list)
     for c in replicas:
         by_dir[c["log_dir"]].append(c)
     fields = ("producers_peak", "bytes_peak", "producers_end", "bytes_end")
@@ -102,7 +102,7 @@ def _brokers(replicas: list[Row], policies: tuple[str, ...], now: dict[str, str]
     ]
 
 
-def _ids(join_key: str, replicas: list[Row]) -> Row:
+def _ids(join_key: str, replicas: list[Fields]) -> Fields:
     """How fast producer ids are used up, by the largest seen in each hour, and how many wrote a single batch."""
     largest: dict[int, int] = {}
     began: Counter[int] = Counter()
@@ -110,7 +110,7 @@ def _ids(join_key: str, replicas: list[Row]) -> Row:
         for hour, count, newest in c["hours"]:
             largest[hour] = max(largest.get(hour, -1), newest)
             began[hour] += count
-    hours: list[Row] = []
+    hours: list[Fields] = []
     top = -1
     for hour in sorted(largest):
         grown = max(0, largest[hour] - top) if top >= 0 else None
@@ -128,7 +128,7 @@ def _ids(join_key: str, replicas: list[Row]) -> Row:
     }
 
 
-def _producers(replicas: list[Row]) -> Iterable[Row]:
+def _producers(replicas: list[Fields]) -> Iterable[Fields]:
     """The fastest producers with their partition, and the hours that each wrote."""
     for c in replicas:
         for p in c["fastest"]:
@@ -137,7 +137,7 @@ def _producers(replicas: list[Row]) -> Iterable[Row]:
                 yield p | {"place": place, "elapsed": (p["last_time"] - p["first_time"]) / HOUR_MS}
 
 
-def _epochs(replicas: list[Row]) -> list[Row]:
+def _epochs(replicas: list[Fields]) -> list[Fields]:
     """The producers whose epochs are used up first at their pace so far. A coordinator then gives a new id."""
     rows = []
     for p in _producers(replicas):
@@ -155,7 +155,7 @@ def _epochs(replicas: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (r["hours_left"], r["topic"], r["partition"], r["producer_id"]))[:SHOWN]
 
 
-def _draft(replicas: list[Row], verdicts: list[Row], threshold: int) -> Row:
+def _draft(replicas: list[Fields], verdicts: list[Fields], threshold: int) -> Fields:
     """What keeping only the latest batch would mean for this history (the draft's own open questions)."""
     wraps = []
     for p in _producers(replicas):
