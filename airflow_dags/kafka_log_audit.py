@@ -54,11 +54,14 @@ DASHBOARD = Asset("kafka_log_audit_dashboard")  # the pages over all runs
 
 PARAMS = {
     "paths": Param(
-        os.environ.get("KAFKA_AUDIT_PATHS", "").split(), type="array", items={"type": "string"},
+        os.environ.get("KAFKA_AUDIT_PATHS", "").split(),
+        type="array",
+        items={"type": "string"},
         description="Log directories, folders above some, or URIs; as the worker and Spark see them",
     ),
     "clusters": Param(
-        json.loads(os.environ.get("KAFKA_AUDIT_CLUSTERS") or "{}"), type="object",
+        json.loads(os.environ.get("KAFKA_AUDIT_CLUSTERS") or "{}"),
+        type="object",
         additionalProperties={"type": "array", "items": {"type": "string"}},
         description="In place of paths: those of each cluster by its name, an audit each",
     ),
@@ -66,12 +69,13 @@ PARAMS = {
     "policy": Param("auto", enum=list(POLICIES), description="Which brokers' rules the log was written under"),
     "severity": Param("error", enum=[*SEVERITIES, "never"], description="The judge fails at this severity or above"),
     "as_of": Param(
-        "newest", enum=["newest", "run_after"],
+        "newest",
+        enum=["newest", "run_after"],
         description="Clock for time-outs: the newest time that a broker wrote (for copies), or the run's own",
     ),
     "records": Param(False, type="boolean", description="Look into every record too (KIP-467)"),
     "expectations": Param(False, type="boolean", description="Run the great-expectations suites over the results"),
-}  # fmt: skip
+}
 
 
 def results_of(params: dict[str, Any], run_id: str, cluster: str) -> str:

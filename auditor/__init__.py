@@ -31,19 +31,40 @@ if TYPE_CHECKING:
     from auditor.spark.adopted import register
 
 __all__ = (
-    "AuditFailure", "AuditInputError", "Blocked", "BlockedPartition", "Finding", "Findings", "OpenOptions",
-    "OpenedAudit", "PolicyOutcome", "ReplayedBatches", "Table", "WhatIf", "__version__", "open", "register",
+    "AuditFailure",
+    "AuditInputError",
+    "Blocked",
+    "BlockedPartition",
+    "Finding",
+    "Findings",
+    "OpenOptions",
+    "OpenedAudit",
+    "PolicyOutcome",
+    "ReplayedBatches",
+    "Table",
+    "WhatIf",
+    "__version__",
+    "open",
+    "register",
     "replay_batches",
-)  # fmt: skip
+)
 _PLACES = {
-    "open": "auditor.api.opening", "OpenOptions": "auditor.api.open_options", "OpenedAudit": "auditor.api.opened",
-    "Blocked": "auditor.api.blocked", "BlockedPartition": "auditor.api.blocked", "Table": "auditor.api.tabular",
-    "WhatIf": "auditor.api.compared_policies", "PolicyOutcome": "auditor.api.compared_policies",
-    "ReplayedBatches": "auditor.api.replayed", "replay_batches": "auditor.api.replayed",
-    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.seen.finding",
+    "open": "auditor.api.opening",
+    "OpenOptions": "auditor.api.open_options",
+    "OpenedAudit": "auditor.api.opened",
+    "Blocked": "auditor.api.blocked",
+    "BlockedPartition": "auditor.api.blocked",
+    "Table": "auditor.api.tabular",
+    "WhatIf": "auditor.api.compared_policies",
+    "PolicyOutcome": "auditor.api.compared_policies",
+    "ReplayedBatches": "auditor.api.replayed",
+    "replay_batches": "auditor.api.replayed",
+    "Findings": "auditor.api.finding_list",
+    "Finding": "auditor.rules.seen.finding",
     "register": "auditor.spark.adopted",
-    "AuditInputError": "auditor.base.errors", "AuditFailure": "auditor.base.errors",
-}  # fmt: skip
+    "AuditInputError": "auditor.base.errors",
+    "AuditFailure": "auditor.base.errors",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -181,9 +181,12 @@ def patience_s() -> float:
 
 
 def ask(
-    work: Callable[[], Answer], name_of: Callable[[], Exception | None], renew: Callable[[Exception], None],
-    *, most_s: float | None = None,
-) -> Answer:  # fmt: skip
+    work: Callable[[], Answer],
+    name_of: Callable[[], Exception | None],
+    renew: Callable[[Exception], None],
+    *,
+    most_s: float | None = None,
+) -> Answer:
     """What ``work`` gives, which is tried again where a store refuses it for the time being.
 
     ``name_of``: asks the store the same in a way that it answers with a code, None where it has nothing against it;

@@ -20,9 +20,18 @@ CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bi
 TIMESTAMP_TYPES = texts(["CreateTime", "LogAppendTime", "NoTimestampType"])
 # Kafka's ControlRecordType by number; what is beyond is unknown to it too.
 CONTROL_TYPES = texts(
-    ["ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS",
-     "UNKNOWN", None]
-)  # fmt: skip
+    [
+        "ABORT",
+        "COMMIT",
+        "LEADER_CHANGE",
+        "SNAPSHOT_HEADER",
+        "SNAPSHOT_FOOTER",
+        "KRAFT_VERSION",
+        "KRAFT_VOTERS",
+        "UNKNOWN",
+        None,
+    ]
+)
 _UNKNOWN_TYPE, _NO_TYPE = len(CONTROL_TYPES) - 2, len(CONTROL_TYPES) - 1
 _LISTED = ("position", "size", "magic", "base_offset", "last_offset", "record_count", "partition_leader_epoch", "crc",
            "base_timestamp", "max_timestamp", "coordinator_epoch", "producer_id", "producer_epoch", "base_sequence",

@@ -16,8 +16,12 @@ from auditor.connectors import key_stores
 from auditor.connectors.java_properties import login, properties
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-LOGINS = {"PLAIN": "PlainLoginModule", "SCRAM-SHA-256": "ScramLoginModule", "SCRAM-SHA-512": "ScramLoginModule",
-          "GSSAPI": "Krb5LoginModule"}  # fmt: skip
+LOGINS = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+}
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 UNDERSTOOD = frozenset({
     "security.protocol", "client.id", "request.timeout.ms", "sasl.mechanism", "sasl.jaas.config",

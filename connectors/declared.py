@@ -10,11 +10,18 @@ import pyarrow as pa
 TIME = pa.timestamp("ms", tz="UTC")
 JSON = {b"json": b"object"}  # metadata of a column of text that is JSON already
 TYPES = {
-    "string": pa.string(), "long": pa.int64(), "int": pa.int32(), "short": pa.int16(), "bool": pa.bool_(),
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "short": pa.int16(),
+    "bool": pa.bool_(),
     "double": pa.float64(),
-    "time": TIME, "ints": pa.list_(pa.int32()), "strings": pa.list_(pa.string()), "binary": pa.binary(),
+    "time": TIME,
+    "ints": pa.list_(pa.int32()),
+    "strings": pa.list_(pa.string()),
+    "binary": pa.binary(),
     "json": pa.string(),
-}  # fmt: skip
+}
 
 # What each column of each table holds, in a few words; filled where tables are declared.
 MEANINGS: dict[str, dict[str, str]] = {}

@@ -108,9 +108,10 @@ class Replica:
         """Every file of the replica, segments as kind ``log``."""
         return sorted(
             DataFile(item.name, item.size, "log", item.base_offset, item.place)
-            if isinstance(item, SegmentFile) else item
+            if isinstance(item, SegmentFile)
+            else item
             for item in self.each()
-        )  # fmt: skip
+        )
 
     def each(self) -> Iterator[DataFile | SegmentFile]:
         """Every file of the replica as it stands here, in no order."""

@@ -164,11 +164,16 @@ def _transactions(data: np.ndarray, fields: np.ndarray) -> Columns:
     status = np.where(gone | (f[t.STATUS] < 0) | (f[t.STATUS] >= _NO_STATE), _NO_STATE, f[t.STATUS])
     later = t.later_fields(data, fields)
     numbers = {
-        "value_version": f[t.VERSION], "producer_id": f[t.PRODUCER_ID], "producer_epoch": f[t.PRODUCER_EPOCH],
-        "timeout_ms": f[t.TIMEOUT_MS], "status": f[t.STATUS], "previous_producer_id": later[0],
-        "next_producer_id": later[1], "client_transaction_version": f[t.CLIENT_VERSION],
+        "value_version": f[t.VERSION],
+        "producer_id": f[t.PRODUCER_ID],
+        "producer_epoch": f[t.PRODUCER_EPOCH],
+        "timeout_ms": f[t.TIMEOUT_MS],
+        "status": f[t.STATUS],
+        "previous_producer_id": later[0],
+        "next_producer_id": later[1],
+        "client_transaction_version": f[t.CLIENT_VERSION],
         "next_producer_epoch": later[2],
-    }  # fmt: skip
+    }
     return {name: array_of(values, gone) for name, values in numbers.items()} | {
         "transactional_id": _array(gather(data, f[t.ID_START], f[t.ID_SIZE])),
         "tombstone": gone,

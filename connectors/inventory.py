@@ -115,9 +115,14 @@ def inventory_of(
     notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(held.items())]
     notes += left_out
     return Inventory(
-        tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
+        tuple(log_dirs),
+        tuple(read_settings),
+        tuple(sorted(skipped)),
+        tuple(sorted(errors)),
+        tuple(notes),
+        remote,
         unread_bytes=sum(max(0, error.length) for _, error in found.errors),
-    )  # fmt: skip
+    )
 
 
 def written_over(found: Inventory) -> frozenset[str]:

@@ -123,9 +123,20 @@ def _from_jks(path: Path, password: str | None, key_password: str | None) -> tup
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "store.p12"
         words = [
-            keytool, "-importkeystore", "-noprompt", "-srckeystore", str(path), "-srcstorepass:env", "AUDITOR_STORE",
-            "-destkeystore", str(target), "-deststoretype", "PKCS12", "-deststorepass:env", "AUDITOR_NEW",
-        ]  # fmt: skip
+            keytool,
+            "-importkeystore",
+            "-noprompt",
+            "-srckeystore",
+            str(path),
+            "-srcstorepass:env",
+            "AUDITOR_STORE",
+            "-destkeystore",
+            str(target),
+            "-deststoretype",
+            "PKCS12",
+            "-deststorepass:env",
+            "AUDITOR_NEW",
+        ]
         if key_password is not None and key_password != password:
             words += ["-srcalias", _alias(keytool, path, secrets), "-srckeypass:env", "AUDITOR_KEY"]
             words += ["-destkeypass:env", "AUDITOR_NEW"]
@@ -153,9 +164,15 @@ def _ran(words: list[str], secrets: dict[str, str]) -> str | None:
     english = ["-J-Duser.language=en"]
     try:
         done = subprocess.run(
-            [words[0], *english, *words[1:]], env=os.environ | secrets, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, check=False, timeout=KEYTOOL_S, errors="replace",
-        )  # fmt: skip
+            [words[0], *english, *words[1:]],
+            env=os.environ | secrets,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=KEYTOOL_S,
+            errors="replace",
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -187,12 +187,18 @@ class LiveCluster:
         if answer is None:
             return None, [], []
         logs = [
-            Log(t.name, p.partition_index, p.leader_id, _number(p.leader_epoch), tuple(p.replica_nodes),
-                tuple(p.isr_nodes))
+            Log(
+                t.name,
+                p.partition_index,
+                p.leader_id,
+                _number(p.leader_epoch),
+                tuple(p.replica_nodes),
+                tuple(p.isr_nodes),
+            )
             for t in answer.topics
             if not self._bad(t.error_code, None, f"the metadata of topic {t.name}")
             for p in t.partitions
-        ]  # fmt: skip
+        ]
         return answer.cluster_id, sorted(b.node_id for b in answer.brokers), sorted(logs)
 
     def offsets(
@@ -206,8 +212,9 @@ class LiveCluster:
         ]
         answer = self._ask(
             lambda: ListOffsetsRequest(replica_id=replica, isolation_level=isolation, topics=topics, min_version=2),
-            node, f"the offsets on broker {node}",
-        )  # fmt: skip
+            node,
+            f"the offsets on broker {node}",
+        )
         found = {}
         for t in answer.topics if answer is not None else ():
             for p in t.partitions:
@@ -229,10 +236,16 @@ class LiveCluster:
                 name = (t.name, p.partition_index)
                 if not self._bad(p.error_code, name, f"producers on broker {node}"):
                     found[name] = [
-                        Producer(a.producer_id, a.producer_epoch, a.last_sequence, a.last_timestamp,
-                                 a.coordinator_epoch, a.current_txn_start_offset)
+                        Producer(
+                            a.producer_id,
+                            a.producer_epoch,
+                            a.last_sequence,
+                            a.last_timestamp,
+                            a.coordinator_epoch,
+                            a.current_txn_start_offset,
+                        )
                         for a in p.active_producers
-                    ]  # fmt: skip
+                    ]
         return found
 
     def transactions(self, brokers: Iterable[int], most: int) -> dict[str, Listing] | None:
@@ -272,17 +285,23 @@ class LiveCluster:
         answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=ids), node, f"broker {node}'s ids")
         return {
             t.transactional_id: Listing(
-                t.transaction_state, t.producer_id, t.producer_epoch,
+                t.transaction_state,
+                t.producer_id,
+                t.producer_epoch,
                 frozenset(f"{topic.topic}-{p}" for topic in t.topics for p in topic.partitions),
             )
             for t in (answer.transaction_states if answer is not None else ())
             if for_code(t.error_code) is NoError
-        }  # fmt: skip
+        }
 
     def configs(self, kind: int, names: Iterable[str], node: int | None = None) -> dict[str, dict[str, str]]:
         """Settings of topics or of a broker by name, sensitive ones left out."""
-        resources = [DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=kind, resource_name=name, configuration_keys=None) for name in names]  # fmt: skip
+        resources = [
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=None
+            )
+            for name in names
+        ]
         if not resources:
             return {}
         answer = self._ask(lambda: DescribeConfigsRequest(resources=resources), node, "settings")
@@ -302,11 +321,19 @@ class LiveCluster:
         topics = [FetchRequest.FetchTopic(topic=log.topic, partitions=[part])]
         answer = self._ask(
             lambda: FetchRequest(
-                max_wait_ms=wait_ms, min_bytes=1, max_bytes=most, isolation_level=READ_UNCOMMITTED, topics=topics,
-                forgotten_topics_data=[], rack_id="", min_version=4, max_version=FETCH_BY_NAME,
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=most,
+                isolation_level=READ_UNCOMMITTED,
+                topics=topics,
+                forgotten_topics_data=[],
+                rack_id="",
+                min_version=4,
+                max_version=FETCH_BY_NAME,
             ),
-            log.leader, f"{log.topic}-{log.partition} from broker {log.leader}",
-        )  # fmt: skip
+            log.leader,
+            f"{log.topic}-{log.partition} from broker {log.leader}",
+        )
         for t in answer.responses if answer is not None else ():
             for p in t.partitions:
                 if not self._bad(p.error_code, log.name, "batches"):
@@ -332,9 +359,12 @@ class Budget:
     """How much may be read, and how fast: ``bytes`` in all, ``rate`` bytes a second."""
 
     def __init__(
-        self, most: int, rate: int, clock: Callable[[], float] = time.monotonic,
+        self,
+        most: int,
+        rate: int,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.left = most
         self.rate = rate
         self.clock, self.sleep = clock, sleep

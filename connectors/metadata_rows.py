@@ -34,9 +34,17 @@ from auditor.connectors.storage import open_file, read_file
 
 FIELDS = pa.field("fields", pa.string(), metadata=JSON)
 METADATA_RECORDS = pa.schema(
-    [*LOG_KEY, ("file", pa.string()), ("position", pa.int64()), ("offset", pa.int64()), ("timestamp", TIME),
-     ("name", pa.string()), ("version", pa.int32()), FIELDS]
-)  # fmt: skip
+    [
+        *LOG_KEY,
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("offset", pa.int64()),
+        ("timestamp", TIME),
+        ("name", pa.string()),
+        ("version", pa.int32()),
+        FIELDS,
+    ]
+)
 PROPERTIES = pa.schema([*LOG_KEY, ("file", pa.string()), FIELDS])
 _ADDRESSES = "endPoints"
 

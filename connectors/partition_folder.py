@@ -27,9 +27,13 @@ class BuiltReplica(NamedTuple):
 
 
 def folder_replica(
-    place: Place, log_dir: str, folder: str, files: dict[str, int], scope: Scope = EVERYTHING,
+    place: Place,
+    log_dir: str,
+    folder: str,
+    files: dict[str, int],
+    scope: Scope = EVERYTHING,
     broker_id: int | None = None,
-) -> BuiltReplica:  # fmt: skip
+) -> BuiltReplica:
     """The replica in a partition folder of the log directory at ``place``; ``files``: name -> size in bytes.
 
     Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one; neither where ``scope``
@@ -70,9 +74,14 @@ def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> Built
 
 
 def _replica(
-    files: list[Found], log_dir: str, topic: str | None, partition: int | None, folder: str, kind: str = "live",
+    files: list[Found],
+    log_dir: str,
+    topic: str | None,
+    partition: int | None,
+    folder: str,
+    kind: str = "live",
     topic_id: str | None = None,
-) -> Replica:  # fmt: skip
+) -> Replica:
     """The replica with its files."""
     by_kind: dict[str, list[DataFile]] = {}
     for item in files:
@@ -84,13 +93,18 @@ def _replica(
         segments.append(SegmentFile(log.name, log.offset, log.size, *indexes))
     others = [*beside.values(), *by_kind.get("checkpoint", []), *by_kind.get(names.QUORUM_STATE, [])]
     return Replica(
-        log_dir, topic, partition, folder, kind, topic_id,
+        log_dir,
+        topic,
+        partition,
+        folder,
+        kind,
+        topic_id,
         segments=tuple(segments),
         snapshots=tuple(sorted(by_kind.get("snapshot", []), key=lambda item: (item.offset, item.name))),
         leader_epochs=next(iter(by_kind.get(names.LEADER_EPOCHS, [])), None),
         partition_metadata=next(iter(by_kind.get(names.PARTITION_METADATA, [])), None),
         others=tuple(sorted(others)),
-    )  # fmt: skip
+    )
 
 
 def _data_file(item: Found) -> DataFile:

@@ -22,7 +22,10 @@ LOG_KEY: list[pa.Field] = [
 DIR_KEY = LOG_KEY[:3]
 
 
-BATCHES = declared("batches", LOG_KEY, """
+BATCHES = declared(
+    "batches",
+    LOG_KEY,
+    """
     file:string
     position:long
     size:long bytes of the batch in the file, its header counted
@@ -49,8 +52,12 @@ BATCHES = declared("batches", LOG_KEY, """
     flaws:int what is wrong with the header, as bits; 0: nothing. 1: more records declared than offsets, 2: fewer, \
 4: negative span, 8: unknown codec, 16 to 2048: no sound control batch, 4096 to 16384: producer fields that \
 contradict each other, 32768: checksum, 65536: a wrapper that could not be opened
-""")  # fmt: skip
-RECORDS = declared("records", LOG_KEY, """
+""",
+)
+RECORDS = declared(
+    "records",
+    LOG_KEY,
+    """
     file:string
     position:long byte in `file` where its batch begins
     base_offset:long first offset of its batch
@@ -66,13 +73,17 @@ RECORDS = declared("records", LOG_KEY, """
     is_control:bool whether it is a marker's record
     flaws:int what is wrong with it, as bits; 0: nothing. 2: behind the declared records, 8: offset, 16: length, \
 32: a header without key, 64 to 512: no sound message inside a wrapper of magic 0 or 1
-""")  # fmt: skip
+""",
+)
 PAYLOAD = [pa.field("key", pa.binary()), pa.field("value", pa.binary())]  # only with --include-payload
 MEANINGS["records"] |= {
     "key": "its key; only with `--include-payload`",
     "value": "its value; only with `--include-payload`",
 }
-PRODUCER_SNAPSHOTS = declared("producer_snapshots", LOG_KEY, """
+PRODUCER_SNAPSHOTS = declared(
+    "producer_snapshots",
+    LOG_KEY,
+    """
     file:string
     snapshot_offset:long offset that the snapshot was taken at: it holds what came before (the file's name)
     producer_id:long
@@ -83,8 +94,12 @@ PRODUCER_SNAPSHOTS = declared("producer_snapshots", LOG_KEY, """
     last_timestamp:time timestamp of its last batch or marker
     coordinator_epoch:int epoch of the coordinator that sent its last marker; -1: none
     current_txn_first_offset:long first offset of its open transaction; -1: none is open
-""")  # fmt: skip
-ABORTED_TRANSACTIONS = declared("aborted_transactions", LOG_KEY, """
+""",
+)
+ABORTED_TRANSACTIONS = declared(
+    "aborted_transactions",
+    LOG_KEY,
+    """
     file:string
     position:long
     version:int version of the entry: 0
@@ -92,23 +107,35 @@ ABORTED_TRANSACTIONS = declared("aborted_transactions", LOG_KEY, """
     first_offset:long first offset of the transaction
     last_offset:long offset of its ABORT marker
     last_stable_offset:long last stable offset once it was aborted
-""")  # fmt: skip
-INDEX_ENTRIES = declared("index_entries", LOG_KEY, """
+""",
+)
+INDEX_ENTRIES = declared(
+    "index_entries",
+    LOG_KEY,
+    """
     file:string
     position:long
     kind:string offset (`.index`) or time (`.timeindex`)
     offset:long offset that the entry leads to
     log_position:long of an offset index: byte in the segment; null in a time index
     timestamp:time of a time index: the largest timestamp up to that offset; null in an offset index
-""")  # fmt: skip
-CHECKPOINTS = declared("checkpoints", LOG_KEY, """
+""",
+)
+CHECKPOINTS = declared(
+    "checkpoints",
+    LOG_KEY,
+    """
     file:string
     kind:string recovery-point, high-watermark, log-start, cleaner or leader-epoch
     offset:long the offset that it notes for the log; of a leader epoch, its first one
     leader_epoch:int of `leader-epoch`: the epoch that begins there; else null
-""")  # fmt: skip
+""",
+)
 # status is the stored number, also where it is none that exists. What console text does not show is null.
-TRANSACTION_LOG = declared("transaction_log", LOG_KEY, """
+TRANSACTION_LOG = declared(
+    "transaction_log",
+    LOG_KEY,
+    """
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -131,8 +158,12 @@ PrepareEpochFence; null for a tombstone
     next_producer_id:long producer id that follows once the transaction is complete; -1: none (KIP-890)
     client_transaction_version:int `transaction.version` that the client used: 2 raises the epoch with each transaction
     next_producer_epoch:int producer epoch that follows once the transaction is complete; -1: none
-""")  # fmt: skip
-OFFSET_COMMITS = declared("offset_commits", LOG_KEY, """
+""",
+)
+OFFSET_COMMITS = declared(
+    "offset_commits",
+    LOG_KEY,
+    """
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -151,9 +182,13 @@ OFFSET_COMMITS = declared("offset_commits", LOG_KEY, """
     is_transactional:bool whether it is part of a transaction: it counts once that is committed
     producer_id:long
     producer_epoch:int
-""")  # fmt: skip
+""",
+)
 # Groups of every kind: classic (key type 2), consumer (3 to 8, 16), share (9 to 15), streams (17 to 23).
-GROUP_METADATA = declared("group_metadata", LOG_KEY, """
+GROUP_METADATA = declared(
+    "group_metadata",
+    LOG_KEY,
+    """
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -175,8 +210,12 @@ streams
     regular_expression:string of a consumer group: pattern that its members subscribed to
     value:json every field of the value, as `kafka-dump-log.sh` prints it; addresses and bytes that the client chose \
 are null but with `--include-payload`
-""")  # fmt: skip
-SHARE_GROUP_STATE = declared("share_group_state", LOG_KEY, """
+""",
+)
+SHARE_GROUP_STATE = declared(
+    "share_group_state",
+    LOG_KEY,
+    """
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long
@@ -197,8 +236,12 @@ SHARE_GROUP_STATE = declared("share_group_state", LOG_KEY, """
     write_timestamp:time of a snapshot: when it was written
     state_batches:json offsets from `start_offset` on that were delivered, with their state and number of deliveries, \
 as `kafka-dump-log.sh` prints them
-""")  # fmt: skip
-REMOTE_LOG_METADATA = declared("remote_log_metadata", LOG_KEY, """
+""",
+)
+REMOTE_LOG_METADATA = declared(
+    "remote_log_metadata",
+    LOG_KEY,
+    """
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long
@@ -221,19 +264,31 @@ REMOTE_LOG_METADATA = declared("remote_log_metadata", LOG_KEY, """
     leader_epochs:json leader epochs in the segment, each with its first offset
     txn_index_empty:bool whether the segment has no transaction index
     custom_metadata:binary what the storage plugin keeps with it
-""")  # fmt: skip
+""",
+)
 TOPICS = declared("topics", DIR_KEY, "topic:string its name\ntopic_id:string")
-TOPIC_CONFIGS = declared("topic_configs", DIR_KEY, """
+TOPIC_CONFIGS = declared(
+    "topic_configs",
+    DIR_KEY,
+    """
     topic:string the topic
     name:string the setting, such as `retention.ms`
     value:string its value
-""")  # fmt: skip
-BROKER_CONFIGS = declared("broker_configs", DIR_KEY, """
+""",
+)
+BROKER_CONFIGS = declared(
+    "broker_configs",
+    DIR_KEY,
+    """
     entity:string broker id; empty for the default of all brokers
     name:string the setting
     value:string its value; null where it is withheld, because it may be secret
-""")  # fmt: skip
-PARTITIONS = declared("partitions", DIR_KEY, """
+""",
+)
+PARTITIONS = declared(
+    "partitions",
+    DIR_KEY,
+    """
     topic:string its topic
     partition:int its number
     topic_id:string
@@ -247,8 +302,12 @@ PARTITIONS = declared("partitions", DIR_KEY, """
     eligible_leader_replicas:ints brokers outside the ISR that have all committed records (KIP-966)
     last_known_elr:ints brokers that were eligible before, and may have lost something (KIP-966)
     leader_recovery_state:string RECOVERED; RECOVERING after an unclean election until the leader has seen to it
-""")  # fmt: skip
-METADATA_HISTORY = declared("metadata_history", LOG_KEY, """
+""",
+)
+METADATA_HISTORY = declared(
+    "metadata_history",
+    LOG_KEY,
+    """
     offset:long offset of the record; null for what the oldest snapshot says, where the log begins behind it
     timestamp:time when the controller wrote it; of a snapshot, the snapshot's time
     record:string Kafka's name of it, such as PartitionChangeRecord
@@ -274,14 +333,19 @@ METADATA_HISTORY = declared("metadata_history", LOG_KEY, """
     entity:string whose setting it is: a topic, a broker id, empty for the default of all brokers
     name:string the setting, or the feature
     value:string its value, or the feature's level; null: deleted, or withheld because it may be secret
-""")  # fmt: skip
-DECODE_ERRORS = declared("decode_errors", LOG_KEY, """
+""",
+)
+DECODE_ERRORS = declared(
+    "decode_errors",
+    LOG_KEY,
+    """
     file:string
     position:long byte where it begins
     length:long bytes; -1: to the end of the file, or not known
     reason:string code, such as `crc_mismatch`, `truncated`, `bad_compression` or `unreadable`
     detail:string what was found, in words, never payload
-""")  # fmt: skip
+""",
+)
 
 DECODED: dict[str, pa.Schema] = {
     "batches": BATCHES,
@@ -306,5 +370,12 @@ DECODED: dict[str, pa.Schema] = {
 RECOVERY_STATES = ("RECOVERED", "RECOVERING")  # LeaderRecoveryState
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 TRANSACTION_STATES = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",
-)  # fmt: skip
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)

@@ -19,9 +19,14 @@ from auditor.connectors.rows import How
 FAR = 1 << 62
 # The tables of what segments hold, which readStream gives.
 STREAMED = (
-    "batches", "records", "transaction_log", "offset_commits", "group_metadata", "share_group_state",
+    "batches",
+    "records",
+    "transaction_log",
+    "offset_commits",
+    "group_metadata",
+    "share_group_state",
     "remote_log_metadata",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -52,15 +57,21 @@ def asked(given: Mapping[str, str]) -> Asked:
         raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
     since = options.get("since")
     scope = Scope(
-        tuple(map(str, _several(options, "topics"))), tuple(map(str, _several(options, "partitions"))),
-        tuple(_numbers(options, "brokers")), None if since is None else since_of(since),
-    )  # fmt: skip
+        tuple(map(str, _several(options, "topics"))),
+        tuple(map(str, _several(options, "partitions"))),
+        tuple(_numbers(options, "brokers")),
+        None if since is None else since_of(since),
+    )
     return Asked(
-        json.loads(paths) if "paths" in options else [paths], scope,
-        _number(options, "splitSize", 128 << 20, 1 << 16), how_of(given), json.loads(options.get("refused", "{}")),
-        (_number(options, "fromOffset", 0, 0), _number(options, "toOffset", FAR, 0)), columns_of(given),
+        json.loads(paths) if "paths" in options else [paths],
+        scope,
+        _number(options, "splitSize", 128 << 20, 1 << 16),
+        how_of(given),
+        json.loads(options.get("refused", "{}")),
+        (_number(options, "fromOffset", 0, 0), _number(options, "toOffset", FAR, 0)),
+        columns_of(given),
         _inventory(options.get("inventory", "")),
-    )  # fmt: skip
+    )
 
 
 def shipped(inventory: Inventory) -> str:

@@ -420,9 +420,11 @@ def _info(where: Place) -> pafs.FileInfo:
     """Type and size of a remote place. Errors: :class:`AuditInputError` with the store's own code."""
     try:
         return asking.ask(
-            lambda: filesystem(where.uri)[0].get_file_info(where.path), lambda: refusal(where.uri, where.path), renewed,
+            lambda: filesystem(where.uri)[0].get_file_info(where.path),
+            lambda: refusal(where.uri, where.path),
+            renewed,
             most_s=_FIRST_S,
-        )  # fmt: skip
+        )
     except StoreTrouble as error:
         raise _mistake(where, error.code) from error
     except REFUSED as error:

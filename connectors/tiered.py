@@ -72,9 +72,10 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Sc
         logs = known.get(log_dir.join_key, RemoteLogs())
         replicas = tuple(
             _whole(log_dir, c, inventory.remote, logs, files)
-            if scope.wants(c.topic, c.partition, log_dir.broker_id) else c
+            if scope.wants(c.topic, c.partition, log_dir.broker_id)
+            else c
             for c in log_dir.replicas
-        )  # fmt: skip
+        )
         used |= {(file.place, file.name) for replica in replicas for file in replica.files() if file.place is not None}
         log_dirs.append(replace(log_dir, replicas=replicas))
     skipped = [

@@ -21,10 +21,17 @@ PLURAL = {"record": "records", "stays": "stay"}  # one text may speak of one rec
 _WORD = re.compile(r"(\(*)(.*?)([.,;:)]*)")
 # The word before a value says which of several equal ones it is.
 _BEFORE = {
-    "--partition": NUMBER, "--start-offset": "OFFSET", "CurrentTransactionStartOffset": "OFFSET",
-    "producer": "PRODUCER", "--producer-id": "PRODUCER", "producerId": "PRODUCER", "--producer-epoch": "EPOCH",
-    "producerEpoch": "EPOCH", "broker": "BROKER", "--topic": TOPIC,
-}  # fmt: skip
+    "--partition": NUMBER,
+    "--start-offset": "OFFSET",
+    "CurrentTransactionStartOffset": "OFFSET",
+    "producer": "PRODUCER",
+    "--producer-id": "PRODUCER",
+    "producerId": "PRODUCER",
+    "--producer-epoch": "EPOCH",
+    "producerEpoch": "EPOCH",
+    "broker": "BROKER",
+    "--topic": TOPIC,
+}
 _BEHIND = {"records": "RECORDS", "record": "RECORDS"}
 
 
@@ -69,10 +76,16 @@ def names(row: Values) -> Names:
     """What may stand in what is said of a partition or a finding, by the word in its place."""
     place = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     values = {
-        PLACE: place, TOPIC: row["topic"], NUMBER: row["partition"],
-        "ID": row.get("transactional_id"), "PRODUCER": row.get("producer_id"), "EPOCH": row.get("producer_epoch"),
-        "OFFSET": row.get("first_offset"), "RECORDS": row.get("records"), "BROKER": row.get("broker_id"),
-    }  # fmt: skip
+        PLACE: place,
+        TOPIC: row["topic"],
+        NUMBER: row["partition"],
+        "ID": row.get("transactional_id"),
+        "PRODUCER": row.get("producer_id"),
+        "EPOCH": row.get("producer_epoch"),
+        "OFFSET": row.get("first_offset"),
+        "RECORDS": row.get("records"),
+        "BROKER": row.get("broker_id"),
+    }
     return {name: str(value) for name, value in values.items() if value is not None}
 
 

@@ -69,8 +69,13 @@ class Open:
         run of the past up to the high watermark, or the log end where that is not known or lies below the LSO, as a
         killed broker leaves it."""
         log = self.log or {}
-        ends = (self.row.get("readable_end"), self.row.get("high_watermark"), log.get("hw"), self.row.get("log_end"),
-                log.get("log_end"))  # fmt: skip
+        ends = (
+            self.row.get("readable_end"),
+            self.row.get("high_watermark"),
+            log.get("hw"),
+            self.row.get("log_end"),
+            log.get("log_end"),
+        )
         known = [end for end in ends if end is not None]
         if not known or self.lso is None:
             return None
@@ -219,9 +224,10 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     attached = {id(finding) for entry in (*transactions, *(given or ())) for finding in entry.findings}
     known = {name for _, name in held}
     alone = [
-        (((f["evidence"] or {}).get("log_dir"), f["topic"], f["partition"]), f) for f in findings
+        (((f["evidence"] or {}).get("log_dir"), f["topic"], f["partition"]), f)
+        for f in findings
         if _blocks_log(f) and id(f) not in attached and log_name(f) not in known
-    ]  # fmt: skip
+    ]
     logs = _logs(summary, (log for log, _ in alone))
     for log, finding in alone:
         entry = Open(_as_transaction(finding), findings=[finding], log=logs.get(log))
@@ -420,7 +426,10 @@ def _as_transaction(finding: Finding) -> Fields:
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
         **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
         **dict.fromkeys(("at_least", "readers", "since_by_producer", "since_not_before", "since_not_after")),
-        "transactional_id": finding["transactional_id"], "first_offset": finding["offset"],
-        "last_offset": finding["last_offset"], "since": finding["timestamp"],
-        "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("coordinator_state"),
-    }  # fmt: skip
+        "transactional_id": finding["transactional_id"],
+        "first_offset": finding["offset"],
+        "last_offset": finding["last_offset"],
+        "since": finding["timestamp"],
+        "class": kind if kind in CLASSES else "undecidable",
+        "state": evidence.get("coordinator_state"),
+    }

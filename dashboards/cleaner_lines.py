@@ -11,9 +11,10 @@ from auditor.dashboards.wording import aligned, instant, log_name, number, size,
 
 HEADS = ("partition", "broker", "stands", "cleaned to", "dirty", "ratio", "cleanable", "left alone", "note")
 HELD = {
-    "active_segment": "", "last_stable_offset": "the last stable offset",
+    "active_segment": "",
+    "last_stable_offset": "the last stable offset",
     "min_compaction_lag": "min.compaction.lag.ms",
-}  # fmt: skip
+}
 
 
 def lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
@@ -41,11 +42,16 @@ def says_something(row: Values) -> bool:
 def cells(row: Values) -> tuple[str, ...]:
     """A log under :data:`HEADS`."""
     return (
-        log_name(row), str(row["broker_id"]) if row["broker_id"] is not None else "–", row["stands"],
-        "–" if row["checkpoint"] is None else str(row["checkpoint"]), number(row["dirty_offsets"]),
-        f"{row['dirty_ratio']:.2f} of {row['min_dirty_ratio']:.2f}", size(row["cleanable_bytes"]),
-        size(row["uncleanable_bytes"]), visible(note(row)),
-    )  # fmt: skip
+        log_name(row),
+        str(row["broker_id"]) if row["broker_id"] is not None else "–",
+        row["stands"],
+        "–" if row["checkpoint"] is None else str(row["checkpoint"]),
+        number(row["dirty_offsets"]),
+        f"{row['dirty_ratio']:.2f} of {row['min_dirty_ratio']:.2f}",
+        size(row["cleanable_bytes"]),
+        size(row["uncleanable_bytes"]),
+        visible(note(row)),
+    )
 
 
 def note(row: Values) -> str:

@@ -100,7 +100,12 @@ def render_clusters(rows: Sequence[Row], links: Links) -> str:
     scale = axis([ms for row in rows for ms in row.moments], 0.0, trend.SMALL_WIDTH - 6)
     drawn: list[tuple[Row, Lane, list[float]]] = [(row, *trend.small(scale, row.moments, row.grave)) for row in rows]
     return page.render(
-        "clusters.html.j2", rows=drawn, verdict=headline(rows), links=links,
-        columns=board.columns([row.board for row in rows]), named=True, small=(trend.SMALL_WIDTH, trend.SMALL),
+        "clusters.html.j2",
+        rows=drawn,
+        verdict=headline(rows),
+        links=links,
+        columns=board.columns([row.board for row in rows]),
+        named=True,
+        small=(trend.SMALL_WIDTH, trend.SMALL),
         newest=max((row.published for row in rows), default=""),
-    )  # fmt: skip
+    )

@@ -74,11 +74,18 @@ def render_finding(story: Story, links: Links, as_of: str | None) -> str:
     seen = {name: values for name, values in counts.items() if any(values)}
     return page.render(
         "finding_page.html.j2",
-        story=story, row=row, held=story.held, links=links, as_of=as_of, facts=facts, sections=SECTIONS,
+        story=story,
+        row=row,
+        held=story.held,
+        links=links,
+        as_of=as_of,
+        facts=facts,
+        sections=SECTIONS,
         tone=story.state[0] if story.gone else "unsure" if story.accepted else _TONES[row["severity"]],
-        trend=trend.draw(steps, [step.at for step in steps], seen), digits=short_fingerprint(row),
+        trend=trend.draw(steps, [step.at for step in steps], seen),
+        digits=short_fingerprint(row),
         message=for_owner.message(row, holder, story.cluster.name),
-    )  # fmt: skip
+    )
 
 
 _TONES = {"critical": "bad", "error": "bad", "warning": "warn", "info": "unsure"}

@@ -126,8 +126,10 @@ def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: 
     """Who it is about, what to do with each command on a line of its own, and the values of each partition."""
     parts = [part for part in group.parts if part[0]]
     lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
-    for name, said in (("cannot start", _all(row.groups for row in rows)),
-                       ("read this", _all(row.holder.row.get("readers") or () for row in rows))):  # fmt: skip
+    for name, said in (
+        ("cannot start", _all(row.groups for row in rows)),
+        ("read this", _all(row.holder.row.get("readers") or () for row in rows)),
+    ):
         lines += indented(f"groups that {name}: {said}", width, 2) if said else []
     for kind, text in parts:
         lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)

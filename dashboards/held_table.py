@@ -45,8 +45,17 @@ def lines(rows: Sequence[answers.Blocked], as_of: str | None, width: int, every:
 def _rows(held: causes.Held, as_of: str) -> list[Row]:
     first, holder = held.rows[0], held.first
     fingerprint = next((name for f in holder.findings if (name := short_fingerprint(f))), "")
-    rows = [Row(visible(holder.name), _since(holder.row, as_of), _holder(holder.row), number(held.waiting),
-                holder.word, fingerprint, len(held.rows) - 1)]  # fmt: skip
+    rows = [
+        Row(
+            visible(holder.name),
+            _since(holder.row, as_of),
+            _holder(holder.row),
+            number(held.waiting),
+            holder.word,
+            fingerprint,
+            len(held.rows) - 1,
+        )
+    ]
     if len(held.rows) > 1:
         return rows
     rows += [_behind(finding, as_of) for finding in first.behind[:BEHIND]]
@@ -95,8 +104,14 @@ def _laid_out(rows: Sequence[Row], width: int) -> list[str]:
 
 
 def _named(row: Row) -> list[str]:
-    return [row.partition + _more(row), row.since, row.holder, row.waiting and f"{row.waiting} waiting", row.do,
-            row.finding]  # fmt: skip
+    return [
+        row.partition + _more(row),
+        row.since,
+        row.holder,
+        row.waiting and f"{row.waiting} waiting",
+        row.do,
+        row.finding,
+    ]
 
 
 def _more(row: Row) -> str:

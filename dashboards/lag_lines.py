@@ -50,12 +50,16 @@ def cells(row: Values) -> tuple[str, ...]:
     at = row["committed_offset"]
     behind = (row["waiting_records"] or 0) + (row["open_records"] or 0)
     return (
-        row["group_id"] + (" (share)" if row["kind"] == "share" else ""), log_name(row),
-        "–" if at is None else str(at), number(row["offsets"]),
+        row["group_id"] + (" (share)" if row["kind"] == "share" else ""),
+        log_name(row),
+        "–" if at is None else str(at),
+        number(row["offsets"]),
         _between(row["committed_records"], row["committed_most"]),
         _between(row["uncommitted_records"], row["uncommitted_most"]),
-        number(behind) if row["held_producer_id"] is not None else "", since(row), visible(note(row)),
-    )  # fmt: skip
+        number(behind) if row["held_producer_id"] is not None else "",
+        since(row),
+        visible(note(row)),
+    )
 
 
 def since(row: Values) -> str:

@@ -55,19 +55,43 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
         gauge(name, says, ("cluster", *labels), {(cluster, *key): value for key, value in values.items()})
 
     count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
-    count("findings_by_severity", "Findings by severity, zeros included", ("severity",),
-          {(name,): number for name, number in answers.tally(findings, summary).items()})  # fmt: skip
-    count("accepted_findings", "Findings that the baseline accepts; no other number has them", ("severity",),
-          {(name,): accepted[name] for name in SEVERITIES})  # fmt: skip
+    count(
+        "findings_by_severity",
+        "Findings by severity, zeros included",
+        ("severity",),
+        {(name,): number for name, number in answers.tally(findings, summary).items()},
+    )
+    count(
+        "accepted_findings",
+        "Findings that the baseline accepts; no other number has them",
+        ("severity",),
+        {(name,): accepted[name] for name in SEVERITIES},
+    )
     count("open_transactions", "Open transactions by class", ("class",), _classes(findings, summary))
-    count("blocked_partitions", "Partitions that a transaction holds, by how they stand", ("standing",),
-          _standings(blocked))  # fmt: skip
-    gauge("lso_lag_offsets", f"Offsets behind the last stable offset of a held partition; but for the {WORST} worst, "
-          "summed", _PARTITION, _lags(blocked))  # fmt: skip
-    gauge("holder_age_seconds", f"Age of what holds a partition; of all but the {WORST} worst, the oldest",
-          _PARTITION, _ages(blocked))  # fmt: skip
-    count("bytes", "Bytes given to the audit: decoded, skipped with a reason, unreadable", ("state",),
-          {(state,): summary["bytes"][state] or 0 for state in _STATES})  # fmt: skip
+    count(
+        "blocked_partitions",
+        "Partitions that a transaction holds, by how they stand",
+        ("standing",),
+        _standings(blocked),
+    )
+    gauge(
+        "lso_lag_offsets",
+        f"Offsets behind the last stable offset of a held partition; but for the {WORST} worst, summed",
+        _PARTITION,
+        _lags(blocked),
+    )
+    gauge(
+        "holder_age_seconds",
+        f"Age of what holds a partition; of all but the {WORST} worst, the oldest",
+        _PARTITION,
+        _ages(blocked),
+    )
+    count(
+        "bytes",
+        "Bytes given to the audit: decoded, skipped with a reason, unreadable",
+        ("state",),
+        {(state,): summary["bytes"][state] or 0 for state in _STATES},
+    )
     count("batches", "Record batches audited", (), {(): summary["batches"] or 0})
     count("validation_failures", "What leaders would have counted as refused of what is stored, by their own counters "
           "(KIP-467); without --records, those that headers show", ("counter",), _refusals(summary))  # fmt: skip
@@ -77,8 +101,12 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     for name, (says, value) in _times(summary).items():
         count(name, says, (), {} if value is None else {(): value})
     policies = sorted({str(row["policy"]) for row in summary["policy"]})
-    count("info", "Version of the auditor and the policies it judged by", ("version", "policy"),
-          {(str(summary["tool"]["version"]), ",".join(policies)): 1})  # fmt: skip
+    count(
+        "info",
+        "Version of the auditor and the policies it judged by",
+        ("version", "policy"),
+        {(str(summary["tool"]["version"]), ",".join(policies)): 1},
+    )
     return registry
 
 

@@ -19,8 +19,13 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
     place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
     file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
-    for name, text in (("Where", place), ("File", file), ("Who", who(row)), ("When", happened.when(row) or ""),
-                       ("What", row["message"])):  # fmt: skip
+    for name, text in (
+        ("Where", place),
+        ("File", file),
+        ("Who", who(row)),
+        ("When", happened.when(row) or ""),
+        ("What", row["message"]),
+    ):
         lines += [f"{name}:", *indented(text, width, 2)] if text else []
     lines.append("Evidence:")
     for name, content in sorted((row["evidence"] or {}).items()):

@@ -22,9 +22,13 @@ SHORT = 12  # digits of a fingerprint that are printed for people
 
 
 def rendered(
-    kind: str, findings: Sequence[Finding], decided: verdict.Verdict, summary: Values,
-    rules: Mapping[str, Values], fail_on: str,
-) -> Iterator[str]:  # fmt: skip
+    kind: str,
+    findings: Sequence[Finding],
+    decided: verdict.Verdict,
+    summary: Values,
+    rules: Mapping[str, Values],
+    fail_on: str,
+) -> Iterator[str]:
     """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
     ``findings``: those that are printed; ``rules``: those that ran."""
     if kind == "csv":
@@ -73,9 +77,11 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Va
     heads = ("severity", "rule", "where", "who", "what", "fingerprint")
     yield from markdown_lines(
         heads,
-        ((f["severity"], f["rule"], place(f), who(f), f["message"], (f.get("fingerprint") or "")[:SHORT])
-         for f in findings),
-    )  # fmt: skip
+        (
+            (f["severity"], f["rule"], place(f), who(f), f["message"], (f.get("fingerprint") or "")[:SHORT])
+            for f in findings
+        ),
+    )
 
 
 def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:

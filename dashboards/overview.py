@@ -78,9 +78,15 @@ def step(run_id: str, created: str, facts: Values, partly: str = "") -> Step:
 
 
 def render_overview(
-    steps: Sequence[Step], at: int, shown: Board | None, partitions: Sequence[Tally], producers: Sequence[Tally],
-    links: Links, several: bool = False, late: str = "",
-) -> str:  # fmt: skip
+    steps: Sequence[Step],
+    at: int,
+    shown: Board | None,
+    partitions: Sequence[Tally],
+    producers: Sequence[Tally],
+    links: Links,
+    several: bool = False,
+    late: str = "",
+) -> str:
     """The page about the run ``at`` that place of ``steps``, which are in the order they were made; ``shown``: how its
     cluster stood then (None where no run is kept).
 

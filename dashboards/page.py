@@ -25,9 +25,11 @@ from auditor.dashboards import answers, happened, timeline, verdict, wording
 def render(template: str, **content: object) -> str:
     """A whole page as text, to be written as UTF-8. A name that ``template`` asks for and ``content`` lacks raises."""
     style, script = _asset("report.css"), _asset("report.js")
-    return _environment().get_template(template).render(
-        **content, style=style, script=script, policy=_content_policy(style, script)
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template(template)
+        .render(**content, style=style, script=script, policy=_content_policy(style, script))
+    )
 
 
 @functools.cache
@@ -42,14 +44,28 @@ def _environment() -> Environment:
         bytecode_cache=_kept_templates(),
     )
     names = (
-        "number", "size", "instant", "value", "log_name", "offsets", "who", "pieces", "unsaid", "new_in", "clip",
+        "number",
+        "size",
+        "instant",
+        "value",
+        "log_name",
+        "offsets",
+        "who",
+        "pieces",
+        "unsaid",
+        "new_in",
+        "clip",
         "short_fingerprint",
-    )  # fmt: skip
+    )
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
-        "held_for": verdict.held_for, "aged": verdict.aged, "begun": verdict.begun, "when": happened.when,
-        "baseline_said": verdict.baseline, "advised": answers.advised,
-    }  # fmt: skip
+        "held_for": verdict.held_for,
+        "aged": verdict.aged,
+        "begun": verdict.begun,
+        "when": happened.when,
+        "baseline_said": verdict.baseline,
+        "advised": answers.advised,
+    }
     environment.globals["in_words"] = timeline.in_words
     return environment
 

@@ -16,10 +16,16 @@ def plan_lines(plan: Values) -> Iterator[str]:
     dirs = plan["log_dirs"]
     rows = [("log directory", "broker", "partitions", "segments", "files", "size")]
     rows += [
-        (d["log_dir"], "–" if d["broker_id"] is None else str(d["broker_id"]), number(d["partitions"]),
-         number(d["segments"]), number(d["files"]), size(d["bytes"]))
+        (
+            d["log_dir"],
+            "–" if d["broker_id"] is None else str(d["broker_id"]),
+            number(d["partitions"]),
+            number(d["segments"]),
+            number(d["files"]),
+            size(d["bytes"]),
+        )
         for d in dirs[:MOST_DIRS]
-    ]  # fmt: skip
+    ]
     yield from aligned(rows)
     if len(dirs) > MOST_DIRS:
         yield f"and {plural(len(dirs) - MOST_DIRS, 'more log directory')}; --format json lists all\n"

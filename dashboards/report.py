@@ -98,7 +98,7 @@ def render_report(
         max_alike=MAX_ALIKE,
         max_open_rows=MAX_OPEN_ROWS,
         max_table=first_rows.MOST,
-    )  # fmt: skip
+    )
 
 
 def render_timelines(

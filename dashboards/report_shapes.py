@@ -22,8 +22,16 @@ TRANSACTION = (
 )  # fmt: skip
 TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
-    "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
-)  # fmt: skip
+    "producer_id",
+    "producer_epoch",
+    "first_offset",
+    "last_offset",
+    "marker_offset",
+    "outcome",
+    "start",
+    "end",
+    "class",
+)
 LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
 _LISTS = {
     "policy": ("log_dir", "policy", "why"),
@@ -104,9 +112,20 @@ def summary(given: Values) -> Fields:
     Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
     """
     full: Fields = dict.fromkeys(
-        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran", "scope",
-         "prevention")
-    )  # fmt: skip
+        (
+            "as_of",
+            "as_of_given",
+            "newest",
+            "baseline",
+            "batches",
+            "records",
+            "capacity",
+            "expectations",
+            "ran",
+            "scope",
+            "prevention",
+        )
+    )
     full |= given
     full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():

@@ -14,9 +14,21 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 _LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": "note"}
 _RANKS = {"critical": 100.0, "error": 75.0, "warning": 50.0, "info": 10.0}
 _FACTS = (
-    "severity", "broker_id", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
-    "transactional_id", "group_id", "timestamp", "evidence", "remedy", "source",
-)  # fmt: skip
+    "severity",
+    "broker_id",
+    "topic",
+    "partition",
+    "offset",
+    "last_offset",
+    "producer_id",
+    "producer_epoch",
+    "transactional_id",
+    "group_id",
+    "timestamp",
+    "evidence",
+    "remedy",
+    "source",
+)
 
 
 def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], headline: str) -> str:

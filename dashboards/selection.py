@@ -55,10 +55,14 @@ class Selection:
         """The selection in words; empty where it leaves nothing out."""
         parts = [
             f"{what} {' or '.join(map(str, values))}"
-            for what, values in (("partition", self.partitions), ("broker", self.brokers),
-                                 ("transactional id", self.transactional_ids), ("group", self.groups))
+            for what, values in (
+                ("partition", self.partitions),
+                ("broker", self.brokers),
+                ("transactional id", self.transactional_ids),
+                ("group", self.groups),
+            )
             if values
-        ]  # fmt: skip
+        ]
         parts += [f"{self.least} and above"] if self.least != LEAST else []
         return ", ".join(parts)
 

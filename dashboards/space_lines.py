@@ -10,13 +10,20 @@ from auditor.base.words import plural
 from auditor.dashboards.wording import aligned, instant, log_name, size, visible
 
 CAUSES = {
-    "log_start_offset": "goes: below the log start", "retention_bytes": "goes: by size", "retention_ms": "goes: by age",
-    "not_old_enough": "not old enough", "timestamp_in_the_future": "its newest timestamp lies in the future",
-    "size_below_limit": "the log is below its limit of bytes", "older_segment": "a segment in front of it stays",
-    "high_watermark": "not below the high watermark", "not_in_remote_storage": "not copied to remote storage",
-    "cleanup_policy": "compacted, not deleted", "retention_off": "retention is off", "empty": "active and empty",
+    "log_start_offset": "goes: below the log start",
+    "retention_bytes": "goes: by size",
+    "retention_ms": "goes: by age",
+    "not_old_enough": "not old enough",
+    "timestamp_in_the_future": "its newest timestamp lies in the future",
+    "size_below_limit": "the log is below its limit of bytes",
+    "older_segment": "a segment in front of it stays",
+    "high_watermark": "not below the high watermark",
+    "not_in_remote_storage": "not copied to remote storage",
+    "cleanup_policy": "compacted, not deleted",
+    "retention_off": "retention is off",
+    "empty": "active and empty",
     "no_timestamps": "no timestamps: the file's time of change decides",
-}  # fmt: skip
+}
 HEADS = ("segment", "broker", "size", "what becomes of it", "when", "setting", "note")
 MOST = 20  # topics and producers that are listed
 
@@ -49,8 +56,10 @@ def cause(row: Values) -> str:
 def says_something(row: Values) -> bool:
     """Whether something beside its age and the limits keeps a segment."""
     return cause(row) in (
-        "timestamp_in_the_future", "older_segment", "no_timestamps",
-    ) or (cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"])  # fmt: skip
+        "timestamp_in_the_future",
+        "older_segment",
+        "no_timestamps",
+    ) or (cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"])
 
 
 def producer(row: Values) -> str:
@@ -65,9 +74,14 @@ def cells(row: Values) -> tuple[str, ...]:
     when = "" if row["goes_at"] is None else f"{instant(row['goes_at'])}"
     by = "" if row["setting"] is None else f"{row['setting']} ({row['setting_by']})"
     return (
-        f"{log_name(row)}/{row['base_offset']}", "–" if row["broker_id"] is None else str(row["broker_id"]),
-        size(row["size"]), CAUSES[cause(row)], "next check" if row["goes"] else when, by, visible(note(row)),
-    )  # fmt: skip
+        f"{log_name(row)}/{row['base_offset']}",
+        "–" if row["broker_id"] is None else str(row["broker_id"]),
+        size(row["size"]),
+        CAUSES[cause(row)],
+        "next check" if row["goes"] else when,
+        by,
+        visible(note(row)),
+    )
 
 
 def note(row: Values) -> str:

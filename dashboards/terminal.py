@@ -66,9 +66,14 @@ def print_findings(
 
 
 def print_verdict(
-    findings: Sequence[Values], summary: Values, out: TextIO, width: int,
-    report: str | None, now: datetime.datetime | None, shown: Selection,
-) -> None:  # fmt: skip
+    findings: Sequence[Values],
+    summary: Values,
+    out: TextIO,
+    width: int,
+    report: str | None,
+    now: datetime.datetime | None,
+    shown: Selection,
+) -> None:
     """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
     full, width = report_shapes.summary(summary), max(width, 30)
     whole = report_shapes.whole(findings, report_shapes.FINDING)
@@ -116,9 +121,15 @@ def _of_causes(
 
 
 def _closing(
-    listed: Sequence[Finding], findings: Sequence[Finding], summary: Values, width: int,
-    shown: Selection, report: str | None, notes: int, named: Sequence[Finding] = (),
-) -> list[str]:  # fmt: skip
+    listed: Sequence[Finding],
+    findings: Sequence[Finding],
+    summary: Values,
+    width: int,
+    shown: Selection,
+    report: str | None,
+    notes: int,
+    named: Sequence[Finding] = (),
+) -> list[str]:
     """How many of each severity, which are not printed, what was read and what was not, and where to read on.
     ``notes``: how many infos are not printed; ``named``: findings whose digits are printed all the same."""
     lines = [_counted(answers.tally(findings, summary), notes)]
@@ -155,8 +166,11 @@ def _hints(
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
     """How many of each severity; infos that are not printed as notes, with what prints them."""
-    told = [f"{count - notes:,} {name}" if name == LEAST else f"{count:,} {name}" for name, count in counts.items()
-            if count - (notes if name == LEAST else 0) > 0]  # fmt: skip
+    told = [
+        f"{count - notes:,} {name}" if name == LEAST else f"{count:,} {name}"
+        for name, count in counts.items()
+        if count - (notes if name == LEAST else 0) > 0
+    ]
     more = f"{plural(notes, 'note')}: --verbose" if notes else ""
     return f"Findings: {'; '.join(filter(None, (', '.join(told), more))) or 'none'}"
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 # What lies between two ticks, in ms: of these the least that gives no more than fit.
 STEPS = (
-    *(n * MINUTE for n in (1, 2, 5, 10, 30)), *(n * HOUR for n in (1, 3, 6, 12)),
+    *(n * MINUTE for n in (1, 2, 5, 10, 30)),
+    *(n * HOUR for n in (1, 3, 6, 12)),
     *(n * DAY for n in (1, 2, 7, 14, 30, 90, 180, 365)),
-)  # fmt: skip
+)
 PER_TICK = 90.0  # units of width that a tick's label takes
 
 

@@ -70,9 +70,7 @@ def draw(
     return Trend(lanes, columns, scale.ticks(), width)
 
 
-def lane(
-    name: str, xs: Sequence[float], values: Sequence[int | None], y: float, high: float, width: float
-) -> Lane:  # fmt: skip
+def lane(name: str, xs: Sequence[float], values: Sequence[int | None], y: float, high: float, width: float) -> Lane:
     """One count: as high as its share of the most; whatever is not zero can be seen."""
     most = max((value for value in values if value), default=1)
     path, labels, before, free = [], [], None, 0.0

@@ -68,9 +68,12 @@ def of_run(findings: Sequence[Finding], summary: Values) -> Verdict:
 
 
 def _headline(
-    lost: Sequence[Finding], held: Sequence[Blocked], named: Sequence[Blocked], counts: Mapping[str, int],
+    lost: Sequence[Finding],
+    held: Sequence[Blocked],
+    named: Sequence[Blocked],
+    counts: Mapping[str, int],
     summary: Values,
-) -> tuple[str, str]:  # fmt: skip
+) -> tuple[str, str]:
     blocked = f"{plural(len(held), 'partition')} {_are(len(held))} blocked"
     if lost:
         return "bad", "; ".join([_of_loss(lost), *([blocked] if held else [])])

@@ -86,11 +86,15 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
         replica=replica,
         offset=limit,
         last_offset=value,
-        evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
-                  "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
+        evidence={
+            "checkpoints": {n: v for n, v, _, _ in beyond},
+            "log_end": replica.log_end,
+            "high_watermark": replica.high_watermark,
+            **_perhaps_not_copied(replica),
+        },
         doubt=live and not replica.unreadable,
         advice=repairs.compared(log, replica, limit or 0),
-    )  # fmt: skip
+    )
 
 
 def _lost_tail(name: str, replica: ReplicaFacts) -> str:

@@ -106,9 +106,12 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
             "expiration_ms": expiration,
             "confidence": "likely",
         },
-        advice=_fewer(log, "find the short-lived producers, and watch the metric "
-        "kafka.server:type=ReplicaManager,name=ProducerIdCount"),
-    )  # fmt: skip
+        advice=_fewer(
+            log,
+            "find the short-lived producers, and watch the metric "
+            "kafka.server:type=ReplicaManager,name=ProducerIdCount",
+        ),
+    )
 
 
 def _fewer(log: LogView, first: str) -> Advice:

@@ -302,9 +302,13 @@ def _misplaced(
         transactional_id=tid,
         group_id=group,
         offset=None if entry is None else entry.offset,
-        evidence={"expected": owner, "found": log.partition, "partition_count": count,
-                  "confidence": "proved" if sure else "likely"},
-    )  # fmt: skip
+        evidence={
+            "expected": owner,
+            "found": log.partition,
+            "partition_count": count,
+            "confidence": "proved" if sure else "likely",
+        },
+    )
 
 
 @rule("unreadable-transaction-record", family=FAMILY, severities={"error": ""}, needs=(Need.TRANSACTION_STATE,))

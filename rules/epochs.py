@@ -126,7 +126,8 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             last_offset=run[-1]["last_offset"],
             evidence={"expected": "at most 32766", "found": LAST_EPOCH},
             advice=Advice(
-                Verdict.LOOK, "brokers take nothing more of it",
+                Verdict.LOOK,
+                "brokers take nothing more of it",
                 look=(
                     Look(
                         commands.describe_producers(log.topic, log.partition),
@@ -136,7 +137,7 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
                 then=f"stop the client of producer {e['producer_id']}, and upgrade it: no coordinator gives that epoch "
                 "out; started again it gets another producer id",
             ),
-        )  # fmt: skip
+        )
     producers = log.leader.producers
     if not len(producers):
         return
@@ -176,10 +177,12 @@ def _near(log: LogView, p: np.void) -> Finding:
         advice=Advice(
             Verdict.WAIT,
             "nothing is lost: at the end of its epochs it gets a new producer id",
-            then="" if climbs or successor is not None else "where epoch-bump-storm names it, too, two instances share "
+            then=""
+            if climbs or successor is not None
+            else "where epoch-bump-storm names it, too, two instances share "
             "its transactional id, or its client loops over an error: give each an id of its own",
         ),
-    )  # fmt: skip
+    )
 
 
 @rule("epoch-bump-storm", family=FAMILY, severities={"warning": ""}, needs=(Need.EVENTS, Need.TRANSACTION_STATE))

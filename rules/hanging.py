@@ -109,7 +109,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
         doubt=t.in_flight,
         evidence={"held_back_offsets": held, "decided": "COMMIT" if committed else None, **(skipped or {})},
         advice=until_it_is_fixed(safety.advise(log, t)) if skipped else safety.advise(log, t),
-    )  # fmt: skip
+    )
 
 
 @rule(
@@ -232,11 +232,13 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
         f"for {duration(age)}" + (f"; it ends with its time-out{said}" if waits else ""),
         doubt=doubt,
         evidence={
-            "last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held,
+            "last_stable_offset": lso,
+            "high_watermark": log.high_watermark,
+            "held_back_offsets": held,
             "ends_at_the_latest": ends,
         },
         advice=safety.advise(log, t),
-    )  # fmt: skip
+    )
 
 
 @rule(

@@ -338,9 +338,14 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
         for error in replica.errors:
             if error.reason == "bad_length" and error.file.endswith((".index", ".timeindex", ".txnindex")):
                 yield log.finding(
-                    "index-mismatch", "warning", f"{error.file} ends with a partial entry", replica=replica,
-                    file=error.file, position=error.position, evidence={"reason": error.reason, "detail": error.detail},
-                )  # fmt: skip
+                    "index-mismatch",
+                    "warning",
+                    f"{error.file} ends with a partial entry",
+                    replica=replica,
+                    file=error.file,
+                    position=error.position,
+                    evidence={"reason": error.reason, "detail": error.detail},
+                )
 
 
 def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: bool) -> Finding:
@@ -358,14 +363,20 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
         replica=replica,
         file=file,
         position=e["position"],
-        evidence={"entry": entry, "entry_offset": e["entry_offset"], "points_at": points,
-                  "why": INDEX_FAULTS[e["fault"]], "entries": len(run),
-                  "segment_position": None if time else e["entry_position"],
-                  "missing": "the index's end in memory" if left_over else None},
+        evidence={
+            "entry": entry,
+            "entry_offset": e["entry_offset"],
+            "points_at": points,
+            "why": INDEX_FAULTS[e["fault"]],
+            "entries": len(run),
+            "segment_position": None if time else e["entry_position"],
+            "missing": "the index's end in memory" if left_over else None,
+        },
         doubt=left_over,
-        advice=repairs.rebuild(log, replica,
-                               *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
-    )  # fmt: skip
+        advice=repairs.rebuild(
+            log, replica, *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))
+        ),
+    )
 
 
 @rule(

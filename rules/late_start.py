@@ -39,6 +39,10 @@ def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
         f"that it never names, the first in {late.name} at {iso(late.oldest)}: what is older is not judged by it",
         producer_id=late.producer_id,
         time_ms=late.oldest,
-        evidence={"begins": iso(late.begins), "oldest_marker": iso(late.oldest), "partition": late.name,
-                  "producers": late.producers},
-    )  # fmt: skip
+        evidence={
+            "begins": iso(late.begins),
+            "oldest_marker": iso(late.oldest),
+            "partition": late.name,
+            "producers": late.producers,
+        },
+    )

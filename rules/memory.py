@@ -140,6 +140,8 @@ def _what_to_do(log: LogView) -> Advice:
 def _as_listed(value: TransactionValue) -> Fields:
     """A value as the coordinator is asked for it."""
     return {
-        "state": value.state.value, "producer_id": value.producer_id, "producer_epoch": value.producer_epoch,
+        "state": value.state.value,
+        "producer_id": value.producer_id,
+        "producer_epoch": value.producer_epoch,
         "partitions": sorted(value.partitions),
-    }  # fmt: skip
+    }

@@ -223,10 +223,12 @@ def _meets_another_number(log: LogView, e: Event) -> bool:
     first, count = e["found_sequence"], e["last_offset"] - e["base_offset"] + 1
     return any(
         (g["producer_id"], g["producer_epoch"]) == (e["producer_id"], e["producer_epoch"])
-        and ((g["found_sequence"] - first) % SEQUENCES < count
-             or (first - g["found_sequence"]) % SEQUENCES <= g["last_offset"] - g["base_offset"])
+        and (
+            (g["found_sequence"] - first) % SEQUENCES < count
+            or (first - g["found_sequence"]) % SEQUENCES <= g["last_offset"] - g["base_offset"]
+        )
         for g in _numbers_ahead(log)
-    )  # fmt: skip
+    )
 
 
 @once
@@ -234,10 +236,7 @@ def _numbers_ahead(log: LogView) -> list[Event]:
     """Batches with a number ahead of the one expected, behind which the producer goes on as if they had that one."""
     gaps = list(log.events(Kind.SEQUENCE_GAP))
     behind = {int(e["previous_last_offset"]): e for e in gaps}
-    return [
-        g for g in gaps
-        if (e := behind.get(int(g["last_offset"]))) is not None and _goes_on_as_expected(g, e)
-    ]  # fmt: skip
+    return [g for g in gaps if (e := behind.get(int(g["last_offset"]))) is not None and _goes_on_as_expected(g, e)]
 
 
 @once

@@ -17,10 +17,13 @@ merged(
     """,
     family="transactions",
     kinds=(
-        "timeout-not-enforced", "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start",
+        "timeout-not-enforced",
+        "long-open-transaction",
+        "lso-stuck",
+        "transaction-pinned-at-log-start",
         "pending-offsets-blocked",
     ),
-)  # fmt: skip
+)
 merged(
     "undelivered-decision",
     """A transaction was decided, and a partition did not take its marker
@@ -94,10 +97,12 @@ merged(
     """A batch has not the form that brokers store""",
     family="record validation",
     kinds=(
-        "record-structure-invalid", "malformed-control-batch", "producer-fields-inconsistent",
+        "record-structure-invalid",
+        "malformed-control-batch",
+        "producer-fields-inconsistent",
         "legacy-inner-record-invalid",
     ),
-)  # fmt: skip
+)
 merged(
     "group-with-two-owners",
     """Two producers commit offsets of the same group and partition

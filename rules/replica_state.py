@@ -58,9 +58,12 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
         replica=replica,
         offset=replica.own_start,
         last_offset=leader.own_start - 1,
-        evidence={"log_start": replica.own_start, "log_start_of_leader_copy": leader.own_start,
-                  "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir}},
-    )  # fmt: skip
+        evidence={
+            "log_start": replica.own_start,
+            "log_start_of_leader_copy": leader.own_start,
+            "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir},
+        },
+    )
 
 
 def _went_back(pair: Pair) -> bool:
@@ -79,21 +82,23 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
         "info",
         f"The start of {log.name} went back from {replica.own_start} to {leader.own_start} when broker "
         f"{leader.broker_id} became leader or restarted: records that were deleted can be read again, and producers "
-        "are known again"
-        + (" (it may only not have noted its start yet)" if doubt else ""),
+        "are known again" + (" (it may only not have noted its start yet)" if doubt else ""),
         replica=leader,
         offset=leader.own_start,
         last_offset=replica.own_start - 1,
-        evidence={"log_start": leader.own_start, "log_start_before": replica.own_start,
-                  "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch],
-                  "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir}},
+        evidence={
+            "log_start": leader.own_start,
+            "log_start_before": replica.own_start,
+            "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch],
+            "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir},
+        },
         doubt=doubt,
         advice=Advice(
             Verdict.LOOK,
             then=f"if those below {replica.own_start} have to be gone, delete them once more "
             "(kafka-delete-records.sh), which cannot be undone",
         ),
-    )  # fmt: skip
+    )
 
 
 def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:

@@ -221,13 +221,20 @@ def _lost(log: LogView, pair: Pair) -> Fields | None:
         "to": iso(int(times.max())),
         "producers": [int(p) for p in producers if p >= 0][:TOP],
         "transactions": [
-            {"producer_id": t["producer_id"], "first_offset": t["first_offset"], "last_offset": t["last_offset"],
-             "transactional_id": log.owner(t["producer_id"])}
+            {
+                "producer_id": t["producer_id"],
+                "first_offset": t["first_offset"],
+                "last_offset": t["last_offset"],
+                "transactional_id": log.owner(t["producer_id"]),
+            }
             for t in theirs[:TOP]
         ],
-        "lies_on": {"broker_id": pair.replica.broker_id, "log_dir": pair.replica.log_dir,
-                    "folder": pair.replica.folder},
-    }  # fmt: skip
+        "lies_on": {
+            "broker_id": pair.replica.broker_id,
+            "log_dir": pair.replica.log_dir,
+            "folder": pair.replica.folder,
+        },
+    }
 
 
 def _severity(log: LogView, pair: Pair) -> str:
@@ -417,22 +424,35 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
         time_ms=row["max_timestamp"],
         **(_place(holder, row) if gap.in_leader else {}),
         evidence={
-            "missing_in": {"broker_id": without.broker_id, "log_dir": without.log_dir, "log_end": without.log_end,
-                           "high_watermark": without.high_watermark, "leader_copy": gap.in_leader},
-            "present_in": {"broker_id": holder.broker_id, "log_dir": holder.log_dir, "log_end": holder.log_end,
-                           "high_watermark": holder.high_watermark, **_place(holder, row)},
+            "missing_in": {
+                "broker_id": without.broker_id,
+                "log_dir": without.log_dir,
+                "log_end": without.log_end,
+                "high_watermark": without.high_watermark,
+                "leader_copy": gap.in_leader,
+            },
+            "present_in": {
+                "broker_id": holder.broker_id,
+                "log_dir": holder.log_dir,
+                "log_end": holder.log_end,
+                "high_watermark": holder.high_watermark,
+                **_place(holder, row),
+            },
             "batches": gap.batches,
             "offsets": gap.last_offset - gap.first_offset + 1,
             "high_watermark": pair.high,
             "confidence": "undecidable" if gap.undecidable or not_copied else "proved",
-            "missing": "bytes of the replica without them that could not be read" if gap.undecidable
-            else "perhaps a segment file that was not copied" if not_copied else None,
+            "missing": "bytes of the replica without them that could not be read"
+            if gap.undecidable
+            else "perhaps a segment file that was not copied"
+            if not_copied
+            else None,
         },
         doubt=late,
         advice=Advice(Verdict.WAIT, "nothing is to be done about a replica that lags: it catches up")
         if late or severity == "info"
         else _cure(log, without, holder),
-    )  # fmt: skip
+    )
 
 
 def _ahead_of_its_leader(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> bool:
@@ -465,9 +485,10 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
     keep = f"copy broker {holder.broker_id}'s folder {holder.folder} to a safe place before anything else"
     if why := repairs.keeps_out(log, holder):
         return Advice(
-            Verdict.DO_NOT_ACT, f"broker {holder.broker_id} has them, but must not lead: {why}",
+            Verdict.DO_NOT_ACT,
+            f"broker {holder.broker_id} has them, but must not lead: {why}",
             then=f"{keep}, and read the copy: {commands.dump(None, '--print-data-log')}",
-        )  # fmt: skip
+        )
     if not again.act:
         return replace(again, then=_and(keep, again.then))
     acts = (Act(keep), *repairs.lead(log, holder), *again.act)

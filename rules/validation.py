@@ -181,11 +181,14 @@ def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
             at_end = newest and error.position + error.length == replica.scans[-1].size
             what = "compression" if wrapper else "format"
             yield log.finding(
-                "record-structure-invalid", "error", f"A batch in {error.file} has an unknown {what}: {error.detail}",
-                file=error.file, position=error.position,
+                "record-structure-invalid",
+                "error",
+                f"A batch in {error.file} has an unknown {what}: {error.detail}",
+                file=error.file,
+                position=error.position,
                 offset=error.first_offset if error.first_offset >= 0 else None,
                 evidence={"reason": error.reason, "at_log_end": at_end or None, **error_code("INVALID_RECORD")},
-            )  # fmt: skip
+            )
 
 
 def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
@@ -330,9 +333,13 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         newest = accepted_times(e["broker_time"] + TOLERANCE_MS, FAR_MS, after)[1]
         if e["timestamp"] > newest:
             yield _odd_time(
-                log, run, f"{iso(int(e['timestamp']))} lies ahead of the broker", e["timestamp"], "ahead",
+                log,
+                run,
+                f"{iso(int(e['timestamp']))} lies ahead of the broker",
+                e["timestamp"],
+                "ahead",
                 newest=newest,
-            )  # fmt: skip
+            )
     ahead = log.leader.ahead
     if ahead is not None and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
         place: Place = {"segment": ahead.segment, "position": ahead.position, "base_offset": ahead.base_offset}

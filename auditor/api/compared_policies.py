@@ -128,7 +128,12 @@ def _outcome(row: Values, brokers: list[Fields]) -> PolicyOutcome:
     name = row["policy"]
     state = (ProducerState(b["log_dir"], b["broker_id"], **b["policies"][name]) for b in brokers)
     return PolicyOutcome(
-        name, row["runs"], row["batches"], row["producers"], row["writes_to_a_forgotten_producer"],
+        name,
+        row["runs"],
+        row["batches"],
+        row["producers"],
+        row["writes_to_a_forgotten_producer"],
         tuple(Refusals(**one) for one in row["errors"]),
-        tuple(b["log_dir"] for b in brokers if b["policy_now"] == name), tuple(state),
-    )  # fmt: skip
+        tuple(b["log_dir"] for b in brokers if b["policy_now"] == name),
+        tuple(state),
+    )

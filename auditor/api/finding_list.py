@@ -60,10 +60,17 @@ class Findings(Sequence[Finding], Tabular):
         return iter(self._found)
 
     def where(
-        self, condition: Callable[[Finding], bool] | None = None, *, min_severity: str = LEAST, rule: Several = (),
-        topic: Several = (), partition: Several | int = (), broker: int | Sequence[int] = (),
-        transactional_id: Several = (), group: Several = (),
-    ) -> Findings:  # fmt: skip
+        self,
+        condition: Callable[[Finding], bool] | None = None,
+        *,
+        min_severity: str = LEAST,
+        rule: Several = (),
+        topic: Several = (),
+        partition: Several | int = (),
+        broker: int | Sequence[int] = (),
+        transactional_id: Several = (),
+        group: Several = (),
+    ) -> Findings:
         """Those that meet a condition, and are what and where the options say, which mean what they mean to
         ``auditor audit``: ``findings.where(min_severity="error", partition="orders-*")``.
 
@@ -80,18 +87,27 @@ class Findings(Sequence[Finding], Tabular):
         Errors: ``AuditInputError`` for a severity or rule that is none, and for what is of another type.
         """
         own = {
-            "condition": condition, "min_severity": min_severity, "rule": rule, "topic": topic, "partition": partition,
-            "broker": broker, "transactional_id": transactional_id, "group": group,
-        }  # fmt: skip
+            "condition": condition,
+            "min_severity": min_severity,
+            "rule": rule,
+            "topic": topic,
+            "partition": partition,
+            "broker": broker,
+            "transactional_id": transactional_id,
+            "group": group,
+        }
         check(own, get_type_hints(Findings.where))
         if min_severity not in SEVERITIES:
             raise AuditInputError(f"no severity named {min_severity!r}; one of {', '.join(SEVERITIES)}")
         if unknown := [name for name in several(rule) if not registry.named(name)]:
             raise AuditInputError(f"no rule named {unknown[0]!r}; 'auditor rules' lists them")
         kinds = {kind.id for name in several(rule) for kind in registry.named(name)}
-        asked, topics = Selection(
-            min_severity, several(text(partition)), numbers(broker), several(transactional_id), several(group)
-        ), several(topic)  # fmt: skip
+        asked, topics = (
+            Selection(
+                min_severity, several(text(partition)), numbers(broker), several(transactional_id), several(group)
+            ),
+            several(topic),
+        )
 
         def fitting(finding: Finding) -> bool:
             return (

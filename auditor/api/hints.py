@@ -13,9 +13,14 @@ from auditor.base.errors import AuditInputError
 from auditor.base.values import Values
 
 _WORDS = {
-    str: "a text", int: "a whole number", bool: "True or False", datetime.datetime: "a datetime", NoneType: "None",
-    os.PathLike: "a path", Callable: "a function",
-}  # fmt: skip
+    str: "a text",
+    int: "a whole number",
+    bool: "True or False",
+    datetime.datetime: "a datetime",
+    NoneType: "None",
+    os.PathLike: "a path",
+    Callable: "a function",
+}
 _SEVERAL = {str: "texts", int: "whole numbers", os.PathLike: "paths"}
 
 

@@ -85,9 +85,18 @@ class OpenOptions(TypedDict, total=False):
 
 
 _PLAIN = (
-    "records", "policy", "at_once", "whole", "fail_on", "fail_on_unsure", "max_findings", "cluster_name",
-    "include_payload", "resume", "split_size",
-)  # fmt: skip
+    "records",
+    "policy",
+    "at_once",
+    "whole",
+    "fail_on",
+    "fail_on_unsure",
+    "max_findings",
+    "cluster_name",
+    "include_payload",
+    "resume",
+    "split_size",
+)
 
 
 def audit_options(paths: Sequence[AnyPath], given: Values, **settled: Any) -> AuditOptions:
@@ -102,15 +111,23 @@ def audit_options(paths: Sequence[AnyPath], given: Values, **settled: Any) -> Au
     limits = {name: given[name] for name in ("max_batch_bytes", "max_batch_ratio") if name in given}
     work, baseline = of("work"), of("baseline")
     return AuditOptions(
-        tuple(os.fspath(path) for path in paths), Path(),
-        topics=several(of("topic", ())), only_partitions=several(text(of("only_partition", ()))),
-        only_brokers=numbers(of("only_broker", ())), since=_since(of("since")),
+        tuple(os.fspath(path) for path in paths),
+        Path(),
+        topics=several(of("topic", ())),
+        only_partitions=several(text(of("only_partition", ()))),
+        only_brokers=numbers(of("only_broker", ())),
+        since=_since(of("since")),
         as_of=moment_of(of("as_of")),
-        rules=several(of("rule", ())), skip_rules=several(of("skip_rule", ())), remote=_places(of("remote", ())),
-        baseline=None if baseline is None else Path(baseline), work=None if work is None else os.fspath(work),
-        clusters=_clusters(of("clusters", {})), limits=limits_of(**limits),
-        **{name: given[name] for name in _PLAIN if name in given}, **settled,
-    )  # fmt: skip
+        rules=several(of("rule", ())),
+        skip_rules=several(of("skip_rule", ())),
+        remote=_places(of("remote", ())),
+        baseline=None if baseline is None else Path(baseline),
+        work=None if work is None else os.fspath(work),
+        clusters=_clusters(of("clusters", {})),
+        limits=limits_of(**limits),
+        **{name: given[name] for name in _PLAIN if name in given},
+        **settled,
+    )
 
 
 def signature(function: Any) -> inspect.Signature:

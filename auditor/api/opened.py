@@ -55,9 +55,14 @@ class OpenedAudit(Face):
     """An audit that was opened by :func:`auditor.open`. Close it, or use it in ``with``, to end its processes."""
 
     def __init__(
-        self, options: AuditOptions, runner: Runner, client_config: Values | None = None, *,
-        live: bool = False, shown: notebook.Shown | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        options: AuditOptions,
+        runner: Runner,
+        client_config: Values | None = None,
+        *,
+        live: bool = False,
+        shown: notebook.Shown | None = None,
+    ) -> None:
         self._ends = contextlib.ExitStack()
         self._ends.callback(runner.close)
         self._runner = runner
@@ -207,9 +212,14 @@ class OpenedAudit(Face):
         return WhatIf(audit, self._asking, self._session)
 
     def write(
-        self, out: AnyPath, *, tables: bool = False, expectations: bool = False, history: AnyPath | None = None,
+        self,
+        out: AnyPath,
+        *,
+        tables: bool = False,
+        expectations: bool = False,
+        history: AnyPath | None = None,
         run_id: str | None = None,
-    ) -> Path | str:  # fmt: skip
+    ) -> Path | str:
         """Writes what ``auditor audit --out`` writes, with its options of these names, and returns the folder or URI.
 
         Errors: ``AuditInputError`` where it cannot be written, is another run's, or is in a log directory.

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 
 def open(
-    *paths: open_options.AnyPath, spark: SparkSession | None = None, master: str | None = None,
-    bootstrap_server: str | None = None, client_config: Values | None = None,
-    command_config: open_options.AnyPath | None = None, progress: bool | None = None,
+    *paths: open_options.AnyPath,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    bootstrap_server: str | None = None,
+    client_config: Values | None = None,
+    command_config: open_options.AnyPath | None = None,
+    progress: bool | None = None,
     **more: Unpack[open_options.OpenOptions],
-) -> OpenedAudit:  # fmt: skip
+) -> OpenedAudit:
     """Opens an audit of log directories, or of a running cluster. Nothing of them is read yet.
 
     Arguments:
@@ -46,9 +50,12 @@ def open(
         a request.
     """
     own = {
-        "master": master, "bootstrap_server": bootstrap_server, "client_config": client_config,
-        "command_config": command_config, "progress": progress,
-    }  # fmt: skip
+        "master": master,
+        "bootstrap_server": bootstrap_server,
+        "client_config": client_config,
+        "command_config": command_config,
+        "progress": progress,
+    }
     check(own, get_type_hints(open, localns={"SparkSession": Any}))
     if not paths and bootstrap_server is None:
         raise AuditInputError("auditor.open needs a path, or the bootstrap_server of a running cluster")
@@ -64,9 +71,11 @@ def open(
     if live and more.get("work") is not None:
         raise AuditInputError("work keeps what was read of log directories; a running cluster is read anew each time")
     chosen = open_options.audit_options(
-        paths, {**more, "as_of": "now"} if live and more.get("as_of") is None else more, bootstrap=bootstrap_server,
+        paths,
+        {**more, "as_of": "now"} if live and more.get("as_of") is None else more,
+        bootstrap=bootstrap_server,
         master=master or "inline",
-    )  # fmt: skip
+    )
     with running.failures():
         for path in chosen.inputs:
             storage.place(path)

@@ -68,18 +68,26 @@ def replay_batches(
     from auditor.pipeline import frames_audit
 
     own = {
-        "as_of": as_of, "compacted": compacted, "rule": rule, "skip_rule": skip_rule, "master": master,
+        "as_of": as_of,
+        "compacted": compacted,
+        "rule": rule,
+        "skip_rule": skip_rule,
+        "master": master,
         "progress": progress,
-    }  # fmt: skip
+    }
     check(own, get_type_hints(replay_batches))
     shown, cleaned = notebook.progress(progress), None if compacted is None else several(compacted)
     session = getattr(batches, "sparkSession", None)
     if session is None and (session := _session_of(batches)) is not None:
         batches = batches.to_spark()
     options = AuditOptions(
-        ("the frame",), Path(), as_of=moment_of(as_of), rules=several(rule), skip_rules=several(skip_rule),
+        ("the frame",),
+        Path(),
+        as_of=moment_of(as_of),
+        rules=several(rule),
+        skip_rules=several(skip_rule),
         master=master or "inline",
-    )  # fmt: skip
+    )
     if session is not None:
         from auditor.spark import replayed_frames
         from auditor.spark.adopted import register

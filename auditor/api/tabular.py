@@ -75,9 +75,13 @@ class Table(Tabular):
     """
 
     def __init__(
-        self, name: str, schema: pa.Schema, read: Callable[[], pa.Table],
-        frame: Callable[[SparkSession], DataFrame | None] | None = None, session: Session = no_session,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        schema: pa.Schema,
+        read: Callable[[], pa.Table],
+        frame: Callable[[SparkSession], DataFrame | None] | None = None,
+        session: Session = no_session,
+    ) -> None:
         self.name = name
         self.schema = schema
         self._read = read

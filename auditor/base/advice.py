@@ -23,8 +23,11 @@ class Verdict(StrEnum):
 
 
 WORDS = {
-    Verdict.LOOK: "Look first", Verdict.WAIT: "Wait", Verdict.ACT: "Act", Verdict.DO_NOT_ACT: "Do not act",
-}  # fmt: skip
+    Verdict.LOOK: "Look first",
+    Verdict.WAIT: "Wait",
+    Verdict.ACT: "Act",
+    Verdict.DO_NOT_ACT: "Do not act",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,12 +57,20 @@ GLOSSARY = {
     "transactional id": "The name that a producer keeps over restarts; a new one of that name fences the old one.",
 }
 _OTHER = {
-    "last stable offset": ("LSO",), "in-sync replicas": ("in-sync", "ISR"), "coordinator": ("coordinators",),
-    "epoch": ("epochs",), "marker": ("markers",), "sequence": ("sequences",), "producer id": ("producer ids",),
-    "producer snapshot": ("producer snapshots", "snapshots"), "time-out": ("timeout", "time-outs"),
-    "aborted transaction": ("aborted transactions",), "transactional id": ("transactional ids",),
-    "fenced": ("fences",), "log end": ("end of the log",),
-}  # fmt: skip
+    "last stable offset": ("LSO",),
+    "in-sync replicas": ("in-sync", "ISR"),
+    "coordinator": ("coordinators",),
+    "epoch": ("epochs",),
+    "marker": ("markers",),
+    "sequence": ("sequences",),
+    "producer id": ("producer ids",),
+    "producer snapshot": ("producer snapshots", "snapshots"),
+    "time-out": ("timeout", "time-outs"),
+    "aborted transaction": ("aborted transactions",),
+    "transactional id": ("transactional ids",),
+    "fenced": ("fences",),
+    "log end": ("end of the log",),
+}
 
 
 def words_in(texts: Iterable[str]) -> dict[str, str]:

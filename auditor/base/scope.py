@@ -65,7 +65,7 @@ class Scope:
         """Whether a replica is read."""
         return self.wants_log(topic, partition) and (
             not self.brokers or broker_id in self.brokers or is_internal(topic)
-        )  # fmt: skip
+        )
 
     def wants_log(self, topic: str | None, partition: int | None) -> bool:
         """Whether replicas of a partition are read, of whichever brokers."""

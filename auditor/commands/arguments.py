@@ -26,36 +26,48 @@ NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 def add_master(p: argparse._ActionsContainer) -> None:
     """The option that says how to run."""
     p.add_argument(
-        "--master", metavar="URL",
+        "--master",
+        metavar="URL",
         help="Spark master (default local[*]); inline or inline[N]: without Spark, in N processes",
-    )  # fmt: skip
+    )
 
 
 def add_remote(p: argparse.ArgumentParser) -> None:
     """The option that says where the remote part of tiered topics is."""
     p.add_argument(
-        "--remote", action="append", default=[], metavar="DIR",
+        "--remote",
+        action="append",
+        default=[],
+        metavar="DIR",
         help="remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
         "below a PATH too",
-    )  # fmt: skip
+    )
 
 
 def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> None:
     """The options that say what is read."""
     g.add_argument("--topic", action="append", default=[], metavar="GLOB", help="read only these topics (repeatable)")
     g.add_argument(
-        "--only-partition", action="append", default=[], metavar="GLOB",
+        "--only-partition",
+        action="append",
+        default=[],
+        metavar="GLOB",
         help="read only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics always are read",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--only-broker", action="append", default=[], type=int, metavar="ID",
+        "--only-broker",
+        action="append",
+        default=[],
+        type=int,
+        metavar="ID",
         help="read only the copies of this broker (repeatable)",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--since", metavar="OFFSET|TIME",
+        "--since",
+        metavar="OFFSET|TIME",
         help="read from the newest segment with a producer snapshot at or below this offset, or from the segment that "
         f"has this time (ISO-8601, by {clock}); what is held from before is named all the same",
-    )  # fmt: skip
+    )
 
 
 def scope_options(args: argparse.Namespace) -> Fields:
@@ -69,9 +81,12 @@ def scope_options(args: argparse.Namespace) -> Fields:
 
 
 def add_audit_options(
-    p: argparse.ArgumentParser, paths: bool = True, formats: Sequence[str] = FORMATS, clock: str = NEWEST,
+    p: argparse.ArgumentParser,
+    paths: bool = True,
+    formats: Sequence[str] = FORMATS,
+    clock: str = NEWEST,
     plan: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """The options of ``audit``; ``live`` has the same but for PATH, ``watch`` has fewer ``formats``; ``clock`` says in
     words which time a command goes by where none is given; ``plan``: it has ``--plan``, and needs no ``--out``."""
     if paths:
@@ -86,17 +101,19 @@ def add_audit_options(
     how = p.add_argument_group("how it runs")
     if plan:
         how.add_argument(
-            "--work", metavar="DIR|URI",
+            "--work",
+            metavar="DIR|URI",
             help="keep there what was read of each partition: the next audit of the same input, after whatever ended "
             "this one, reads nothing twice; on a cluster a URI or a mount that all share",
-        )  # fmt: skip
+        )
         how.add_argument(
             "--resume", action="store_true", help="go on in --work, which an earlier audit must have begun"
         )
         how.add_argument(
-            "--plan", action="store_true",
+            "--plan",
+            action="store_true",
             help="only say what would be read, in how many tasks, and about how long it takes; needs no --out",
-        )  # fmt: skip
+        )
     _how_it_runs(how)
 
 
@@ -106,63 +123,92 @@ def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
     g.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
     g.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
     g.add_argument(
-        "--policy", default=AUTO, choices=CHOICES, metavar="NAME",
+        "--policy",
+        default=AUTO,
+        choices=CHOICES,
+        metavar="NAME",
         help=f"which brokers' rules the log was written under: {', '.join(CHOICES)} (default %(default)s)",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--as-of", metavar="TIME",
+        "--as-of",
+        metavar="TIME",
         help=f"clock that time-outs are judged by: ISO-8601, epoch ms or now (default: {clock})",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--at-once", action="store_true",
+        "--at-once",
+        action="store_true",
         help="every file is of one moment, as in a snapshot of the file system: nothing is put down to copying",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--whole", action="store_true",
+        "--whole",
+        action="store_true",
         help="all log.dirs of each broker are in the input: a replica without a folder is lost, not left out",
-    )  # fmt: skip
+    )
 
 
 def _what_counts(g: argparse._ArgumentGroup) -> None:
     g.add_argument(
-        "--fail-on", default="error", choices=LEVELS, metavar="SEVERITY",
+        "--fail-on",
+        default="error",
+        choices=LEVELS,
+        metavar="SEVERITY",
         help=f"exit 1 at findings of this severity or above: {', '.join(LEVELS)} (default %(default)s)",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--fail-on-unsure", action="store_true",
+        "--fail-on-unsure",
+        action="store_true",
         help="exit 1 also where a partition is held for longer than is normal, if it is held still, which is not known",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--baseline", type=Path, metavar="FILE",
+        "--baseline",
+        type=Path,
+        metavar="FILE",
         help="findings that are accepted: not printed, no alert, no failure ('auditor baseline' writes it)",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--alert", action="append", default=[], choices=CHANNELS, metavar="CHANNEL",
+        "--alert",
+        action="append",
+        default=[],
+        choices=CHANNELS,
+        metavar="CHANNEL",
         help=f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets are in the environment or in files",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--alert-on", default="error", choices=LEVELS[:-1], metavar="SEVERITY",
+        "--alert-on",
+        default="error",
+        choices=LEVELS[:-1],
+        metavar="SEVERITY",
         help="alert at this severity or above (default %(default)s)",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--dashboard-url", metavar="URL", default="",
+        "--dashboard-url",
+        metavar="URL",
+        default="",
         help="where 'auditor dashboard --export' puts its pages: alerts link to each finding's own",
-    )  # fmt: skip
+    )
 
 
 def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstrap: bool) -> None:
     g.add_argument(
-        "--format", default="table", choices=formats, metavar="FORMAT",
+        "--format",
+        default="table",
+        choices=formats,
+        metavar="FORMAT",
         help=f"{', '.join(formats)} (default %(default)s); but for table, people's words go to standard error",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--min-severity", choices=LEVELS[:-1], metavar="SEVERITY",
+        "--min-severity",
+        choices=LEVELS[:-1],
+        metavar="SEVERITY",
         help="only findings of this severity or above (default: warning for people, in tables and markdown; else all)",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--partition", action="append", default=[], metavar="GLOB",
+        "--partition",
+        action="append",
+        default=[],
+        metavar="GLOB",
         help="only of these partitions: TOPIC-N, or N of any topic (repeatable)",
-    )  # fmt: skip
+    )
     g.add_argument(
         "--broker", action="append", default=[], type=int, metavar="ID", help="only of this broker (repeatable)"
     )
@@ -181,13 +227,19 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
 def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
     required = "required" if needs_out else "on a terminal by default a folder here, named after the time"
     g.add_argument(
-        "--out", type=out_of, required=needs_out, metavar="DIR",
+        "--out",
+        type=out_of,
+        required=needs_out,
+        metavar="DIR",
         help=f"where results are written: a folder or URI ({required})",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--max-findings", type=int, default=OF_A_RULE, metavar="N",
+        "--max-findings",
+        type=int,
+        default=OF_A_RULE,
+        metavar="N",
         help=f"of a rule in a partition (default {OF_A_RULE}; {IN_ALL} times as many in all), those beyond are summed",
-    )  # fmt: skip
+    )
     g.add_argument("--tables", action="store_true", help="the decoded and derived tables as Parquet")
     g.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
     g.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
@@ -198,9 +250,10 @@ def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
         help="keep this run's results under DIR, a folder or URI ('auditor history')",
     )
     g.add_argument(
-        "--cluster-name", metavar="NAME",
+        "--cluster-name",
+        metavar="NAME",
         help="what people call the cluster (of several: [clusters] in auditor.toml, by their ids)",
-    )  # fmt: skip
+    )
     g.set_defaults(clusters=())
     g.add_argument(
         "--run-id", metavar="ID", help="what the kept run is called (default: the time); a run of that id is replaced"
@@ -210,9 +263,12 @@ def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
 def _how_it_runs(g: argparse._ArgumentGroup) -> None:
     add_master(g)
     g.add_argument(
-        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES",
+        "--split-size",
+        type=int,
+        default=DEFAULT_SPLIT_BYTES,
+        metavar="BYTES",
         help="tables: bytes of a segment that a task reads",
-    )  # fmt: skip
+    )
     add_limits(g)
 
 

@@ -74,9 +74,18 @@ def run(args: argparse.Namespace) -> int:
         )
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
     new = [
-        Entry(row["fingerprint"], row["severity"], reason, who, until, _kind(row), where(row),
-              cluster_of(row, of_dir) or "") for row in chosen
-    ]  # fmt: skip
+        Entry(
+            row["fingerprint"],
+            row["severity"],
+            reason,
+            who,
+            until,
+            _kind(row),
+            where(row),
+            cluster_of(row, of_dir) or "",
+        )
+        for row in chosen
+    ]
     entries = kept | {entry.fingerprint: entry for entry in new}
     try:
         write_whole(file, baseline.text_of(entries.values()))
@@ -101,10 +110,11 @@ def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
                 raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
             found += mine.values()
     return [
-        row for row in found
+        row
+        for row in found
         if (not args.rule or not {row["rule"], _kind(row)}.isdisjoint(args.rule))
         and (not args.topic or any(fnmatch.fnmatchcase(row["topic"] or "", glob) for glob in args.topic))
-    ]  # fmt: skip
+    ]
 
 
 def _kind(row: Values) -> str:

@@ -46,9 +46,11 @@ ParserOf = Callable[[str], argparse.ArgumentParser | None]  # of a command's nam
 def add_option(parser: argparse.ArgumentParser) -> None:
     """Gives a command the option ``--config``."""
     parser.add_argument(
-        OPTION, type=Path, metavar="FILE",
+        OPTION,
+        type=Path,
+        metavar="FILE",
         help=f"options from this file, in place of {FILE} and {PROJECT} of the working directory",
-    )  # fmt: skip
+    )
 
 
 def parse(

@@ -39,23 +39,30 @@ def add_parser(commands: Any) -> None:
         "--out", type=out_of, required=True, metavar="DIR|URI", help="an empty folder, or that of an earlier copy"
     )
     p.add_argument(
-        "--limit-rate", type=manners.rate, default=manners.DEFAULT_RATE, metavar="BYTES",
+        "--limit-rate",
+        type=manners.rate,
+        default=manners.DEFAULT_RATE,
+        metavar="BYTES",
         help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
-    )  # fmt: skip
+    )
     p.add_argument(
         "--records",
         action="store_true",
         help="also what records come to, for audit --records: reads all bodies, and leaves keys and values",
     )
     p.add_argument(
-        "--keep", type=manners.time_to_keep, metavar="TIME",
+        "--keep",
+        type=manners.time_to_keep,
+        metavar="TIME",
         help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--checksums", choices=("none", "budget", "all"), default="budget",
+        "--checksums",
+        choices=("none", "budget", "all"),
+        default="budget",
         help="whether bodies are read to verify them: none, 1 GiB a call behind all headers (an input of no more at "
         "once; the next call goes on), or all (default %(default)s)",
-    )  # fmt: skip
+    )
     p.add_argument("--around", metavar="FINGERPRINT", help="only what this finding of --run rests on, for a ticket")
     p.add_argument("--run", dest="run_folder", type=out_of, metavar="DIR|URI", help="the results of an audit of PATH")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")

@@ -41,9 +41,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("dir", type=out_of, metavar="DIR", help="the folder or URI that was given to --history")
     p.add_argument("--port", type=int, default=PORT, help=f"on the loopback interface (default {PORT}; 0: any)")
     p.add_argument(
-        "--export", type=out_of, metavar="DIR|URI",
+        "--export",
+        type=out_of,
+        metavar="DIR|URI",
         help="write the pages there, for any web server or bucket, and end: those that changed since the last time",
-    )  # fmt: skip
+    )
     add_expected(p)
     p.set_defaults(run=run)
 
@@ -51,9 +53,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def add_expected(p: argparse.ArgumentParser) -> None:
     """The option that says how often a cluster's audit is due."""
     p.add_argument(
-        "--expect-every", type=_period, metavar="PERIOD",
+        "--expect-every",
+        type=_period,
+        metavar="PERIOD",
         help="a cluster without a run for half as long again is overdue: 90min, 24h, 7d (default: as often as it was)",
-    )  # fmt: skip
+    )
 
 
 def _period(text: str) -> int:

@@ -24,8 +24,14 @@ if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     from auditor.connectors.rows import Piece, Rows
     from auditor.connectors.storage import Place
 
-TABLES = {"log": "batches", "checkpoint": "batches", "snapshot": "producer_snapshots",
-          "txnindex": "aborted_transactions", "index": "index_entries", "timeindex": "index_entries"}  # fmt: skip
+TABLES = {
+    "log": "batches",
+    "checkpoint": "batches",
+    "snapshot": "producer_snapshots",
+    "txnindex": "aborted_transactions",
+    "index": "index_entries",
+    "timeindex": "index_entries",
+}
 
 
 class DecodeOptions(NamedTuple):

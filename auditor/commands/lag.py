@@ -24,9 +24,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     one_table.add_options(p)
     p.add_argument("--group", action="append", default=[], metavar="GLOB", help="only these groups (repeatable)")
     p.add_argument(
-        "--records", action="store_true",
+        "--records",
+        action="store_true",
         help="look into cleaned batches that an offset points into, so that their records are counted exactly",
-    )  # fmt: skip
+    )
     p.set_defaults(run=run)
 
 

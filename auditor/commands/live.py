@@ -45,9 +45,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="brokers to ask first")
     add_audit_options(p, paths=False, clock=WALL)
     p.add_argument(
-        "--from", dest="begin", default="lso", metavar="WHERE",
+        "--from",
+        dest="begin",
+        default="lso",
+        metavar="WHERE",
         help="where to read topics from: 'lso' (last stable offset: what is undecided), 'start' (all), or an offset",
-    )  # fmt: skip
+    )
     add_connection(p)
     p.set_defaults(run=run)
 
@@ -58,15 +61,19 @@ def add_connection(p: argparse._ActionsContainer) -> None:
     p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="bytes a second, at most")
     files = p.add_mutually_exclusive_group()
     files.add_argument(
-        "--command-config", type=Path, metavar="FILE",
+        "--command-config",
+        type=Path,
+        metavar="FILE",
         help="Java client properties, as every Kafka tool takes them: security.protocol, sasl.jaas.config, ssl.* (PEM, "
         "PKCS12, JKS where keytool is)",
-    )  # fmt: skip
+    )
     files.add_argument(
-        "--client-config", type=Path, metavar="FILE",
+        "--client-config",
+        type=Path,
+        metavar="FILE",
         help="the same by kafka-python's names, as below, as lines name=value; files are the place for secrets, which "
         "others see on a command line",
-    )  # fmt: skip
+    )
     for name in CONNECTION_OPTIONS:
         if name not in ("client_id", "api_version"):
             p.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=f"kafka-python's {name}")

@@ -35,9 +35,11 @@ def add_options(p: argparse.ArgumentParser) -> None:
 
 
 def run(
-    args: argparse.Namespace, table: str, lines: Callable[[list[Fields], bool], Iterator[str]],
+    args: argparse.Namespace,
+    table: str,
+    lines: Callable[[list[Fields], bool], Iterator[str]],
     wanted: Callable[[Fields], bool] = lambda row: True,
-) -> int:  # fmt: skip
+) -> int:
     """Prints the rows of a table; returns 0, or 3 where a part of the input could not be read.
 
     ``lines``: what people are shown of them, of all or of those that say something; ``wanted``: which rows count.
@@ -49,10 +51,15 @@ def run(
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     options = AuditOptions(
-        tuple(args.paths), Path(), records=getattr(args, "records", False), master=args.master,
-        as_of=None if args.as_of is None else parse_time(args.as_of), remote=tuple(args.remote), at_once=args.at_once,
+        tuple(args.paths),
+        Path(),
+        records=getattr(args, "records", False),
+        master=args.master,
+        as_of=None if args.as_of is None else parse_time(args.as_of),
+        remote=tuple(args.remote),
+        at_once=args.at_once,
         **scope_options(args),
-    )  # fmt: skip
+    )
     with running.failures(), running.runner(options) as runner:
         audit = Audit(options, runner)
         found = audit.table(table)

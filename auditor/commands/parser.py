@@ -74,13 +74,19 @@ class TopParser(OneLineParser):
 def add_limits(g: argparse._ActionsContainer) -> None:
     """The options that bound what a batch may be."""
     g.add_argument(
-        "--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES",
+        "--max-batch-bytes",
+        type=int,
+        default=DEFAULT_LIMITS.max_batch_bytes,
+        metavar="BYTES",
         help="of a batch, stored and decompressed; a larger one is said and left out",
-    )  # fmt: skip
+    )
     g.add_argument(
-        "--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N",
+        "--max-batch-ratio",
+        type=int,
+        default=DEFAULT_LIMITS.max_batch_ratio,
+        metavar="N",
         help="of decompressed to stored bytes; a batch beyond it is said and left out",
-    )  # fmt: skip
+    )
 
 
 def examples(*calls: str) -> str:

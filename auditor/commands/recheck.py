@@ -98,9 +98,16 @@ def _options(args: argparse.Namespace, questions: Sequence[Question]) -> AuditOp
 
     only = tuple(dict.fromkeys(f"{each.topic}-{each.partition}" for each in questions))
     return AuditOptions(
-        tuple(args.paths), args.out, master="inline", as_of=as_of, at_once=args.at_once, remote=tuple(args.remote),
-        only_partitions=only, may_lack=True, bootstrap=args.bootstrap_server,
-    )  # fmt: skip
+        tuple(args.paths),
+        args.out,
+        master="inline",
+        as_of=as_of,
+        at_once=args.at_once,
+        remote=tuple(args.remote),
+        only_partitions=only,
+        may_lack=True,
+        bootstrap=args.bootstrap_server,
+    )
 
 
 @contextlib.contextmanager

@@ -35,10 +35,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
     )
     p.add_argument(
-        "words", nargs="+", metavar="[SQL] PATH",
+        "words",
+        nargs="+",
+        metavar="[SQL] PATH",
         help='a text such as "SELECT producer_id, count(*) FROM batches GROUP BY 1" (without one a shell opens), and '
         "paths as for audit",
-    )  # fmt: skip
+    )
     p.add_argument(
         "--engine", choices=("spark", "duckdb"), help="who answers; duckdb: as --master inline, without Java"
     )
@@ -62,11 +64,16 @@ def run(args: argparse.Namespace) -> int:
 
     text, paths = split(args.words)
     options = AuditOptions(
-        paths, Path(), records=args.records, master=master(args.engine, args.master),
-        as_of=parse_time(args.as_of) if args.as_of is not None else None, split_size=args.split_size,
-        include_payload=args.include_payload, remote=tuple(args.remote),
+        paths,
+        Path(),
+        records=args.records,
+        master=master(args.engine, args.master),
+        as_of=parse_time(args.as_of) if args.as_of is not None else None,
+        split_size=args.split_size,
+        include_payload=args.include_payload,
+        remote=tuple(args.remote),
         **scope_options(args),
-    )  # fmt: skip
+    )
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     with running.failures(), running.runner(options) as runner:
         audit = AuditWithVerdicts(options, runner)

@@ -34,14 +34,21 @@ def add_parser(commands: Any) -> None:
     )
     names = [name for name in CHOICES if name != AUTO]
     p.add_argument(
-        "--policy", action="append", default=[], choices=names, metavar="NAME",
+        "--policy",
+        action="append",
+        default=[],
+        choices=names,
+        metavar="NAME",
         help=f"only this policy: {', '.join(names)} (repeatable)",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--duplicate-window", type=int, default=DRAFT_WINDOW, metavar="N",
+        "--duplicate-window",
+        type=int,
+        default=DRAFT_WINDOW,
+        metavar="N",
         help="sequence numbers behind the newest that the draft takes for duplicates: its "
         f"max.in.flight.sequence.number.per.connection (default: {DRAFT_WINDOW})",
-    )  # fmt: skip
+    )
     add_scope(p)
     p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
     add_remote(p)
@@ -56,9 +63,14 @@ def run(args: argparse.Namespace) -> int:
     check_window(args.duplicate_window)
     as_of = parse_time(args.as_of) if args.as_of is not None else None
     options = AuditOptions(
-        tuple(args.paths), args.out, fail_on="never", as_of=as_of, master=args.master, remote=tuple(args.remote),
+        tuple(args.paths),
+        args.out,
+        fail_on="never",
+        as_of=as_of,
+        master=args.master,
+        remote=tuple(args.remote),
         **scope_options(args),
-    )  # fmt: skip
+    )
     with running.runner(options) as runner:
         from auditor.outputs.publish import publish_what_if  # only now: see running.runner
         from auditor.pipeline.what_if.what_if_audit import WhatIfAudit

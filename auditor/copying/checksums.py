@@ -46,9 +46,12 @@ class Checksums:
 
 
 def verify(
-    target: Target, folders: Sequence[Folder], limits: Limits, checksums: Checksums,
+    target: Target,
+    folders: Sequence[Folder],
+    limits: Limits,
+    checksums: Checksums,
     only: Mapping[str, Set[str]] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Verifies checksums that are open in the copy, segment by segment; how many segments are left open. ``only``: of
     these segments by folder, whatever is left of the budget. Errors: ``OSError`` of the target."""
     still = 0

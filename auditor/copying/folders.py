@@ -117,8 +117,9 @@ class Folders:
         options = AuditOptions(tuple(paths), "", limits=limits)
         tasks = {
             (t.replica.log_dir, t.replica.folder): t
-            for t in replica_tasks(self.inventory, {}, options) if isinstance(t, ReplicaTask)
-        }  # fmt: skip
+            for t in replica_tasks(self.inventory, {}, options)
+            if isinstance(t, ReplicaTask)
+        }
         for place, draft in found.found.items():
             self._log_dir(place, draft, tasks)
         self._outside(found)

@@ -28,9 +28,7 @@ RACY_NS = 2_000_000_000  # a file that changed so shortly before it was read may
 REPLACED = "the broker replaced it, or its segment, while both were read"
 MANY_FILES = 16  # of few batches each, after which they become one
 _TOP = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})
-_WHOLE = frozenset(
-    {*names.INDEX_KINDS, "snapshot", names.LEADER_EPOCHS, names.PARTITION_METADATA, names.QUORUM_STATE}
-)  # fmt: skip
+_WHOLE = frozenset({*names.INDEX_KINDS, "snapshot", names.LEADER_EPOCHS, names.PARTITION_METADATA, names.QUORUM_STATE})
 
 
 @dataclass
@@ -67,9 +65,15 @@ class OneFolder:
     """Takes one folder."""
 
     def __init__(
-        self, target: Target, folder: Folder, limits: Limits, whole: Callable[..., bool] = lambda _size, **_: True,
-        *, records: bool = False, keep_ms: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        target: Target,
+        folder: Folder,
+        limits: Limits,
+        whole: Callable[..., bool] = lambda _size, **_: True,
+        *,
+        records: bool = False,
+        keep_ms: int | None = None,
+    ) -> None:
         """``whole``: whether so many bytes of a segment are to be read, or headers alone
         (:meth:`auditor.copying.checksums.Checksums.now`); ``records``: whether what records come to is to be taken, as
         it is anyway of a segment of which an earlier copy has it. ``keep_ms``: how long what the broker has deleted is
@@ -134,9 +138,14 @@ class OneFolder:
             says = item.name.rpartition(".")[2]
             self._seen(item.name)
             again = small_file(
-                self.target, self.folder.name, self.folder.place, item.name, self.folder.files[item.name],
-                self.limits, says,
-            )  # fmt: skip
+                self.target,
+                self.folder.name,
+                self.folder.place,
+                item.name,
+                self.folder.files[item.name],
+                self.limits,
+                says,
+            )
             item = again._replace(stat=None)
         if segment not in found:
             return item

@@ -37,10 +37,16 @@ def target_of(out: Path | str) -> Target:
 
 
 def copied(
-    paths: Sequence[str], out: Path | str, limits: Limits = DEFAULT_LIMITS, say: Callable[[str], None] = nobody,
-    only: Set[str] | None = None, checksums: str = ALL, budget: int = BUDGET_BYTES, records: bool = False,
+    paths: Sequence[str],
+    out: Path | str,
+    limits: Limits = DEFAULT_LIMITS,
+    say: Callable[[str], None] = nobody,
+    only: Set[str] | None = None,
+    checksums: str = ALL,
+    budget: int = BUDGET_BYTES,
+    records: bool = False,
     keep_ms: int | None = None,
-) -> Done:  # fmt: skip
+) -> Done:
     """Copies what is below PATHs into ``out``, a folder or a URI: of an earlier copy there, what is as it was
     stays, and is not read.
 
@@ -110,9 +116,12 @@ def verified(
 def _bytes_of(found: Folders) -> int:
     """Bytes of the segments that hold data."""
     return sum(
-        size for folder in found.found.values() if folder.topic is not None and folder.topic not in KEPT
-        for name, size in folder.files.items() if name.endswith(".log")
-    )  # fmt: skip
+        size
+        for folder in found.found.values()
+        if folder.topic is not None and folder.topic not in KEPT
+        for name, size in folder.files.items()
+        if name.endswith(".log")
+    )
 
 
 def _begin(target: Target, name: str) -> None:

@@ -25,9 +25,12 @@ SLACK_MS = 60_000  # a producer's clock tells when its transaction began
 
 
 def looked_again(
-    out: Path | str, begun: int, first: Done, open_audit: Callable[[list[str]], Audit],
+    out: Path | str,
+    begun: int,
+    first: Done,
+    open_audit: Callable[[list[str]], Audit],
     copy_again: Callable[[frozenset[str]], Done],
-) -> list[Done]:  # fmt: skip
+) -> list[Done]:
     """Reads again what looks held in the copy that was ``begun`` (ms) and is in ``out``, three times at most:
     first whatever is not normal, then what is undecided and younger than the copy. What each round came to.
 

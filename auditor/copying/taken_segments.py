@@ -58,9 +58,15 @@ class SegmentsTaken:
         self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
 
     def take(
-        self, place: Place, name: str, size: int, task: ReplicaTask | None, *, whole: bool = True,
+        self,
+        place: Place,
+        name: str,
+        size: int,
+        task: ReplicaTask | None,
+        *,
+        whole: bool = True,
         records: bool = False,
-    ) -> DecodeError | None:  # fmt: skip
+    ) -> DecodeError | None:
         """Takes one segment, of large batches the headers alone where it need not be ``whole``, with what its
         ``records`` come to or without; why not, where it could not be opened."""
         last = name.rpartition("/")[2]
@@ -101,9 +107,15 @@ class SegmentsTaken:
         return reader is not None and taken.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
 
     def _chunks(
-        self, f: BinaryFile, place: Place, name: str, size: int, task: ReplicaTask | None, whole: bool,
+        self,
+        f: BinaryFile,
+        place: Place,
+        name: str,
+        size: int,
+        task: ReplicaTask | None,
+        whole: bool,
         start: tuple[int, int] = (0, 0),
-    ) -> Iterator[Chunk]:  # fmt: skip
+    ) -> Iterator[Chunk]:
         """The chunks of a segment from a byte and an offset on."""
         internal = self.blanks is not None
         if not whole and not internal and not self.writer.records and not place.uri and place.view is None:
@@ -142,9 +154,10 @@ class SegmentsTaken:
             more = self._chunks_taken(place, name, chunks)
         joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*taken.chunks, *more.chunks))
         joined = joined._replace(
-            checked=taken.checked and more.checked, body_errors=(*taken.body_errors, *more.body_errors),
+            checked=taken.checked and more.checked,
+            body_errors=(*taken.body_errors, *more.body_errors),
             of_records=(*taken.of_records, *more.of_records),
-        )  # fmt: skip
+        )
         self.pending.append((name.rpartition("/")[2], joined))
         self._file_is_full()
         return True
@@ -256,15 +269,30 @@ def _is_there(place: Place, name: str, last: np.ndarray) -> bool:
 
 
 def _chunks(
-    f: BinaryFile, name: str, size: int, task: ReplicaTask | None, limits: Limits, *, raw: bool, records: bool,
+    f: BinaryFile,
+    name: str,
+    size: int,
+    task: ReplicaTask | None,
+    limits: Limits,
+    *,
+    raw: bool,
+    records: bool,
     start: tuple[int, int] = (0, 0),
-) -> Iterator[Chunk]:  # fmt: skip
+) -> Iterator[Chunk]:
     """The chunks as an audit reads them, from a byte and an offset on."""
     offsets, known = _offsets(name, task)
     yield from read_segment(
-        f, size, file=name, limits=limits, raw=raw, start=start[0], offsets=_behind(offsets, start), known=known,
-        records=records, look=details_of if records else None,
-    )  # fmt: skip
+        f,
+        size,
+        file=name,
+        limits=limits,
+        raw=raw,
+        start=start[0],
+        offsets=_behind(offsets, start),
+        known=known,
+        records=records,
+        look=details_of if records else None,
+    )
 
 
 def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], Known]:

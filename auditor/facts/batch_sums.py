@@ -21,9 +21,18 @@ from auditor.base.errors import DecodeError
 
 # The columns that a sum is made of, those that a comparison of replicas looks at, and where the batch is.
 SUMMED = (
-    "base_offset", "last_offset", "crc", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence",
-    "magic", "crc_ok", "position", "segment",
-)  # fmt: skip
+    "base_offset",
+    "last_offset",
+    "crc",
+    "partition_leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "magic",
+    "crc_ok",
+    "position",
+    "segment",
+)
 U64 = np.uint64
 BASE_OFFSET, LAST_OFFSET, CRC, LEADER_EPOCH, PRODUCER, PRODUCER_EPOCH, SEQUENCE, MAGIC, CRC_OK, POSITION = range(10)
 _AT = np.arange(10)
@@ -104,16 +113,27 @@ def _digest(batches: np.ndarray, at: np.ndarray, i: int, ok: int, key: np.ndarra
     small = (U64(batches[i, at[PRODUCER_EPOCH]]) & _LOW16) | ((U64(magic) & _LOW8) << _16)
     sequence = U64(batches[i, at[SEQUENCE]]) << _ROT32
     return siphash(
-        key, U64(batches[i, at[BASE_OFFSET]]), U64(batches[i, at[LAST_OFFSET]]), (crc << _ROT32) | epoch,
-        U64(batches[i, at[PRODUCER]]), small | (U64(ok) << _24) | sequence,
-    )  # fmt: skip
+        key,
+        U64(batches[i, at[BASE_OFFSET]]),
+        U64(batches[i, at[LAST_OFFSET]]),
+        (crc << _ROT32) | epoch,
+        U64(batches[i, at[PRODUCER]]),
+        small | (U64(ok) << _24) | sequence,
+    )
 
 
 @kernel
 def _add(
-    batches: np.ndarray, at: np.ndarray, wrong: int, key: np.ndarray, segment: int, begin: int,
-    ranges: np.ndarray, runs: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+    batches: np.ndarray,
+    at: np.ndarray,
+    wrong: int,
+    key: np.ndarray,
+    segment: int,
+    begin: int,
+    ranges: np.ndarray,
+    runs: np.ndarray,
+    state: np.ndarray,
+) -> int:
     """Adds batches from ``begin`` on; returns the first that found no room or is out of order, else their number.
 
     ``wrong``: the bits of column CRC_OK that say that a checksum is wrong.
@@ -153,9 +173,7 @@ def _add(
 
 
 @kernel
-def _add_all(
-    batches: np.ndarray, at: np.ndarray, wrong: int, key: np.ndarray, begin: int, state: np.ndarray
-) -> None:  # fmt: skip
+def _add_all(batches: np.ndarray, at: np.ndarray, wrong: int, key: np.ndarray, begin: int, state: np.ndarray) -> None:
     """Adds batches from ``begin`` on to the sum of all of them."""
     for i in range(begin, len(batches)):
         ok = np.int64(batches[i, at[CRC_OK]] & wrong == 0)

@@ -29,16 +29,35 @@ NAMES_AT_HAND = 500_000  # partitions in sets, of a log
 PLAIN_ROWS = 4_096  # up to here the interpreter is faster than loading numba, which the driver needs for nothing else
 WHOLE_NAME = -(1 << 31)  # in place of a partition: the topic's text is all of the name
 COLUMNS = {
-    "id": "i4", "partition": "i4", "offset": "i8", "record_time": "i8", "leader_epoch": "i4", "state": "i2",
-    "producer_id": "i8", "producer_epoch": "i4", "timeout_ms": "i4", "set": "i4", "partitions_null": "i1",
-    "last_update": "i8", "start": "i8", "client_version": "i4", "file": "i4", "position": "i8", "status": "i4",
-}  # fmt: skip
+    "id": "i4",
+    "partition": "i4",
+    "offset": "i8",
+    "record_time": "i8",
+    "leader_epoch": "i4",
+    "state": "i2",
+    "producer_id": "i8",
+    "producer_epoch": "i4",
+    "timeout_ms": "i4",
+    "set": "i4",
+    "partitions_null": "i1",
+    "last_update": "i8",
+    "start": "i8",
+    "client_version": "i4",
+    "file": "i4",
+    "position": "i8",
+    "status": "i4",
+}
 PAIR = np.dtype(
     [
-        ("producer_id", "i8"), ("id", "i4"), ("piece", "i4"), ("row", "i4"), ("partition", "i4"), ("epoch", "i4"),
+        ("producer_id", "i8"),
+        ("id", "i4"),
+        ("piece", "i4"),
+        ("row", "i4"),
+        ("partition", "i4"),
+        ("epoch", "i4"),
         ("first_time", "i8"),
     ]
-)  # fmt: skip
+)
 Columns = Mapping[str, np.ndarray]  # by name, of COLUMNS
 
 
@@ -242,8 +261,9 @@ class CoordinatorLog:
         places = {topic: number for number, topic in enumerate(self.topics)}
         return [
             places[topic] << 32 | (partition & 0xFFFFFFFF)
-            for topic, partition in {split(name), (name, WHOLE_NAME)} if topic in places
-        ]  # fmt: skip
+            for topic, partition in {split(name), (name, WHOLE_NAME)}
+            if topic in places
+        ]
 
     def naming(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The pieces that name a partition, by number, and whether each set has it."""

@@ -61,11 +61,19 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
         del values
     pairs = _pairs(key | kept, cuts)
     return CoordinatorLog(
-        count=rows, id_count=len(known.ids), packed_ids=dumps(known.ids), packed_topics=dumps(known.topics),
-        set_ends=packed(known.set_ends, "zstd"), set_elements=packed(known.set_elements, "zstd"),
-        packed_pairs=dumps(pairs), pieces=pieces, first_ids=key["id"][[start for start, _ in _spans(cuts)]],
-        named=_named_in(kept["set"], cuts, known), files=known.files, more_states=known.more_states,
-    )  # fmt: skip
+        count=rows,
+        id_count=len(known.ids),
+        packed_ids=dumps(known.ids),
+        packed_topics=dumps(known.topics),
+        set_ends=packed(known.set_ends, "zstd"),
+        set_elements=packed(known.set_elements, "zstd"),
+        packed_pairs=dumps(pairs),
+        pieces=pieces,
+        first_ids=key["id"][[start for start, _ in _spans(cuts)]],
+        named=_named_in(kept["set"], cuts, known),
+        files=known.files,
+        more_states=known.more_states,
+    )
 
 
 @kernel
@@ -159,12 +167,25 @@ def pack(entries: Iterable[Entry]) -> CoordinatorLog:
         state = TOMBSTONE if e.state is None else states.setdefault(e.state, len(states))
         rows.append(
             (
-                ids.setdefault(e.transactional_id, len(ids)), e.partition, e.offset, e.record_time, e.leader_epoch,
-                state, e.producer_id, e.producer_epoch, e.timeout_ms, sets.setdefault(e.partitions, len(sets)),
-                e.partitions_null, e.last_update, e.start, e.client_version, files.setdefault(e.file, len(files)),
-                e.position, e.status,
+                ids.setdefault(e.transactional_id, len(ids)),
+                e.partition,
+                e.offset,
+                e.record_time,
+                e.leader_epoch,
+                state,
+                e.producer_id,
+                e.producer_epoch,
+                e.timeout_ms,
+                sets.setdefault(e.partitions, len(sets)),
+                e.partitions_null,
+                e.last_update,
+                e.start,
+                e.client_version,
+                files.setdefault(e.file, len(files)),
+                e.position,
+                e.status,
             )
-        )  # fmt: skip
+        )
     elements = [
         [topics.setdefault(topic, len(topics)) << 32 | (partition & 0xFFFFFFFF) for topic, partition in map(split, s)]
         for s in sets

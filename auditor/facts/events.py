@@ -162,14 +162,24 @@ SNAPSHOT_DENIES = 32  # a snapshot between the log's first offset and the batch 
 TOLERANCE_MS = 300_000  # by which the clock that judged a record's time may have been off those that are in the log
 HOLES = (Kind.OFFSET_HOLE, Kind.COUNT_BELOW_SPAN)  # whole batches, and some of a batch's records
 INDEX_FAULTS = (
-    "no batch starts at its position", "its offset is not in the batches from its position on",
-    "entries do not increase", "an earlier record has a larger timestamp",
-)  # fmt: skip
+    "no batch starts at its position",
+    "its offset is not in the batches from its position on",
+    "entries do not increase",
+    "an earlier record has a larger timestamp",
+)
 
 PLACE = {
-    "kind": "i2", "segment": "i4", "position": "i8", "base_offset": "i8", "last_offset": "i8", "producer_id": "i8",
-    "producer_epoch": "i4", "timestamp": "i8", "time": "i8", "leader_epoch": "i4",
-}  # fmt: skip
+    "kind": "i2",
+    "segment": "i4",
+    "position": "i8",
+    "base_offset": "i8",
+    "last_offset": "i8",
+    "producer_id": "i8",
+    "producer_epoch": "i4",
+    "timestamp": "i8",
+    "time": "i8",
+    "leader_epoch": "i4",
+}
 NARROW = dict.fromkeys(
     ("answer", "expected_sequence", "found_sequence", "previous_leader_epoch", "previous_epoch", "known_epoch",
      "known_leader_epoch", "known_coordinator_epoch", "coordinator_epoch", "epochs", "first_epoch", "record_count",

@@ -15,12 +15,26 @@ SHOWN = 20  # producers of one replica that wrap, or run out of epochs, first
 # One row a run of batches (or a marker) that would have been answered otherwise; the first of the run, and how many.
 VERDICT = np.dtype(
     [
-        ("error", "i4"), ("producer_id", "i8"), ("producer_epoch", "i4"), ("segment", "i4"), ("position", "i8"),
-        ("base_offset", "i8"), ("last_offset", "i8"), ("base_sequence", "i4"), ("last_sequence", "i4"),
-        ("known_epoch", "i4"), ("known_last_sequence", "i4"), ("max_timestamp", "i8"), ("transactional", "i1"),
-        ("control", "i1"), ("batches", "i8"), ("records", "i8"), ("run_last_offset", "i8"), ("stored_before", "i1"),
+        ("error", "i4"),
+        ("producer_id", "i8"),
+        ("producer_epoch", "i4"),
+        ("segment", "i4"),
+        ("position", "i8"),
+        ("base_offset", "i8"),
+        ("last_offset", "i8"),
+        ("base_sequence", "i4"),
+        ("last_sequence", "i4"),
+        ("known_epoch", "i4"),
+        ("known_last_sequence", "i4"),
+        ("max_timestamp", "i8"),
+        ("transactional", "i1"),
+        ("control", "i1"),
+        ("batches", "i8"),
+        ("records", "i8"),
+        ("run_last_offset", "i8"),
+        ("stored_before", "i1"),
     ]
-)  # fmt: skip
+)
 
 
 @dataclass(slots=True)

@@ -22,9 +22,17 @@ PRODUCER = np.dtype(
 )  # fmt: skip
 NO_PRODUCERS = np.empty(0, PRODUCER)
 ZERO_AT_START = frozenset(
-    {"batches", "records", "markers", "idle_count", "max_idle_ms", "below_batches", "below_in_snapshot",
-     "transactional"}
-)  # fmt: skip
+    {
+        "batches",
+        "records",
+        "markers",
+        "idle_count",
+        "max_idle_ms",
+        "below_batches",
+        "below_in_snapshot",
+        "transactional",
+    }
+)
 
 
 def blank_producers(rows: int) -> np.ndarray:

@@ -235,9 +235,19 @@ class ReplicaFacts:
 
 # Names in ReplicaFacts.sums. *_offsets count offsets of [log_start, log_end); bytes and batches count what was read.
 SUMS = (
-    "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error", "batches", "records", "data_offsets",
-    "marker_offsets", "hole_offsets_intact", "hole_offsets_cleaned", "producers_peak", "cached_batches_peak",
-)  # fmt: skip
+    "bytes_total",
+    "bytes_decoded",
+    "bytes_skipped",
+    "bytes_error",
+    "batches",
+    "records",
+    "data_offsets",
+    "marker_offsets",
+    "hole_offsets_intact",
+    "hole_offsets_cleaned",
+    "producers_peak",
+    "cached_batches_peak",
+)
 # Beside them: what a leader would have counted in the four counters of KIP-467, in the order of the KIP.
 REFUSALS = ("no_key_compacted", "invalid_magic", "invalid_checksum", "invalid_offset_or_sequence")
 

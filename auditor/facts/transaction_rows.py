@@ -26,10 +26,14 @@ TRANSACTION = np.dtype(
 # One row an entry of a transaction index; ``position`` is its byte in the index file.
 ABORTED = np.dtype(
     [
-        ("segment", "i4"), ("position", "i8"), ("producer_id", "i8"), ("first_offset", "i8"), ("last_offset", "i8"),
+        ("segment", "i4"),
+        ("position", "i8"),
+        ("producer_id", "i8"),
+        ("first_offset", "i8"),
+        ("last_offset", "i8"),
         ("last_stable_offset", "i8"),
     ]
-)  # fmt: skip
+)
 
 NO_TRANSACTIONS, NO_ABORTED = np.empty(0, TRANSACTION), np.empty(0, ABORTED)
 

@@ -13,9 +13,18 @@ from auditor.model.offset_watch import Turns, Zombie
 from auditor.model.offsets import GroupPartition
 
 COLUMNS = (
-    "group", "topic", "partition", "value", "record_offset", "time", "producer_id", "producer_epoch", "file",
-    "position", "generation",
-)  # fmt: skip
+    "group",
+    "topic",
+    "partition",
+    "value",
+    "record_offset",
+    "time",
+    "producer_id",
+    "producer_epoch",
+    "file",
+    "position",
+    "generation",
+)
 
 
 @dataclass
@@ -110,10 +119,18 @@ def in_force_of(commits: Iterable[Commit]) -> InForce:
         generation = -1 if c.generation is None else generations.setdefault(c.generation, len(generations))
         rows.append(
             (
-                groups.setdefault(c.place.group, len(groups)), topics.setdefault(c.topic, len(topics)), c.partition,
-                c.value, c.record_offset, c.time, c.producer_id, c.producer_epoch,
-                files.setdefault(c.file, len(files)), c.position, generation,
+                groups.setdefault(c.place.group, len(groups)),
+                topics.setdefault(c.topic, len(topics)),
+                c.partition,
+                c.value,
+                c.record_offset,
+                c.time,
+                c.producer_id,
+                c.producer_epoch,
+                files.setdefault(c.file, len(files)),
+                c.position,
+                generation,
             )
-        )  # fmt: skip
+        )
     table = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS)).T
     return in_force(table, list(groups), list(topics), list(files), list(generations))

@@ -22,17 +22,31 @@ FAR_MS = 1 << 62  # Long.MAX_VALUE, the default of either limit, would leave wha
 
 # Why a batch or a record is refused, in the order in which it is looked at; CHECKSUM is of a batch or an inner record.
 (
-    FINE, CHECKSUM, OFFSET_RANGE, CONTROL, SEQUENCE,
-    UNREADABLE, CODEC, MAGIC, NO_KEY, TOO_OLD, TOO_NEW, STAMPED,
-    RECORDS, TIMES,
-) = range(14)  # fmt: skip
+    FINE,
+    CHECKSUM,
+    OFFSET_RANGE,
+    CONTROL,
+    SEQUENCE,
+    UNREADABLE,
+    CODEC,
+    MAGIC,
+    NO_KEY,
+    TOO_OLD,
+    TOO_NEW,
+    STAMPED,
+    RECORDS,
+    TIMES,
+) = range(14)
 OF_HEADER = (OFFSET_RANGE, CONTROL, SEQUENCE)  # counted, each once, as InvalidOffsetOrSequence
 OF_TIME = (TOO_OLD, TOO_NEW, STAMPED)
 INVALID_RECORD, INVALID_TIMESTAMP, CORRUPT_MESSAGE = "INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE"
 ERRORS = dict.fromkeys(range(CHECKSUM, TIMES), INVALID_RECORD) | {
-    CHECKSUM: CORRUPT_MESSAGE, TOO_OLD: INVALID_TIMESTAMP, TOO_NEW: INVALID_TIMESTAMP, STAMPED: INVALID_TIMESTAMP,
+    CHECKSUM: CORRUPT_MESSAGE,
+    TOO_OLD: INVALID_TIMESTAMP,
+    TOO_NEW: INVALID_TIMESTAMP,
+    STAMPED: INVALID_TIMESTAMP,
     TIMES: INVALID_TIMESTAMP,
-}  # fmt: skip
+}
 
 # A batch as it was sent. ``client``: a client's, whose header is mistrusted; ``intact``: its checksum is right;
 # ``opened``: its body could be decompressed; ``more``: bytes are left behind the records that it declares;
@@ -48,11 +62,19 @@ SENT = np.dtype(
 # A record of it. ``codec``: it claims one of its own, ``crc_ok``: its own checksum is right (both of formats 0 and 1);
 # ``cause`` is filled in: why it is refused, whether or not a reader gets so far.
 SENT_RECORD = np.dtype(
-    (np.record, [
-        ("timestamp", "i8"), ("readable", "?"), ("codec", "?"), ("same_magic", "?"), ("crc_ok", "?"), ("has_key", "?"),
-        ("cause", "i1"),
-    ])
-)  # fmt: skip
+    (
+        np.record,
+        [
+            ("timestamp", "i8"),
+            ("readable", "?"),
+            ("codec", "?"),
+            ("same_magic", "?"),
+            ("crc_ok", "?"),
+            ("has_key", "?"),
+            ("cause", "i1"),
+        ],
+    )
+)
 METRICS = ("invalid_magic", "invalid_offset", "invalid_sequence", "invalid_checksum", "no_key_compacted")
 # What a leader says: why it refuses the batch, by what it counts it, and the first of its records without a key where
 # any is counted. All zeros: nothing is wrong.

@@ -56,9 +56,14 @@ class Standing(NamedTuple):
 
 
 def standing(
-    segments: Sequence[Segment], log_start: int, log_end: int, stable: int, checkpoint: int | None, rules: Rules,
+    segments: Sequence[Segment],
+    log_start: int,
+    log_end: int,
+    stable: int,
+    checkpoint: int | None,
+    rules: Rules,
     now_ms: int,
-) -> Standing:  # fmt: skip
+) -> Standing:
     """How a log with at least one segment stands. ``stable``: its last stable offset, not above the high watermark."""
     bases = [segment.base for segment in segments]
     active = segments[-1]

@@ -27,13 +27,20 @@ ENTRY = np.dtype(
         np.record,
         np.dtype(
             [
-                ("producer_id", "i8"), ("last_timestamp", "i8"), ("txn_first_offset", "i8"), ("timestamp", "i8"),
-                ("coordinator_epoch", "i4"), ("epoch", "i2"), ("cached", "i1"), ("newest", "i1"), ("ascending", "i1"),
+                ("producer_id", "i8"),
+                ("last_timestamp", "i8"),
+                ("txn_first_offset", "i8"),
+                ("timestamp", "i8"),
+                ("coordinator_epoch", "i4"),
+                ("epoch", "i2"),
+                ("cached", "i1"),
+                ("newest", "i1"),
+                ("ascending", "i1"),
             ],
             align=True,
         ),
     )
-)  # fmt: skip
+)
 CACHED = np.dtype((np.record, [("last_offset", "i8"), ("last_sequence", "i4"), ("offset_delta", "i4")]))
 
 

@@ -15,8 +15,12 @@ START, SIZE, TIME = "log_start_offset", "retention_bytes", "retention_ms"
 # What keeps it.
 YOUNG, FUTURE, BELOW, OLDER = "not_old_enough", "timestamp_in_the_future", "size_below_limit", "older_segment"
 WATERMARK, NOT_REMOTE, COMPACTION, OFF, EMPTY = (
-    "high_watermark", "not_in_remote_storage", "cleanup_policy", "retention_off", "empty",
-)  # fmt: skip
+    "high_watermark",
+    "not_in_remote_storage",
+    "cleanup_policy",
+    "retention_off",
+    "empty",
+)
 UNDATED = "no_timestamps"  # the broker goes by the file's time of change
 LATEST = (1 << 63) - 1
 

@@ -23,13 +23,29 @@ MAX_TEXT = 1000
 MAX_PART = 2900  # a section of Slack's holds 3000 characters
 MAX_HEAD, MAX_SUMMARY = 150, 1024  # of Slack's header, of PagerDuty's summary
 DETAILS = (
-    "broker_id", "producer_id", "producer_epoch", "transactional_id", "group_id", "message", "remedy", "source",
-)  # fmt: skip
+    "broker_id",
+    "producer_id",
+    "producer_epoch",
+    "transactional_id",
+    "group_id",
+    "message",
+    "remedy",
+    "source",
+)
 # What a webhook gets of a finding, beside those.
 OF_FINDING = (
-    "fingerprint", "rule", "kind", "severity", "cluster_id", "topic", "partition", "offset", "last_offset",
-    "timestamp", "advice",
-)  # fmt: skip
+    "fingerprint",
+    "rule",
+    "kind",
+    "severity",
+    "cluster_id",
+    "topic",
+    "partition",
+    "offset",
+    "last_offset",
+    "timestamp",
+    "advice",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +220,17 @@ def webhook(news: News) -> Fields:
         "as_of": news.as_of,
         "still": len(news.still),
         "new": [_plain(row, news) for row in news.new],
-        "gone": [{"fingerprint": row["fingerprint"], "severity": row["severity"], "where": where(row),
-                  "cluster": news.cluster(row).row(), "link": news.link(row) or None} for row in news.gone],
-    }  # fmt: skip
+        "gone": [
+            {
+                "fingerprint": row["fingerprint"],
+                "severity": row["severity"],
+                "where": where(row),
+                "cluster": news.cluster(row).row(),
+                "link": news.link(row) or None,
+            }
+            for row in news.gone
+        ],
+    }
 
 
 def _plain(row: Values, news: News) -> Fields:
@@ -217,9 +241,15 @@ def _plain(row: Values, news: News) -> Fields:
         "cluster": news.cluster(row).row(),
         "link": news.link(row) or None,
         "for_owner": news.owner(row) or None,
-        "blocked": None if holder is None else {
-            "since": holder.row.get("since"), "age_ms": holder.row.get("age_ms"),
-            "at_least": holder.row.get("at_least"), "by": who(holder.row) or None, "waiting": holder.waiting,
-            "verdict": holder.advice["verdict"], "says": holder.lead,
+        "blocked": None
+        if holder is None
+        else {
+            "since": holder.row.get("since"),
+            "age_ms": holder.row.get("age_ms"),
+            "at_least": holder.row.get("at_least"),
+            "by": who(holder.row) or None,
+            "waiting": holder.waiting,
+            "verdict": holder.advice["verdict"],
+            "says": holder.lead,
         },
-    }  # fmt: skip
+    }

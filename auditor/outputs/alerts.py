@@ -149,9 +149,7 @@ def news(audit: Audit, asked: Asked) -> News:
     return _news_of(new, gone, still, audit, asked)
 
 
-def news_of_watch(
-    lines: Sequence[Values], holding: Mapping[str, Values], audit: Audit, asked: Asked
-) -> News:  # fmt: skip
+def news_of_watch(lines: Sequence[Values], holding: Mapping[str, Values], audit: Audit, asked: Asked) -> News:
     """The same from what one look of a watch added to its journal, and all that hold then by their keys.
 
     A line that ends a finding has no fingerprint but in its key.
@@ -167,14 +165,19 @@ def news_of_watch(
 
 def _news_of(
     new: Sequence[Values], gone: Sequence[Values], still: Sequence[Values], audit: Audit, asked: Asked
-) -> News:  # fmt: skip
+) -> News:
     wanted = SEVERITIES[: SEVERITIES.index(asked.least) + 1]
     shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
     clocks = [cluster.as_of for cluster in audit.clusters.values()]
     return News(
-        shown[0], shown[1], shown[2], iso(max(clocks, default=-1)), results.cluster_names(audit),
-        _holders(audit, {row["fingerprint"]: row for rows in (shown[0], shown[2]) for row in rows}), asked.pages,
-    )  # fmt: skip
+        shown[0],
+        shown[1],
+        shown[2],
+        iso(max(clocks, default=-1)),
+        results.cluster_names(audit),
+        _holders(audit, {row["fingerprint"]: row for rows in (shown[0], shown[2]) for row in rows}),
+        asked.pages,
+    )
 
 
 def _holders(audit: Audit, found: Mapping[str, Values]) -> dict[str, Open]:

@@ -21,8 +21,17 @@ from auditor.connectors.result_folder import Folder, folder, is_of_its_own, trie
 from auditor.connectors.storage import Place
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
-RESULTS = ("findings.jsonl", "findings", SUMMARY, "report.html", "metrics.prom", "tables", FAILURE, "data_docs",
-           WHAT_IF)  # fmt: skip
+RESULTS = (
+    "findings.jsonl",
+    "findings",
+    SUMMARY,
+    "report.html",
+    "metrics.prom",
+    "tables",
+    FAILURE,
+    "data_docs",
+    WHAT_IF,
+)
 LOCK, STAGED = ".lock", ".unfinished"
 
 

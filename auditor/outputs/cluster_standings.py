@@ -65,7 +65,7 @@ def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
     whole = {runs.cluster(mine[-1]) for mine in groups.values() if not runs.asked(mine[-1])}
     return {
         name: mine for name, mine in groups.items() if not runs.asked(mine[-1]) or runs.cluster(mine[-1]) not in whole
-    }  # fmt: skip
+    }
 
 
 def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:

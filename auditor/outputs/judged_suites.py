@@ -25,7 +25,7 @@ EXPECTATIONS = pa.schema(
     [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]
     + [("success", pa.bool_()), ("rows", pa.int64()), ("broken", pa.int64())]
     + [("where", pa.string()), ("error", pa.string())]
-)  # fmt: skip
+)
 SHOWN = ("severity", "suite", "says", "rows", "broken", "where", "error")
 DRIFT_LEAST = 100  # counts below it say nothing of a drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]

@@ -92,8 +92,10 @@ def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
     rules = (registry.load()[name] for name in ran)
     return {
         rule.id: {
-            "title": rule.title, "family": rule.family, "kinds": [kind.id for kind in rule.kinds],
+            "title": rule.title,
+            "family": rule.family,
+            "kinds": [kind.id for kind in rule.kinds],
             "sections": {name: rule.text(name) for name in SECTIONS},
         }
         for rule in rules
-    }  # fmt: skip
+    }

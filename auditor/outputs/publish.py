@@ -152,8 +152,9 @@ def _brokers(log_dirs: Sequence[LogDir]) -> dict[str, int]:
     several = len({log_dir.cluster_id for log_dir in log_dirs}) > 1
     names = (
         ("a broker without an id" if d.broker_id is None else f"broker {d.broker_id}")
-        + (f" of {d.cluster_id or 'no cluster'}" if several else "") for d in log_dirs
-    )  # fmt: skip
+        + (f" of {d.cluster_id or 'no cluster'}" if several else "")
+        for d in log_dirs
+    )
     return dict(Counter(names))
 
 
@@ -162,11 +163,16 @@ def _has_all_logs(audit: Audit, logs: pa.Table) -> bool:
     there is no more."""
     there = set(zip(*(logs[name].to_pylist() for name in LOG), strict=True))
     return all(
-        known.whole and known.metadata is not None and known.source is not None
-        and all((known.source.cluster_id, p.topic, p.partition) in there
-                for p in known.metadata.partitions.values() if audit.options.scope.wants_log(p.topic, p.partition))
+        known.whole
+        and known.metadata is not None
+        and known.source is not None
+        and all(
+            (known.source.cluster_id, p.topic, p.partition) in there
+            for p in known.metadata.partitions.values()
+            if audit.options.scope.wants_log(p.topic, p.partition)
+        )
         for known in audit.settings.values()
-    )  # fmt: skip
+    )
 
 
 def _held(decided: verdict.Verdict) -> Fields:
@@ -328,12 +334,17 @@ def version(package: str) -> str:
 def _inputs(audit: Audit) -> list[Fields]:
     return [
         {
-            "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id,
-            "broker_id_from": d.broker_id_source, "clean_shutdown": d.clean_shutdown, "copies": len(d.replicas),
-            "files": d.file_count, "bytes": d.size,
+            "log_dir": d.name,
+            "cluster_id": d.cluster_id,
+            "broker_id": d.broker_id,
+            "broker_id_from": d.broker_id_source,
+            "clean_shutdown": d.clean_shutdown,
+            "copies": len(d.replicas),
+            "files": d.file_count,
+            "bytes": d.size,
         }
         for d in audit.inventory.log_dirs
-    ]  # fmt: skip
+    ]
 
 
 def _bytes(audit: Audit, totals: LogTotals) -> dict[str, int]:
@@ -376,25 +387,38 @@ def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
     for item in audit.inventory.skipped:
         groups[item.reason].append(item)
     out = [
-        {"reason": reason, "files": len(items), "bytes": sum(i.size for i in items),
-         "example": "/".join(filter(None, (items[0].log_dir, items[0].file)))}
+        {
+            "reason": reason,
+            "files": len(items),
+            "bytes": sum(i.size for i in items),
+            "example": "/".join(filter(None, (items[0].log_dir, items[0].file))),
+        }
         for reason, items in sorted(groups.items())
-    ]  # fmt: skip
+    ]
     if totals.padded_first is not None:
-        out.append({
-            "reason": "zeros that indexes are preallocated with, and files of __cluster_metadata read apart",
-            "files": totals.padded, "bytes": totals.bytes["skipped"], "example": totals.padded_first[1],
-        })  # fmt: skip
+        out.append(
+            {
+                "reason": "zeros that indexes are preallocated with, and files of __cluster_metadata read apart",
+                "files": totals.padded,
+                "bytes": totals.bytes["skipped"],
+                "example": totals.padded_first[1],
+            }
+        )
     of_vendors = {
-        place: size for place, (size, of_vendor) in _metadata_not_understood(audit, totals).items()
+        place: size
+        for place, (size, of_vendor) in _metadata_not_understood(audit, totals).items()
         if of_vendor and not place[1].endswith(".checkpoint")
-    }  # fmt: skip
+    }
     if of_vendors:
         files = [f"{log_dir}/{file}" for log_dir, file, _ in of_vendors]
-        out.append({
-            "reason": "batches of __cluster_metadata with records that Kafka does not have, a vendor's",
-            "files": len(set(files)), "bytes": sum(of_vendors.values()), "example": files[0],
-        })  # fmt: skip
+        out.append(
+            {
+                "reason": "batches of __cluster_metadata with records that Kafka does not have, a vendor's",
+                "files": len(set(files)),
+                "bytes": sum(of_vendors.values()),
+                "example": files[0],
+            }
+        )
     return out
 
 

@@ -161,8 +161,9 @@ def kept(history: History, known: dict[str, Run] | None = None) -> Kept:
     where, known = folder(history), {} if known is None else known
     try:
         names = {name: inside for name, inside in where.folders().items() if name.startswith("run_id=")}
-        manifests = [f"{name}/{file}" for name, inside in sorted(names.items()) for file in sorted(inside)
-                     if _is_manifest(file)]  # fmt: skip
+        manifests = [
+            f"{name}/{file}" for name, inside in sorted(names.items()) for file in sorted(inside) if _is_manifest(file)
+        ]
         unread = [name for name in manifests if name not in known]
         texts = where.get_all(unread)
         if not names and not where.exists():

@@ -54,8 +54,11 @@ class Shelf:
         """The partitions of which one run had logs and another has none; none where either kept no list of them."""
         two = then.run_id, then.published_at, now.run_id, now.published_at
         if two not in self._less:
-            kept = [set(zip(*(self.read(run, "logs", LOG)[name].to_pylist() for name in LOG), strict=True))
-                    for run in (then, now) if "logs" in run.files]  # fmt: skip
+            kept = [
+                set(zip(*(self.read(run, "logs", LOG)[name].to_pylist() for name in LOG), strict=True))
+                for run in (then, now)
+                if "logs" in run.files
+            ]
             self._less[two] = frozenset(kept[0] - kept[1] if len(kept) > 1 else ())
         return self._less[two]
 

@@ -47,9 +47,7 @@ class Site:
     fingerprints of all its cluster's runs (at most :data:`LOOKED`).
     """
 
-    def __init__(
-        self, shelf: Shelf, every_ms: int | None = None, has: Callable[[str], bool] | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, shelf: Shelf, every_ms: int | None = None, has: Callable[[str], bool] | None = None) -> None:
         self.shelf, self.every_ms = shelf, every_ms
         self.known = shelf.runs()
         self.by_cluster = cluster_standings.by_cluster(self.known)
@@ -96,12 +94,15 @@ class Site:
             steps = [_step(run) for run in mine[-overview.MAX_DRAWN :]]
             rows.append(
                 cluster_page.Row(
-                    self.board(mine, len(mine) - 1), run_id=each.last.run_id, facts=each.last.facts,
-                    published=each.last.published_at, moments=[step.at for step in steps],
+                    self.board(mine, len(mine) - 1),
+                    run_id=each.last.run_id,
+                    facts=each.last.facts,
+                    published=each.last.published_at,
+                    moments=[step.at for step in steps],
                     grave=[sum(step.counts[name] for name in cluster_page.GRAVE) for step in steps],
                     **{name: getattr(each, name) for name in names},
                 )
-            )  # fmt: skip
+            )
         return cluster_page.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[cluster_standings.Standing]:
@@ -118,8 +119,15 @@ class Site:
         partitions, producers = zip(*tallies, strict=True)
         steps = [_step(each, changes.partly(mine[max(0, n - changes.LATELY) : n], each)) for n, each in enumerate(mine)]
         return overview.render_overview(
-            steps, at, self.board(mine, at), partitions, producers, self._links(up), len(self.in_front) > 1, late,
-        )  # fmt: skip
+            steps,
+            at,
+            self.board(mine, at),
+            partitions,
+            producers,
+            self._links(up),
+            len(self.in_front) > 1,
+            late,
+        )
 
     def board(self, mine: Sequence[Run], at: int) -> Board:
         """How a cluster stood as of one of its runs."""
@@ -181,10 +189,15 @@ class Site:
         entries = self.shelf.read(run, "baseline").to_pylist() if "baseline" in run.files else ()
         kind = registry.kinds().get(row["kind"] or row["rule"])
         story = Story(
-            _cluster(run), described, held, [(_step(mine[at]), places.get(at)) for at in range(first, now + 1)],
-            first > seen.since or not seen.since, next((e for e in entries if e["fingerprint"] == fingerprint), None),
-            {} if kind is None else {"Title": kind.title, **kind.sections}, why,
-        )  # fmt: skip
+            _cluster(run),
+            described,
+            held,
+            [(_step(mine[at]), places.get(at)) for at in range(first, now + 1)],
+            first > seen.since or not seen.since,
+            next((e for e in entries if e["fingerprint"] == fingerprint), None),
+            {} if kind is None else {"Title": kind.title, **kind.sections},
+            why,
+        )
         return render_finding(story, self._links("../"), run.facts.get("as_of"))
 
     def report(self, run: Run) -> str:
@@ -217,9 +230,12 @@ class Site:
 
     def _summary(self, run: Run, fingerprint: str | None = None) -> Fields:
         """So much of a run's summary as the verdict needs; ``fingerprint``: what is held by this finding alone."""
-        facts: Fields = {"as_of": run.facts.get("as_of"), "complete": run.facts.get("complete", True),
-                                 "counts": {"by_severity": run.facts.get("counts") or {}},
-                                 "batches": run.facts.get("batches")}  # fmt: skip
+        facts: Fields = {
+            "as_of": run.facts.get("as_of"),
+            "complete": run.facts.get("complete", True),
+            "counts": {"by_severity": run.facts.get("counts") or {}},
+            "batches": run.facts.get("batches"),
+        }
         if "blocked" not in run.files:
             return facts
         table = self.shelf.read(run, "blocked")

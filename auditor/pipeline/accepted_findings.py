@@ -65,9 +65,12 @@ class Verdicts:
 
 
 def judge(
-    baseline: Baseline, found: Iterable[tuple[str, str]], as_of_ms: int, looked_for: Iterable[str] | None,
+    baseline: Baseline,
+    found: Iterable[tuple[str, str]],
+    as_of_ms: int,
+    looked_for: Iterable[str] | None,
     clusters: Iterable[str] = (),
-) -> Verdicts:  # fmt: skip
+) -> Verdicts:
     """Compares a baseline with findings, each a fingerprint and a severity. ``looked_for``: ids of the rules that ran,
     None where only a part of the input was looked at, so that nothing can be said to be gone. ``clusters``: ids of
     those that were looked at."""
@@ -84,9 +87,10 @@ def judge(
     rules = frozenset(looked_for or ())
     mine = {"", *clusters}
     gone = [
-        e for e in baseline.entries.values()
+        e
+        for e in baseline.entries.values()
         if e.fingerprint not in seen and (not e.rule or e.rule in rules) and e.cluster in mine
-    ]  # fmt: skip
+    ]
     return Verdicts(accepted, list(back.values()), gone if looked_for is not None else ())
 
 
@@ -126,9 +130,13 @@ def _entry(row: object, at: str) -> Entry:
             raise AuditInputError(f"{at} has no {name}; say it, for whoever reads it next")
     until = row.get("until")
     return Entry(
-        row["fingerprint"], row["severity"], row["reason"], row["who"], None if until is None else day(until, at),
+        row["fingerprint"],
+        row["severity"],
+        row["reason"],
+        row["who"],
+        None if until is None else day(until, at),
         *(str(row.get(name) or "") for name in ("rule", "where", "cluster")),
-    )  # fmt: skip
+    )
 
 
 def day(text: object, at: str) -> datetime.date:

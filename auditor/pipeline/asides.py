@@ -41,9 +41,14 @@ def of_log(log: LogView) -> Iterator[Fields]:
 
 def _row(about: str, replica: ReplicaFacts, size: int, says: str) -> Fields:
     return {
-        "about": about, "topic": replica.topic, "partition": replica.partition, "broker_id": replica.broker_id,
-        "log_dir": replica.log_dir, "bytes": size, "says": says,
-    }  # fmt: skip
+        "about": about,
+        "topic": replica.topic,
+        "partition": replica.partition,
+        "broker_id": replica.broker_id,
+        "log_dir": replica.log_dir,
+        "bytes": size,
+        "says": says,
+    }
 
 
 def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
@@ -55,11 +60,13 @@ def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     kept = [row for row in rows if row is first or row["kept_by_file"] == first["file"]]
     who = first["transactional_id"] or (f"producer {first['producer_id']}" if first["producer_id"] >= 0 else "")
     yield _row(
-        SPACE, replica, sum(row["size"] for row in kept),
+        SPACE,
+        replica,
+        sum(row["size"] for row in kept),
         f"{plural(len(kept), 'segment')} from offset {first['base_offset']} on {'stays' if len(kept) == 1 else 'stay'} "
         f"until {iso(first['goes_at'])} ({first['setting']}): the batch that ends at offset {first['largest_offset']}"
         f"{' of ' + who if who else ''} is stamped {iso(first['largest_timestamp'])}",
-    )  # fmt: skip
+    )
 
 
 def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
@@ -69,15 +76,19 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     size = row["uncleanable_bytes"] - replica.scans[-1].size
     if row["stands"] == "faulty":
         yield _row(
-            CLEANER, replica, row["cleanable_bytes"],
+            CLEANER,
+            replica,
+            row["cleanable_bytes"],
             f"the cleaner may stop at byte {row['fault_position']} of {row['fault_file']}: {row['fault']}",
-        )  # fmt: skip
+        )
     elif row["held_producer_id"] is not None and size > 0:
         who = row["held_by_transaction"] or f"producer {row['held_producer_id']}"
         yield _row(
-            CLEANER, replica, size,
+            CLEANER,
+            replica,
+            size,
             f"nothing is cleaned from offset {row['first_uncleanable_offset']} on while {who} has its transaction open",
-        )  # fmt: skip
+        )
 
 
 def left_behind(audit: Audited, held: set[tuple[str, int]]) -> list[Fields]:

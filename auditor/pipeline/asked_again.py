@@ -73,8 +73,13 @@ class Told:
     def row(self) -> Fields:
         """As JSON has it."""
         found = None if self.finding is None else self.finding.to_dict()
-        return {**asdict(self.question), "answer": self.answer.value, "why": self.why, "blocked": self.blocked,
-                "finding": found}  # fmt: skip
+        return {
+            **asdict(self.question),
+            "answer": self.answer.value,
+            "why": self.why,
+            "blocked": self.blocked,
+            "finding": found,
+        }
 
 
 def asked(summary: Values, findings: Iterable[Values]) -> list[Question]:
@@ -94,9 +99,15 @@ def asked(summary: Values, findings: Iterable[Values]) -> list[Question]:
 def _of_hold(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Question:
     log = logs.get((row["log_dir"], row["topic"], row["partition"]), {})
     return Question(
-        row["topic"], row["partition"], clusters.get(row["log_dir"]), log.get("topic_id"), log.get("log_end", -1),
-        row["producer_id"], row["transactional_id"], row["first_offset"],
-    )  # fmt: skip
+        row["topic"],
+        row["partition"],
+        clusters.get(row["log_dir"]),
+        log.get("topic_id"),
+        log.get("log_end", -1),
+        row["producer_id"],
+        row["transactional_id"],
+        row["first_offset"],
+    )
 
 
 def _of_finding(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Question:

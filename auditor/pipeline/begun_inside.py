@@ -13,6 +13,7 @@ def without_news(found: Iterable[Finding], begun: set[tuple[str | None, int | No
     news."""
     kinds = registry.kinds()
     return [
-        f for f in found
+        f
+        for f in found
         if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
-    ]  # fmt: skip
+    ]

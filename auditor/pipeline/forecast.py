@@ -91,10 +91,14 @@ def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> Field
 def _log_dir(d: LogDir, replicas: Sequence[Replica]) -> Fields:
     files = [file for replica in replicas for file in replica.files()]
     return {
-        "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id, "partitions": len(replicas),
-        "segments": sum(len(c.segments) for c in replicas), "files": len(files) + len(d.texts),
+        "log_dir": d.name,
+        "cluster_id": d.cluster_id,
+        "broker_id": d.broker_id,
+        "partitions": len(replicas),
+        "segments": sum(len(c.segments) for c in replicas),
+        "files": len(files) + len(d.texts),
         "bytes": sum(f.size for f in files) + sum(t.size for t in d.texts),
-    }  # fmt: skip
+    }
 
 
 def _kind(task: ReplicaTask | TextTask) -> str:
@@ -112,14 +116,16 @@ def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[Fields]:
         segments = len(task.replica.segments) if isinstance(task, ReplicaTask) else 0
         more = {"partitions": 1, "segments": segments, "bytes": plan.file_bytes(task)}
         found.setdefault(_kind(task), Counter()).update(more)
-    rows = [{"kind": kind} | {name: counts[name] for name in ("partitions", "segments", "bytes")}
-            for kind, counts in found.items()]  # fmt: skip
+    rows = [
+        {"kind": kind} | {name: counts[name] for name in ("partitions", "segments", "bytes")}
+        for kind, counts in found.items()
+    ]
     return sorted(rows, key=lambda row: (-row["bytes"], row["kind"]))
 
 
 def _divided(
     tasks: Sequence[ReplicaTask | TextTask], slots: Slots
-) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:  # fmt: skip
+) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:
     """The replicas that are read in parts, and the others."""
     return plan.divide(tasks) if slots.lists else ([], tasks)
 

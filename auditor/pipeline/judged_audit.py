@@ -45,9 +45,13 @@ class JudgedAudit(ReadAudit):
         """What is known of each cluster, by join key."""
         options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
         clusters = context.build(
-            self.briefs, self.settings, options.as_of, moments.copying_ms(size), options.at_once,
+            self.briefs,
+            self.settings,
+            options.as_of,
+            moments.copying_ms(size),
+            options.at_once,
             moments.read_at(self.inventory),
-        )  # fmt: skip
+        )
         for cluster in clusters.values():
             cluster.scope = options.scope
         if options.whole:

@@ -102,9 +102,14 @@ class AuditOptions:
 
         Audits that were asked alike can be compared: what one has and another lacks is new or gone.
         """
-        given = {"topic": self.topics, "only-partition": self.only_partitions, "only-broker": self.only_brokers,
-                 "since": (self.since.text,) if self.since else (), "rule": self.rules,
-                 "skip-rule": self.skip_rules}  # fmt: skip
+        given = {
+            "topic": self.topics,
+            "only-partition": self.only_partitions,
+            "only-broker": self.only_brokers,
+            "since": (self.since.text,) if self.since else (),
+            "rule": self.rules,
+            "skip-rule": self.skip_rules,
+        }
         return " ".join(f"--{name} {value}" for name, values in given.items() for value in sorted(map(str, values)))
 
 

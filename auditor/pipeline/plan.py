@@ -63,12 +63,18 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
     def __init__(self, inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions) -> None:
         self._texts = [
             TextTask(
-                d.place, d.name, d.join_key, d.cluster_id, d.broker_id, d.texts, limits=options.limits,
+                d.place,
+                d.name,
+                d.join_key,
+                d.cluster_id,
+                d.broker_id,
+                d.texts,
+                limits=options.limits,
                 scope=options.scope,
             )
             for d in inventory.log_dirs
             if d.texts
-        ]  # fmt: skip
+        ]
         sizes, logs, internal = array("q", map(size, self._texts)), array("q"), []
         self.tiered = False
         self._begin, self._makers = [], []

@@ -40,7 +40,10 @@ FINDINGS_TABLE = pa.schema(
     + [pa.field(name, pa.string()) for name in FURTHER]
 )
 # The partitions that a transaction holds, as the report's cards have them.
-BLOCKED = declared("blocked", LOG_KEY, """
+BLOCKED = declared(
+    "blocked",
+    LOG_KEY,
+    """
     standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
     class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
     transactional_id:string
@@ -75,12 +78,22 @@ BLOCKED = declared("blocked", LOG_KEY, """
     left_out:bool whether only a rule that did not run would report it
     remedy:string what to do
     advice:json the same with its conditions and commands one by one
-""")  # fmt: skip
+""",
+)
 SINCE = ("since", "since_not_before", "since_not_after", "since_by_producer")
 FINDINGS = pa.schema([pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
 OFFSET_KINDS = (
-    "data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "left_out", "not_reached", "total",
-)  # fmt: skip
+    "data",
+    "aborted",
+    "marker",
+    "compacted",
+    "unreadable",
+    "missing",
+    "remote",
+    "left_out",
+    "not_reached",
+    "total",
+)
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT_ONCE = 10_000  # rows that are Python's
 _AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
@@ -135,8 +148,9 @@ def _findings_rows(audit: Audited) -> Iterator[Fields]:
         confidence = row["evidence"].get("confidence")
         yield _flat(row) | {
             "timestamp": _ms(row["timestamp"]),
-            "run_id": audit.options.run_id, "confidence": None if confidence is None else str(confidence),
-        }  # fmt: skip
+            "run_id": audit.options.run_id,
+            "confidence": None if confidence is None else str(confidence),
+        }
 
 
 def _rows(audit: Audited) -> Iterator[Fields]:
@@ -160,8 +174,10 @@ def unfolded(row: Values) -> Fields:
     """A row of the table of findings with its structures again; of a run of the past, which has no advice, too."""
     advice = row.get("advice")
     return {
-        **row, "evidence": json.loads(row["evidence"]), "advice": None if advice is None else json.loads(advice),
-    }  # fmt: skip
+        **row,
+        "evidence": json.loads(row["evidence"]),
+        "advice": None if advice is None else json.loads(advice),
+    }
 
 
 def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:

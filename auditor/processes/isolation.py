@@ -118,9 +118,12 @@ class Pool:
         env = os.environ | FOR_NUMPY | {"PYTHONPATH": path}
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", call], env=env, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
+                [sys.executable, "-P", "-c", call],
+                env=env,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
                 stdout=2,
-            )  # fmt: skip
+            )
         return process, ours
 
     def _ask(self, what: bytes, *given: socket.socket) -> Any:
@@ -139,10 +142,17 @@ class Pool:
             return _Worker(self._ask(FORK, theirs), Line(ours))
 
     def map(
-        self, tasks: Sequence[Task], work: Callable[[Task], Result], *, patience_s: float = PATIENCE_S,
-        refused: dict[str, str] | None = None, reads: bool = True, opens: Callable[[int, str], None] | None = None,
-        sizes: Sequence[int] | None = None, rows: bool = True,
-    ) -> Iterator[tuple[int, Result]]:  # fmt: skip
+        self,
+        tasks: Sequence[Task],
+        work: Callable[[Task], Result],
+        *,
+        patience_s: float = PATIENCE_S,
+        refused: dict[str, str] | None = None,
+        reads: bool = True,
+        opens: Callable[[int, str], None] | None = None,
+        sizes: Sequence[int] | None = None,
+        rows: bool = True,
+    ) -> Iterator[tuple[int, Result]]:
         """``(number, work(task))`` of every task as they end; one worker gives them in order.
 
         A task for which a store refuses files is done again later; of one that failed :data:`asking.ROUNDS` times they

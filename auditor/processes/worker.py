@@ -25,8 +25,13 @@ from auditor.processes.talk import FORK, NUMBER, Line, Note, Opened
 
 SAY_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-LOADED = ("auditor.base.machine_code", "auditor.replay.reading.replica_reader", "auditor.pipeline.read_step",
-          "auditor.pipeline.cluster.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
+LOADED = (
+    "auditor.base.machine_code",
+    "auditor.replay.reading.replica_reader",
+    "auditor.pipeline.read_step",
+    "auditor.pipeline.cluster.cluster_settings",
+    "auditor.pipeline.judge",
+)
 
 
 def start_workers(line_fd: int) -> None:

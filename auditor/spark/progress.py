@@ -28,8 +28,11 @@ def watched(spark: SparkSession, heard: Callable[[float], None] | None) -> Itera
 
     def ask() -> None:
         while not over.wait(PAUSE_S):
-            stages = [tracker.getStageInfo(stage) for job in tracker.getActiveJobsIds()
-                      for stage in getattr(tracker.getJobInfo(job), "stageIds", ())]  # fmt: skip
+            stages = [
+                tracker.getStageInfo(stage)
+                for job in tracker.getActiveJobsIds()
+                for stage in getattr(tracker.getJobInfo(job), "stageIds", ())
+            ]
             known = [stage for stage in stages if stage is not None]
             tasks = sum(stage.numTasks for stage in known)
             if tasks and not over.is_set():

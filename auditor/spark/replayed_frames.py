@@ -20,11 +20,21 @@ if TYPE_CHECKING:
 
 # Of Spark's types those that columns of batches may have, and a few that they may not.
 TYPES = {
-    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(),
-    "string": pa.string(), "varchar": pa.string(), "char": pa.string(), "timestamp": pa.timestamp("us"),
-    "timestamp_ntz": pa.timestamp("us"), "void": pa.null(), "double": pa.float64(), "float": pa.float32(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "varchar": pa.string(),
+    "char": pa.string(),
+    "timestamp": pa.timestamp("us"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    "double": pa.float64(),
+    "float": pa.float32(),
     "date": pa.date32(),
-}  # fmt: skip
+}
 NUMBER = r"(\d{20})[^/]*$"  # that in the name of a segment's file
 
 

@@ -37,9 +37,16 @@ LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 # One row a replica: see auditor.pipeline.read_step.KeptFacts.
 FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary, resume_point binary"
 FACTS_ARROW = pa.schema(
-    [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_dir", pa.string()),
-     ("brief", pa.binary()), ("facts", pa.binary()), ("resume_point", pa.binary())]
-)  # fmt: skip
+    [
+        ("join_key", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("log_dir", pa.string()),
+        ("brief", pa.binary()),
+        ("facts", pa.binary()),
+        ("resume_point", pa.binary()),
+    ]
+)
 # What judging logs gives: see auditor.pipeline.runner.judged_texts.
 JUDGED = "kind string, row binary"
 APART = 256  # logs that are judged at once in a process apart, which is sent what is known of the clusters each time

@@ -25,10 +25,15 @@ from auditor.connectors.codec.structs import Problem
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # ConfigResource.Type
 MOST_NAMED = 10_000  # records that could not be read: the driver has an error for each
 MOST_REMOVED = 100_000  # topics that are gone: an id each, 80 bytes
-BROKER_RECORDS = frozenset({
-    "RegisterBrokerRecord", "UnregisterBrokerRecord", "FenceBrokerRecord", "UnfenceBrokerRecord",
-    "BrokerRegistrationChangeRecord",
-})  # fmt: skip
+BROKER_RECORDS = frozenset(
+    {
+        "RegisterBrokerRecord",
+        "UnregisterBrokerRecord",
+        "FenceBrokerRecord",
+        "UnfenceBrokerRecord",
+        "BrokerRegistrationChangeRecord",
+    }
+)
 _LISTS = {  # of a PartitionState, and the fields of a change that replace them
     "isr": "isr",
     "replicas": "replicas",

@@ -176,9 +176,16 @@ class Gaps:
         window.go_to(start)
         while window.position < until:
             how, at, need, self.work = search.find_batch(
-                window.data, window.at, min(window.end, until - window.origin), window.end,
-                window.size - window.origin, self.limits.max_batch_bytes, above, self.below, self.work,
-            )  # fmt: skip
+                window.data,
+                window.at,
+                min(window.end, until - window.origin),
+                window.end,
+                window.size - window.origin,
+                self.limits.max_batch_bytes,
+                above,
+                self.below,
+                self.work,
+            )
             if how == search.FOUND:
                 window.at = at
                 self.found = (window.position, int(be64(window.data, at)))

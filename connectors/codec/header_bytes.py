@@ -24,10 +24,20 @@ def header_of(row: np.ndarray) -> bytes:
         fields = [v["last_offset"], size, crc, magic, _int(v["attributes"], 8)]
         return _MESSAGES[magic].pack(*fields, *([v["max_timestamp"]] if magic else []))
     return _BATCH.pack(
-        v["base_offset"], size, _int(v["partition_leader_epoch"], 32), magic, crc, _int(v["attributes"], 16),
-        _int(v["last_offset"] - v["base_offset"], 32), v["base_timestamp"], v["max_timestamp"], v["producer_id"],
-        _int(v["producer_epoch"], 16), _int(v["base_sequence"], 32), _int(v["record_count"], 32),
-    )  # fmt: skip
+        v["base_offset"],
+        size,
+        _int(v["partition_leader_epoch"], 32),
+        magic,
+        crc,
+        _int(v["attributes"], 16),
+        _int(v["last_offset"] - v["base_offset"], 32),
+        v["base_timestamp"],
+        v["max_timestamp"],
+        v["producer_id"],
+        _int(v["producer_epoch"], 16),
+        _int(v["base_sequence"], 32),
+        _int(v["record_count"], 32),
+    )
 
 
 def _int(value: int, bits: int) -> int:

@@ -33,9 +33,14 @@ class HeaderHop:
     """
 
     def __init__(
-        self, f: SeekableFile, size: int, limits: Limits, start: int, offsets: tuple[int, int],
+        self,
+        f: SeekableFile,
+        size: int,
+        limits: Limits,
+        start: int,
+        offsets: tuple[int, int],
         rows: int = ROWS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.f, self.size, self.limits = f, size, limits
         self.end, self.next_offset, self.below = start, offsets[0], offsets[1]
         self.read, self.rows = 0, rows

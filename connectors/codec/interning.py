@@ -51,9 +51,17 @@ def _same(data: np.ndarray, start: int, arena: np.ndarray, begin: int, size: int
 
 @kernel
 def intern_one(
-    data: np.ndarray, start: int, size: int, limit: int, seed: np.uint64, slots: np.ndarray, hashes: np.ndarray,
-    ends: np.ndarray, arena: np.ndarray, meta: np.ndarray,
-) -> np.int64:  # fmt: skip
+    data: np.ndarray,
+    start: int,
+    size: int,
+    limit: int,
+    seed: np.uint64,
+    slots: np.ndarray,
+    hashes: np.ndarray,
+    ends: np.ndarray,
+    arena: np.ndarray,
+    meta: np.ndarray,
+) -> np.int64:
     """The number of ``data[start:start + size]``; FULL where it is new and the limit is reached."""
     h = _hash(data, start, size, seed)
     mask = len(slots) - 1
@@ -78,9 +86,18 @@ def intern_one(
 
 @kernel
 def _intern(
-    data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, limit: int, seed: np.uint64, slots: np.ndarray,
-    hashes: np.ndarray, ends: np.ndarray, arena: np.ndarray, meta: np.ndarray, out: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    limit: int,
+    seed: np.uint64,
+    slots: np.ndarray,
+    hashes: np.ndarray,
+    ends: np.ndarray,
+    arena: np.ndarray,
+    meta: np.ndarray,
+    out: np.ndarray,
+) -> None:
     for k in range(len(starts)):
         out[k] = intern_one(data, starts[k], sizes[k], limit, seed, slots, hashes, ends, arena, meta)
 
@@ -116,7 +133,7 @@ class Interner:
         self._make_room(len(starts), int(sizes.sum()))
         _intern(
             data, starts, sizes, self.limit, self.seed, self.slots, self.hashes, self.ends, self.arena, self.meta, out
-        )  # fmt: skip
+        )
         return out
 
     def code(self, text: bytes) -> int:

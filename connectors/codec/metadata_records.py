@@ -163,9 +163,14 @@ MESSAGES: dict[int, Message] = {
 """api key -> message, of the records that are read."""
 
 FEATURE_LEVELS = {
-    "metadata.version": 33, "kraft.version": 1, "transaction.version": 2, "group.version": 1, "share.version": 2,
-    "streams.version": 1, "eligible.leader.replicas.version": 1,
-}  # fmt: skip
+    "metadata.version": 33,
+    "kraft.version": 1,
+    "transaction.version": 2,
+    "group.version": 1,
+    "share.version": 2,
+    "streams.version": 1,
+    "eligible.leader.replicas.version": 1,
+}
 """feature -> the highest level that brokers of Kafka 4.4.0 take (Feature.latestProduction)."""
 
 UNREAD = {

@@ -100,9 +100,13 @@ def _details(data: np.ndarray, versions: np.ndarray, value_start: np.ndarray, ou
 
 @kernel
 def _parse(
-    data: np.ndarray, key_start: np.ndarray, key_size: np.ndarray, value_start: np.ndarray, value_size: np.ndarray,
+    data: np.ndarray,
+    key_start: np.ndarray,
+    key_size: np.ndarray,
+    value_start: np.ndarray,
+    value_size: np.ndarray,
     out: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     for k in range(len(key_start)):
         row = out[k]
         row[:] = -1

@@ -110,7 +110,7 @@ class StoredChunks(ABC):
     @abstractmethod
     def chunks(
         self, start: int, stop: int | None, pause: int, *, limits: Limits, raw: bool, records: bool, look: Look | None
-    ) -> Iterator[Chunk]:  # fmt: skip
+    ) -> Iterator[Chunk]:
         """What :func:`read_segment` gives for these of its arguments. ``raw``: with the bytes that the copy has;
         ``records``: with the summaries, where it has them."""
 

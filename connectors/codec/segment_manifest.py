@@ -23,9 +23,12 @@ from auditor.connectors.codec.compression import ZSTD, Failure, decompress
 VERSION = "1"
 LARGEST = (1 << 31) - 1  # bytes of a segment, and of a chunk
 PARTS = {  # the name in the manifest: the kind of file, in the order in which the plugin stores them
-    "offset": "index", "timestamp": "timeindex", "producerSnapshot": "snapshot",
-    "leaderEpoch": "leader-epoch-checkpoint", "transaction": "txnindex",
-}  # fmt: skip
+    "offset": "index",
+    "timestamp": "timeindex",
+    "producerSnapshot": "snapshot",
+    "leaderEpoch": "leader-epoch-checkpoint",
+    "transaction": "txnindex",
+}
 CHUNKS_HEAD = struct.Struct(">iib")  # how many sizes, the smallest but for the last, bytes of a difference to it
 
 

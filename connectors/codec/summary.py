@@ -56,9 +56,14 @@ def _sequence(base: int, delta: int) -> int:
 
 @kernel
 def _read_records(
-    buf: np.ndarray, bounds: tuple[int, int], row: int, batches: BatchColumns, summary: RecordSummary,
-    place: tuple[int, int], out: RecordColumns,
-) -> int:  # fmt: skip
+    buf: np.ndarray,
+    bounds: tuple[int, int],
+    row: int,
+    batches: BatchColumns,
+    summary: RecordSummary,
+    place: tuple[int, int],
+    out: RecordColumns,
+) -> int:
     """Read a batch (magic 2) from the body within ``bounds``: its summary, and its records from row ``place[0]`` of
     ``out`` on; how many. Rows that ``out`` has no room for are not filled. Behind the declared records only sound ones
     count.
@@ -106,9 +111,14 @@ def _read_records(
 
 @kernel
 def _read_messages(
-    buf: np.ndarray, bounds: tuple[int, int], row: int, batches: BatchColumns, summary: RecordSummary,
-    place: tuple[int, int], out: RecordColumns,
-) -> int:  # fmt: skip
+    buf: np.ndarray,
+    bounds: tuple[int, int],
+    row: int,
+    batches: BatchColumns,
+    summary: RecordSummary,
+    place: tuple[int, int],
+    out: RecordColumns,
+) -> int:
     """The same for a message, or for a wrapper from the messages inside."""
     at, end = bounds
     to, shift = place

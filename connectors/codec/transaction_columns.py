@@ -19,9 +19,20 @@ from auditor.connectors.codec.transaction_log import MAX_TOPIC_LENGTH
 TOMBSTONE = -1  # in VERSION
 ODD = -2
 (
-    VERSION, ID_START, ID_SIZE, PRODUCER_ID, PRODUCER_EPOCH, TIMEOUT_MS, STATUS, LIST_START, LIST_SIZE, LAST_UPDATE,
-    START, CLIENT_VERSION, FIELDS,
-) = range(13)  # fmt: skip
+    VERSION,
+    ID_START,
+    ID_SIZE,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    TIMEOUT_MS,
+    STATUS,
+    LIST_START,
+    LIST_SIZE,
+    LAST_UPDATE,
+    START,
+    CLIENT_VERSION,
+    FIELDS,
+) = range(13)
 MAX_COUNT = MAX_ELEMENTS
 
 
@@ -185,9 +196,13 @@ def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> int:
 
 @kernel
 def _parse(
-    data: np.ndarray, key_start: np.ndarray, key_size: np.ndarray, value_start: np.ndarray, value_size: np.ndarray,
+    data: np.ndarray,
+    key_start: np.ndarray,
+    key_size: np.ndarray,
+    value_start: np.ndarray,
+    value_size: np.ndarray,
     out: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     for k in range(len(key_start)):
         row, at, size = out[k], key_start[k], key_size[k]
         row[:] = -1
@@ -216,9 +231,15 @@ def _are_null(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.n
 
 @kernel
 def _take_apart(
-    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, flexible: np.ndarray, name_starts: np.ndarray,
-    name_sizes: np.ndarray, partitions: np.ndarray, out: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    flexible: np.ndarray,
+    name_starts: np.ndarray,
+    name_sizes: np.ndarray,
+    partitions: np.ndarray,
+    out: np.ndarray,
+) -> None:
     found = 0
     for k in range(len(starts)):
         at, end = starts[k], ends[k]

@@ -81,9 +81,11 @@ class CopyView(NamedTuple):
     def open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
         """The file as it was in the directory. What a later copy has replaced meanwhile is as that has it."""
         opened = self._open(folder, name)
-        lacks = opened.reason in ("vanished", "unreadable") if isinstance(opened, DecodeError) else (
-            isinstance(opened, CopiedSegment) and not opened.is_there()
-        )  # fmt: skip
+        lacks = (
+            opened.reason in ("vanished", "unreadable")
+            if isinstance(opened, DecodeError)
+            else (isinstance(opened, CopiedSegment) and not opened.is_there())
+        )
         return CopyView(time.time_ns())._open(folder, name) if lacks else opened
 
     def _open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
@@ -246,7 +248,7 @@ class CopiedSegment(_Bytes, StoredChunks):
 
     def _records(
         self, first: int, rows: np.ndarray, limits: Limits, look: Look | None
-    ) -> tuple[RecordSummary, np.ndarray | None]:  # fmt: skip
+    ) -> tuple[RecordSummary, np.ndarray | None]:
         """What the records of these rows come to, the first of which is number ``first``, and what is said of them.
 
         Errors: ``OSError`` where that is not what records can be.
@@ -266,7 +268,7 @@ class CopiedSegment(_Bytes, StoredChunks):
 
     def _opened(
         self, first: int, batches: BatchColumns, summary: RecordSummary, some: np.ndarray, limits: Limits
-    ) -> Iterator[Decoded]:  # fmt: skip
+    ) -> Iterator[Decoded]:
         begin = self.taken.first + first
         found = rows_of(self.folder, self.taken.file).details(begin, begin + len(summary.present))
         return opened_by(batches, summary, [found[row] for row in some.tolist()], some, limits)
@@ -305,7 +307,7 @@ class CopiedSegment(_Bytes, StoredChunks):
 
     def chunks(
         self, start: int, stop: int | None, pause: int, *, limits: Limits, raw: bool, records: bool, look: Look | None
-    ) -> Iterator[Chunk]:  # fmt: skip
+    ) -> Iterator[Chunk]:
         """See :func:`auditor.connectors.codec.segment.read_segment`."""
         first, begin, limits, records = 0, 0, limits.counting(), records and self.taken.records
         for count, end, following in self.taken.chunks:
@@ -333,9 +335,14 @@ class CopiedSegment(_Bytes, StoredChunks):
         return Chunk(walking.walk_rows(0), [error], [], None, None, self.size)
 
     def _chunk(
-        self, rows: np.ndarray, stored: list[bytes] | None, of_records: tuple[RecordSummary, np.ndarray | None] | None,
-        place: tuple[int, int, int], *, at_end: bool,
-    ) -> Chunk:  # fmt: skip
+        self,
+        rows: np.ndarray,
+        stored: list[bytes] | None,
+        of_records: tuple[RecordSummary, np.ndarray | None] | None,
+        place: tuple[int, int, int],
+        *,
+        at_end: bool,
+    ) -> Chunk:
         """The chunk from a byte to another, behind which an offset follows."""
         begin, end, following = place
 

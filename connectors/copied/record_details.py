@@ -74,9 +74,14 @@ def _width(least: int, most: int) -> int:
 
 @kernel
 def _code(
-    stamps: np.ndarray, ends: np.ndarray, timestamp: np.ndarray, key_size: np.ndarray, flaws: np.ndarray,
-    text: np.ndarray, cuts: np.ndarray,
-) -> None:  # fmt: skip
+    stamps: np.ndarray,
+    ends: np.ndarray,
+    timestamp: np.ndarray,
+    key_size: np.ndarray,
+    flaws: np.ndarray,
+    text: np.ndarray,
+    cuts: np.ndarray,
+) -> None:
     """Writes the details of batches into ``text``, those of batch ``i`` from ``cuts[i]`` to ``cuts[i + 1]``. The
     records of a batch end before ``ends``; its first stamp is counted from ``stamps``."""
     at, start = 0, 0

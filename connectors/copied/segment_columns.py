@@ -32,13 +32,27 @@ STORED = "stored"
 DETAILS = "record_details"
 # Of RecordSummary, by their names in a copy; -1 or 0 where a batch has no records.
 SUMMARY = (
-    "records_present", "first_record_timestamp", "min_record_timestamp", "max_record_timestamp", "null_keys",
-    "first_null_key", "record_flaws", "first_record_flaw", "plain_size",
-)  # fmt: skip
+    "records_present",
+    "first_record_timestamp",
+    "min_record_timestamp",
+    "max_record_timestamp",
+    "null_keys",
+    "first_null_key",
+    "record_flaws",
+    "first_record_flaw",
+    "plain_size",
+)
 _BY_STEPS = (
-    "position", "size", "base_offset", "last_offset", "base_timestamp", "max_timestamp", "base_sequence",
-    *SUMMARY[1:4], "plain_size",
-)  # fmt: skip
+    "position",
+    "size",
+    "base_offset",
+    "last_offset",
+    "base_timestamp",
+    "max_timestamp",
+    "base_sequence",
+    *SUMMARY[1:4],
+    "plain_size",
+)
 COLUMNS = pa.schema(
     [
         *(pa.field(n, pa.from_numpy_dtype(t), False) for n, t in zip(BatchColumns._fields, BATCH_DTYPES, strict=True)),
@@ -115,12 +129,15 @@ class SegmentWriter:
         by_steps = numbers if few else [name for name in numbers if name in _BY_STEPS]
         compressed = [name for name in self.schema.names if not few or name in (*_BY_STEPS[:6], DETAILS, STORED)]
         return pq.ParquetWriter(
-            self.target, self.schema, write_statistics=False, store_schema=False,
+            self.target,
+            self.schema,
+            write_statistics=False,
+            store_schema=False,
             compression=dict.fromkeys(self.schema.names, "none") | dict.fromkeys(compressed, "zstd"),
             compression_level=dict.fromkeys(compressed, 9),
             use_dictionary=[name for name in numbers if name not in by_steps],
             column_encoding=dict.fromkeys(by_steps, "DELTA_BINARY_PACKED") | {"crc": "PLAIN"},
-        )  # fmt: skip
+        )
 
     def _flush(self, *, last: bool = False) -> None:
         if self.writer is None and (self.waiting or last):

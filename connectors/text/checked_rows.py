@@ -27,8 +27,17 @@ class Unread(NamedTuple):
 NOT_OURS = Unread("bad_line", "key or payload that no decoder prints")
 
 # Bits of the numbers in the rows; all others have 64.
-_BITS = {"producer_epoch": 16, "next_producer_epoch": 16, "value_version": 16, "client_transaction_version": 16,
-         "status": 8, "timeout_ms": 32, "consumed_partition": 32, "generation": 32, "leader_epoch": 32}  # fmt: skip
+_BITS = {
+    "producer_epoch": 16,
+    "next_producer_epoch": 16,
+    "value_version": 16,
+    "client_transaction_version": 16,
+    "status": 8,
+    "timeout_ms": 32,
+    "consumed_partition": 32,
+    "generation": 32,
+    "leader_epoch": 32,
+}
 _TEXTS = {"transactional_id", "group_id", "consumed_topic", "kind", "state", "protocol_type", "protocol", "leader"}
 _LISTS = {"partitions", "member_ids", "group_instance_ids", "client_ids"}
 _NEEDED = {"transactional_id", "group_id", "consumed_topic", "consumed_partition"}

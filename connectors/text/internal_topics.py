@@ -17,14 +17,25 @@ from auditor.connectors.text.checked_rows import DELETE, NOT_OURS, PARTITION, Ro
 from auditor.connectors.text.internal_json import read_json_texts
 
 _KEYS = (
-    '{"type":', '{"version":', '{"metadata":', "transaction_metadata::", "transactionalId=", "offset_commit::",
-    "offset::", "group_metadata::", "metadata::", "unknown::", "Error at offset ", "Unknown record type ",
-)  # fmt: skip
+    '{"type":',
+    '{"version":',
+    '{"metadata":',
+    "transaction_metadata::",
+    "transactionalId=",
+    "offset_commit::",
+    "offset::",
+    "group_metadata::",
+    "metadata::",
+    "unknown::",
+    "Error at offset ",
+    "Unknown record type ",
+)
 _SAID_UNREADABLE = ("unknown::", "Error at offset ", "Unknown record type ")
 _OLD_TRANSACTION = re.compile(
     r"producerId:(-?\d{1,19}),producerEpoch:(-?\d{1,5}),state=(\w+),partitions=(?:(?:Hash)?Set\(|\[)(.*?)[)\]],"
-    r"txnLastUpdateTimestamp=(-?\d{1,19}),txnTimeoutMs=(\d{1,10})", re.ASCII
-)  # fmt: skip
+    r"txnLastUpdateTimestamp=(-?\d{1,19}),txnTimeoutMs=(\d{1,10})",
+    re.ASCII,
+)
 _OLD_COMMIT_KEY = re.compile(
     r"offset_commit::group=(.*),partition=([a-zA-Z0-9._-]{1,249})-(\d{1,10})", re.ASCII | re.DOTALL
 )

@@ -187,8 +187,11 @@ class Rule:
     def said(self, section: str) -> list[tuple[str, str]]:
         """A section of its page: what holds for all of it, after "", and what each kind says itself, after its id."""
         of_all = self.sections.get(section, "")
-        own = [("" if kind.id == self.id and len(self.kinds) == 1 else kind.id, kind.sections[section])
-               for kind in self.kinds if kind.sections[section] != of_all]  # fmt: skip
+        own = [
+            ("" if kind.id == self.id and len(self.kinds) == 1 else kind.id, kind.sections[section])
+            for kind in self.kinds
+            if kind.sections[section] != of_all
+        ]
         return ([("", of_all)] if of_all else []) + own
 
     def text(self, section: str) -> str:

@@ -36,25 +36,27 @@ class Need(Enum):
     MEMORY = "what its running broker has in memory"
 
 
-HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType({
-    Need.EVENTS: lambda log: any(len(c.events) for c in log.replicas),
-    Need.ERRORS: lambda log: any(c.errors for c in log.replicas),
-    Need.AHEAD: lambda log: log.leader.ahead is not None,
-    Need.PRODUCERS: lambda log: len(log.leader.producers) > 0,
-    Need.TRANSACTIONS: lambda log: any(len(c.transactions) for c in log.replicas),
-    Need.ABORTED: lambda log: any(len(c.aborted) for c in log.replicas),
-    Need.SNAPSHOTS: lambda log: any(c.snapshots for c in log.replicas),
-    Need.REPLICAS: lambda log: len(log.replicas) > 1,
-    Need.OF_ANOTHER: lambda log: len(log.of_another) > 0,
-    Need.REMOTE: lambda log: log.remote is not None,
-    Need.ELECTIONS: lambda log: (log.topic, log.partition) in log.cluster.elections,
-    Need.COORDINATOR: lambda log: log.cluster.coordinator is not None,
-    Need.TRANSACTION_STATE: lambda log: log.topic == "__transaction_state",
-    Need.CONSUMER_OFFSETS: lambda log: log.topic == "__consumer_offsets",
-    Need.METADATA: lambda log: log.topic == "__cluster_metadata",
-    Need.SHARE_OFFSETS: lambda log: len(log.leader.share_offsets) > 0,
-    Need.MEMORY: lambda log: log.leader.producer_memory is not None or log.leader.coordinator_memory is not None,
-})  # fmt: skip
+HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
+    {
+        Need.EVENTS: lambda log: any(len(c.events) for c in log.replicas),
+        Need.ERRORS: lambda log: any(c.errors for c in log.replicas),
+        Need.AHEAD: lambda log: log.leader.ahead is not None,
+        Need.PRODUCERS: lambda log: len(log.leader.producers) > 0,
+        Need.TRANSACTIONS: lambda log: any(len(c.transactions) for c in log.replicas),
+        Need.ABORTED: lambda log: any(len(c.aborted) for c in log.replicas),
+        Need.SNAPSHOTS: lambda log: any(c.snapshots for c in log.replicas),
+        Need.REPLICAS: lambda log: len(log.replicas) > 1,
+        Need.OF_ANOTHER: lambda log: len(log.of_another) > 0,
+        Need.REMOTE: lambda log: log.remote is not None,
+        Need.ELECTIONS: lambda log: (log.topic, log.partition) in log.cluster.elections,
+        Need.COORDINATOR: lambda log: log.cluster.coordinator is not None,
+        Need.TRANSACTION_STATE: lambda log: log.topic == "__transaction_state",
+        Need.CONSUMER_OFFSETS: lambda log: log.topic == "__consumer_offsets",
+        Need.METADATA: lambda log: log.topic == "__cluster_metadata",
+        Need.SHARE_OFFSETS: lambda log: len(log.leader.share_offsets) > 0,
+        Need.MEMORY: lambda log: log.leader.producer_memory is not None or log.leader.coordinator_memory is not None,
+    }
+)
 
 
 def there(log: LogView) -> frozenset[Need]:

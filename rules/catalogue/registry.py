@@ -37,9 +37,18 @@ if TYPE_CHECKING:
     from auditor.rules.seen.view import LogView
 
 FAMILIES = (
-    "producer state", "epochs", "transactions", "coordinator", "cross-checks", "consumer offsets", "record validation",
-    "segment integrity", "replicas", "tiered storage", "capacity",
-)  # fmt: skip
+    "producer state",
+    "epochs",
+    "transactions",
+    "coordinator",
+    "cross-checks",
+    "consumer offsets",
+    "record validation",
+    "segment integrity",
+    "replicas",
+    "tiered storage",
+    "capacity",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +111,14 @@ def rule(
 
 
 def merged(
-    id: str, text: str, *, family: str, kinds: tuple[str, ...], absorbed_by: tuple[By, ...] = (),
+    id: str,
+    text: str,
+    *,
+    family: str,
+    kinds: tuple[str, ...],
+    absorbed_by: tuple[By, ...] = (),
     one_by: Relation | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Declares a rule that asks several questions, ``kinds``: each is a check that :func:`rule` registers.
 
     ``text``: a title line, and the sections that its kinds leave to it; ``absorbed_by``: what explains findings of any
@@ -143,8 +157,9 @@ def load() -> Mapping[str, Rule]:
         raise AssertionError(f"no kinds are {sorted(unknown)}")
     alone = (
         Page(kind.id, kind.family, kind.title, kind.sections, (kind.id,), (), None)
-        for kind in CATALOGUE.values() if kind.id not in owned
-    )  # fmt: skip
+        for kind in CATALOGUE.values()
+        if kind.id not in owned
+    )
     opened_in: dict[str, str] = {}
     for kind in CATALOGUE.values():
         opened_in.setdefault(kind.family, kind.check.__module__)

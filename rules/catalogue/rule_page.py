@@ -34,8 +34,15 @@ def _severities(rule: Rule) -> list[str]:
 
 
 def _remarks(rule: Rule | Kind) -> str:
-    more = [text for flag, text in ((rule.records, "needs --records"), (rule.time, "depends on --as-of"),
-                                    (rule.what_if, "in what-if alone")) if flag]  # fmt: skip
+    more = [
+        text
+        for flag, text in (
+            (rule.records, "needs --records"),
+            (rule.time, "depends on --as-of"),
+            (rule.what_if, "in what-if alone"),
+        )
+        if flag
+    ]
     return rule.severity + (f" ({', '.join(more)})" if more else "")
 
 

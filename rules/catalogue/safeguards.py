@@ -118,84 +118,165 @@ def _by_a_transaction(finding: Finding, cluster: Cluster) -> bool:
 
 
 TRANSACTION_VERSION_2 = Safeguard(
-    "transaction.version=2", "cluster feature, brokers and clients from 4.0 on (KIP-890)",
-    "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.", 1,
-    At.FEATURE, "transaction.version", "2", "0", since=(4, 0), applies=_came_late,
-)  # fmt: skip
-NEWER_BROKERS = Safeguard(
-    "brokers of 3.6 or newer", "broker (KIP-890)",
-    "The leader asks the coordinator before the first write of a transaction and refuses any other; older brokers take "
-    "late writes.", 2, below=(3, 6), applies=_came_late,
-)  # fmt: skip
-VERIFICATION = Safeguard(
-    "transaction.partition.verification.enable=true", "broker, from 3.6 on (KIP-890 part 1)",
-    "The leader asks the coordinator before the first write of a transaction and refuses any other.", 2,
-    At.BROKER, "transaction.partition.verification.enable", "true", "true", since=(3, 6), or_else=NEWER_BROKERS,
+    "transaction.version=2",
+    "cluster feature, brokers and clients from 4.0 on (KIP-890)",
+    "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.",
+    1,
+    At.FEATURE,
+    "transaction.version",
+    "2",
+    "0",
+    since=(4, 0),
     applies=_came_late,
-)  # fmt: skip
+)
+NEWER_BROKERS = Safeguard(
+    "brokers of 3.6 or newer",
+    "broker (KIP-890)",
+    "The leader asks the coordinator before the first write of a transaction and refuses any other; older brokers take "
+    "late writes.",
+    2,
+    below=(3, 6),
+    applies=_came_late,
+)
+VERIFICATION = Safeguard(
+    "transaction.partition.verification.enable=true",
+    "broker, from 3.6 on (KIP-890 part 1)",
+    "The leader asks the coordinator before the first write of a transaction and refuses any other.",
+    2,
+    At.BROKER,
+    "transaction.partition.verification.enable",
+    "true",
+    "true",
+    since=(3, 6),
+    or_else=NEWER_BROKERS,
+    applies=_came_late,
+)
 TRANSACTION_TIMEOUT = Safeguard(
-    "transaction.timeout.ms", "producer; capped by the brokers' transaction.max.timeout.ms",
-    "A shorter time-out bounds how long a crashed client can keep its readers waiting.", 3,
-    At.PRODUCER, "timeout_ms", applies=_within_timeout,
-)  # fmt: skip
+    "transaction.timeout.ms",
+    "producer; capped by the brokers' transaction.max.timeout.ms",
+    "A shorter time-out bounds how long a crashed client can keep its readers waiting.",
+    3,
+    At.PRODUCER,
+    "timeout_ms",
+    applies=_within_timeout,
+)
 CLEAN_ELECTION = Safeguard(
-    "unclean.leader.election.enable=false", "broker or topic",
-    "A replica that missed acknowledged batches cannot become leader, so no acknowledged state is rolled back.", 4,
-    At.TOPIC, "unclean.leader.election.enable", "false", "false", applies=_by_election,
-)  # fmt: skip
+    "unclean.leader.election.enable=false",
+    "broker or topic",
+    "A replica that missed acknowledged batches cannot become leader, so no acknowledged state is rolled back.",
+    4,
+    At.TOPIC,
+    "unclean.leader.election.enable",
+    "false",
+    "false",
+    applies=_by_election,
+)
 REPLICATION = Safeguard(
-    "replication.factor=3", "topic, by kafka-reassign-partitions.sh where it exists already",
-    "What was acknowledged lies on other disks too, and another replica leads while one is away.", 5,
-    At.REPLICAS, "replicas", "3", applies=_has_no_other,
-)  # fmt: skip
+    "replication.factor=3",
+    "topic, by kafka-reassign-partitions.sh where it exists already",
+    "What was acknowledged lies on other disks too, and another replica leads while one is away.",
+    5,
+    At.REPLICAS,
+    "replicas",
+    "3",
+    applies=_has_no_other,
+)
 IN_SYNC_REPLICAS = Safeguard(
-    "min.insync.replicas=2 with acks=all", "topic and producer; where there are three replicas, writes go on while one "
-    "is away",
-    "What a producer gets an acknowledgement for lies on two disks before it gets it.", 5,
-    At.TOPIC, "min.insync.replicas", "2", "1", or_else=REPLICATION, of_each=True, replicas=3, applies=_may_have_others,
-)  # fmt: skip
+    "min.insync.replicas=2 with acks=all",
+    "topic and producer; where there are three replicas, writes go on while one is away",
+    "What a producer gets an acknowledgement for lies on two disks before it gets it.",
+    5,
+    At.TOPIC,
+    "min.insync.replicas",
+    "2",
+    "1",
+    or_else=REPLICATION,
+    of_each=True,
+    replicas=3,
+    applies=_may_have_others,
+)
 OLDER_EXPIRATION = Safeguard(
-    f"{BY_TRANSACTIONAL_ID}={WEEK}", "broker, up to 3.3 for producers without a transactional id, too",
-    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.", 6,
-    At.BROKER, BY_TRANSACTIONAL_ID, WEEK, WEEK, below=(3, 4), static=True, applies=_idle_for_longer,
-)  # fmt: skip
+    f"{BY_TRANSACTIONAL_ID}={WEEK}",
+    "broker, up to 3.3 for producers without a transactional id, too",
+    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
+    6,
+    At.BROKER,
+    BY_TRANSACTIONAL_ID,
+    WEEK,
+    WEEK,
+    below=(3, 4),
+    static=True,
+    applies=_idle_for_longer,
+)
 PRODUCER_EXPIRATION = Safeguard(
-    f"{BY_ID}={WEEK}", "broker, from 3.4 on",
-    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.", 6,
-    At.BROKER, BY_ID, WEEK, "86400000", since=(3, 4), or_else=OLDER_EXPIRATION, applies=_idle_for_longer,
-)  # fmt: skip
+    f"{BY_ID}={WEEK}",
+    "broker, from 3.4 on",
+    "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
+    6,
+    At.BROKER,
+    BY_ID,
+    WEEK,
+    "86400000",
+    since=(3, 4),
+    or_else=OLDER_EXPIRATION,
+    applies=_idle_for_longer,
+)
 KNOWN_BELOW_LOG_START = Safeguard(
-    "brokers of 2.4 or newer", "broker (KIP-360)",
+    "brokers of 2.4 or newer",
+    "broker (KIP-360)",
     "They keep a producer's state until it expires, whatever retention has deleted; older ones forget it with its "
-    "last batch.", 6, applies=_by_retention,
-)  # fmt: skip
+    "last batch.",
+    6,
+    applies=_by_retention,
+)
 ID_EXPIRATION = Safeguard(
-    BY_TRANSACTIONAL_ID, "broker",
-    "Kept above the longest idle time, an id is not forgotten while its client still writes.", 7,
-    At.BROKER, BY_TRANSACTIONAL_ID, default=WEEK, static=True,
-)  # fmt: skip
+    BY_TRANSACTIONAL_ID,
+    "broker",
+    "Kept above the longest idle time, an id is not forgotten while its client still writes.",
+    7,
+    At.BROKER,
+    BY_TRANSACTIONAL_ID,
+    default=WEEK,
+    static=True,
+)
 GROUP_METADATA = Safeguard(
     "sendOffsetsToTransaction(offsets, groupMetadata); Streams: processing.guarantee=exactly_once_v2",
     "client (KIP-447)",
     "The group fences a member that has been replaced, so it cannot commit offsets after its successor has taken over.",
-    8, applies=_by_a_transaction,
-)  # fmt: skip
+    8,
+    applies=_by_a_transaction,
+)
 OLDER_TIMESTAMP_LIMIT = Safeguard(
-    "message.timestamp.type=LogAppendTime, or message.timestamp.difference.max.ms", "topic",
-    "Time stamps that expire state at once, or hide what is late, are refused.", 9,
-    At.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime", below=(3, 6), static=True,
-)  # fmt: skip
-TIMESTAMP_LIMITS = Safeguard(
-    "message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms", "topic, the limits "
-    "from 3.6 on (KIP-937)",
-    "Time stamps that expire state at once, or hide what is late, are refused.", 9,
-    At.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime", since=(3, 6), or_else=OLDER_TIMESTAMP_LIMIT,
+    "message.timestamp.type=LogAppendTime, or message.timestamp.difference.max.ms",
+    "topic",
+    "Time stamps that expire state at once, or hide what is late, are refused.",
+    9,
+    At.TOPIC,
+    "message.timestamp.type",
+    "LogAppendTime",
+    "CreateTime",
+    below=(3, 6),
     static=True,
-)  # fmt: skip
+)
+TIMESTAMP_LIMITS = Safeguard(
+    "message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms",
+    "topic, the limits from 3.6 on (KIP-937)",
+    "Time stamps that expire state at once, or hide what is late, are refused.",
+    9,
+    At.TOPIC,
+    "message.timestamp.type",
+    "LogAppendTime",
+    "CreateTime",
+    since=(3, 6),
+    or_else=OLDER_TIMESTAMP_LIMIT,
+    static=True,
+)
 ONE_AT_A_TIME = Safeguard(
-    "one broker restarted at a time", "how brokers are restarted, until a release has the fix",
-    "A partition that has a live leader whenever a transaction ends gets its marker.", 6,
-)  # fmt: skip
+    "one broker restarted at a time",
+    "how brokers are restarted, until a release has the fix",
+    "A partition that has a live leader whenever a transaction ends gets its marker.",
+    6,
+)
 
 LATE_WRITES = (TRANSACTION_VERSION_2, VERIFICATION)  # what keeps a late write out
 # What keeps a defect of Kafka itself from showing: a coordinator skips the marker of a partition that nobody leads.

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 BYTE_PARTS = ["bytes_decoded", "bytes_skipped", "bytes_error"]
 OFFSET_PARTS = [
-    "offsets_data", "offsets_aborted", "offsets_marker", "offsets_compacted", "offsets_unreadable", "offsets_missing",
-    "offsets_remote", "offsets_left_out", "offsets_not_reached",
-]  # fmt: skip
+    "offsets_data",
+    "offsets_aborted",
+    "offsets_marker",
+    "offsets_compacted",
+    "offsets_unreadable",
+    "offsets_missing",
+    "offsets_remote",
+    "offsets_left_out",
+    "offsets_not_reached",
+]
 FRESH_MS = 24 * 3_600_000
 
 
@@ -67,10 +74,13 @@ def _findings() -> list[Expectation]:
             column="timestamp", regex=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", description="times are UTC"
         ),
         gxe.ExpectColumnPairValuesAToBeGreaterThanB(
-            column_A="last_offset", column_B="offset", or_equal=True, ignore_row_if="either_value_is_missing",
+            column_A="last_offset",
+            column_B="offset",
+            or_equal=True,
+            ignore_row_if="either_value_is_missing",
             description="no finding ends before it begins",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _logs() -> list[Expectation]:
@@ -87,18 +97,22 @@ def _logs() -> list[Expectation]:
             column_A="log_end", column_B="log_start", or_equal=True, description="no log ends before it starts"
         ),
         gxe.ExpectColumnPairValuesAToBeGreaterThanB(
-            column_A="log_end", column_B="last_stable_offset", or_equal=True,
+            column_A="log_end",
+            column_B="last_stable_offset",
+            or_equal=True,
             description="no last stable offset is behind the end",
         ),
         ExpectSteadyRatio(column="batches_ratio", description="as many batches as before", severity="warning"),
         ExpectSteadyRatio(column="producers_ratio", description="as many producers as before", severity="warning"),
-    ]  # fmt: skip
+    ]
 
 
 def _run() -> list[Expectation]:
     return [
         gxe.ExpectColumnValuesToBeBetween(
-            column="age_ms", max_value=FRESH_MS, severity="warning",
+            column="age_ms",
+            max_value=FRESH_MS,
+            severity="warning",
             description="brokers wrote within a day of the time that the audit judges by",
         ),
         ExpectNoViolations(column="bytes_unreadable", description="every byte that was read could be decoded"),
@@ -106,4 +120,4 @@ def _run() -> list[Expectation]:
         gxe.ExpectColumnValuesToBeBetween(
             column="covered", min_value=1, max_value=1, description="every byte of the input is accounted for"
         ),
-    ]  # fmt: skip
+    ]

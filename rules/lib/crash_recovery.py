@@ -78,9 +78,14 @@ def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
 def _held_up(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
     """A start that ends at a partition which is in two log directories, whatever else it does to the log."""
     fatal = {
-        "topic": replica.topic, "partition": replica.partition, "file": replica.folder, "position": None,
-        "offset": None, "producer_id": -1, "why": f"{TWICE} (the other: {twin}),",
-    }  # fmt: skip
+        "topic": replica.topic,
+        "partition": replica.partition,
+        "file": replica.folder,
+        "position": None,
+        "offset": None,
+        "producer_id": -1,
+        "why": f"{TWICE} (the other: {twin}),",
+    }
     run = run | {"starts": False, "poison": [fatal, *run["poison"]]}
     return run | {"says": _says(run)}
 
@@ -166,17 +171,19 @@ def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[Fields], int]:
         # A missing .index has the segment recovered before recoverLog looks, which then finds nothing to cut there.
         behind = replica.scans[number + 1 :] if scan.indexed else []
         end = scan.cut_offset
-        cuts.append({
-            "topic": replica.topic,
-            "partition": replica.partition,
-            "file": replica.segments[number],
-            "position": scan.cut,
-            "offset": end,
-            "reason": scan.cut_reason,
-            "bytes": scan.size - scan.cut + sum(s.size for s in behind),
-            "records": scan.records - scan.cut_records + sum(s.records for s in behind),
-            "deletes": replica.segments[number + 1 :] if scan.indexed else [],
-        })  # fmt: skip
+        cuts.append(
+            {
+                "topic": replica.topic,
+                "partition": replica.partition,
+                "file": replica.segments[number],
+                "position": scan.cut,
+                "offset": end,
+                "reason": scan.cut_reason,
+                "bytes": scan.size - scan.cut + sum(s.size for s in behind),
+                "records": scan.records - scan.cut_records + sum(s.records for s in behind),
+                "deletes": replica.segments[number + 1 :] if scan.indexed else [],
+            }
+        )
         if scan.indexed:
             return end, cuts, number + 1
     return end, cuts, len(replica.scans)
@@ -190,10 +197,17 @@ def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[Fields]:
     def add(number: int, position: int, offset: int, producer: int, why: str) -> None:
         reached = _scanned(replica, number, first) or (number >= _first_local(replica) and offset >= replayed_from)
         if number < kept and reached:
-            found.append({
-                "topic": replica.topic, "partition": replica.partition, "file": replica.segments[number],
-                "position": position, "offset": offset, "producer_id": producer, "why": why,
-            })  # fmt: skip
+            found.append(
+                {
+                    "topic": replica.topic,
+                    "partition": replica.partition,
+                    "file": replica.segments[number],
+                    "position": position,
+                    "offset": offset,
+                    "producer_id": producer,
+                    "why": why,
+                }
+            )
 
     for number, scan in enumerate(replica.scans):
         for position, offset, producer, kind in scan.fatal:

@@ -25,9 +25,14 @@ def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **eviden
 
 
 def _finding(
-    log: LogView, rule: str, severity: str, replica: ReplicaFacts, error: DecodeError, field: DamagedField,
+    log: LogView,
+    rule: str,
+    severity: str,
+    replica: ReplicaFacts,
+    error: DecodeError,
+    field: DamagedField,
     evidence: Fields,
-) -> Finding:  # fmt: skip
+) -> Finding:
     likely = "" if field.sure else "most likely "
     moved = field.stored - field.expected if field.name == OFFSET else 0
     return log.finding(

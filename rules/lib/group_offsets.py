@@ -91,8 +91,19 @@ def _groups(log: LogView) -> Iterator[Step]:
 
 
 def _commits(log: LogView) -> Iterator[Step]:
-    names = ("group_id", "consumed_topic", "consumed_partition", "tombstone", "committed_offset", "record_timestamp",
-             "producer_id", "producer_epoch", "file", "position", "is_transactional")  # fmt: skip
+    names = (
+        "group_id",
+        "consumed_topic",
+        "consumed_partition",
+        "tombstone",
+        "committed_offset",
+        "record_timestamp",
+        "producer_id",
+        "producer_epoch",
+        "file",
+        "position",
+        "is_transactional",
+    )
     for offset, kind, row in _rows(log, "offset_commits", "commit", names):
         *head, time, producer_id, epoch, file, position, transactional = row
         writer = (producer_id, epoch) if transactional else (NO_PRODUCER_ID, -1)

@@ -72,10 +72,17 @@ def _of_known(
     own = (first == last) | (first < replica.log_start)
     headless = (first < replica.log_start) & (before < replica.log_start)  # retention took where it begins
     return np.select(
-        [commit != 0, lone & own, lone, headless, (first != begins) & (np.maximum(first, begins) >= replica.log_start),
-         (stable != end) & (end >= replica.log_start) & ((stable >= replica.log_start) | (replica.log_start <= 0))],
-        [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS, STABLE], NONE,
-    )  # fmt: skip
+        [
+            commit != 0,
+            lone & own,
+            lone,
+            headless,
+            (first != begins) & (np.maximum(first, begins) >= replica.log_start),
+            (stable != end) & (end >= replica.log_start) & ((stable >= replica.log_start) | (replica.log_start <= 0)),
+        ],
+        [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS, STABLE],
+        NONE,
+    )
 
 
 def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

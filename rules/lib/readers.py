@@ -20,7 +20,11 @@ def readers(log: LogView) -> list[Fields]:
     for topic, group in seen.in_force.topics_of_groups() if seen is not None else ():
         by_topic.setdefault(topic, set()).add(group)
     return [
-        {"topic": topic, "partition": log.partition, "groups": sorted(groups)[:SHOWN],
-         "more": max(0, len(groups) - SHOWN)}
+        {
+            "topic": topic,
+            "partition": log.partition,
+            "groups": sorted(groups)[:SHOWN],
+            "more": max(0, len(groups) - SHOWN),
+        }
         for topic, groups in sorted(by_topic.items())
-    ]  # fmt: skip
+    ]

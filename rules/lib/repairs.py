@@ -99,10 +99,13 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
     has_all = Condition(f"who has all of {some} is known", known or None, BY_METADATA if known else NOT_BY_METADATA)
     act = (Act(leader_back(cluster, names)),) if known else ()
     return Advice(
-        Verdict.ACT if known else Verdict.LOOK, cost, (has_all,),
-        (Look(commands.unavailable(), f"it lists {some}"),), act,
+        Verdict.ACT if known else Verdict.LOOK,
+        cost,
+        (has_all,),
+        (Look(commands.unavailable(), f"it lists {some}"),),
+        act,
         then="" if known else leader_back(cluster, names),
-    )  # fmt: skip
+    )
 
 
 def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
@@ -154,9 +157,10 @@ def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
     """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
     cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
     sound = Condition(
-        f"no batch of {replica.folder} is broken, since the start would cut it there", not is_damaged(log, replica),
+        f"no batch of {replica.folder} is broken, since the start would cut it there",
+        not is_damaged(log, replica),
         "all of it was read",
-    )  # fmt: skip
+    )
     act = Act(
         f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
         "anew from the log"

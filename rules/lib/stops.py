@@ -32,8 +32,9 @@ def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
     by = f"{few(alone)}" if alone else BY_METADATA if known else NOT_BY_METADATA
     others = Condition(
         f"no partition that has other replicas is in sync on broker {broker} alone, with none of them eligible to lead",
-        not alone if known else None, by,
-    )  # fmt: skip
+        not alone if known else None,
+        by,
+    )
     found = [others]
     if alone:
         found.append(_elected_cleanly(cluster, alone))
@@ -128,11 +129,18 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
             f"stop broker {broker}, move {replica.folder} away and keep it, start it: it is fetched again from the "
             "quorum"
         )
-        return gated(cluster, broker, Advice(
-            Verdict.ACT, "it loses nothing: the voters have what was committed",
-            look=(Look(commands.quorum(), f"it lists broker {broker} as an Observer"),), act=(again,),
-            moves=Moves(broker, cluster.voters),
-        ), observes)  # fmt: skip
+        return gated(
+            cluster,
+            broker,
+            Advice(
+                Verdict.ACT,
+                "it loses nothing: the voters have what was committed",
+                look=(Look(commands.quorum(), f"it lists broker {broker} as an Observer"),),
+                act=(again,),
+                moves=Moves(broker, cluster.voters),
+            ),
+            observes,
+        )
     if cluster.levels.get(KRAFT, 0) >= 1 and broker in cluster.voters:
         return _other_voter(cluster, replica)
     return Advice(

@@ -136,8 +136,10 @@ def thinned(here: Columns, there: Columns, lineage: Lineage) -> tuple[Columns, C
         follow = (np.diff(at) == 1) & (np.diff(to) == 1)
         keep_here[at[1:][follow]] = False
         keep_there[to[1:][follow]] = False
-    return (_each({name: column[keep_here] for name, column in here.items()}),
-            _each({name: column[keep_there] for name, column in there.items()}))  # fmt: skip
+    return (
+        _each({name: column[keep_here] for name, column in here.items()}),
+        _each({name: column[keep_there] for name, column in there.items()}),
+    )
 
 
 def overlaps(rows: Columns, others: Columns) -> np.ndarray:

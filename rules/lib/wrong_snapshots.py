@@ -21,9 +21,10 @@ def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opene
     name = log.name
     if newest is not link:
         return Advice(
-            Verdict.WAIT, f"nothing is lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
+            Verdict.WAIT,
+            f"nothing is lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
             then=f"keep {link.file} for a report",
-        )  # fmt: skip
+        )
     if replica is not log.leader or log.cluster.last_leader(log.topic, log.partition) not in (None, replica.broker_id):
         if not opened:
             return Advice(

@@ -39,8 +39,10 @@ class Incarnations(NamedTuple):
         if not self.now:
             return copies, []
         strange = [self.is_of_another(c.topic, c.topic_id) for c in copies]
-        return ([c for c, one in zip(copies, strange, strict=True) if not one],
-                [c for c, one in zip(copies, strange, strict=True) if one])  # fmt: skip
+        return (
+            [c for c, one in zip(copies, strange, strict=True) if not one],
+            [c for c, one in zip(copies, strange, strict=True) if one],
+        )
 
 
 def topic_ids(

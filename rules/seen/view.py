@@ -223,18 +223,27 @@ class LogView:
 
     def _data_of(self, t: np.void) -> Fields:
         return {
-            "segment": int(t["segment"]), "position": t["position"] if t["position"] >= 0 else None,
-            "offset": t["first_offset"], "last_offset": t["last_offset"], "producer_id": t["producer_id"],
-            "producer_epoch": t["producer_epoch"], "transactional_id": self.owner(t["producer_id"]),
+            "segment": int(t["segment"]),
+            "position": t["position"] if t["position"] >= 0 else None,
+            "offset": t["first_offset"],
+            "last_offset": t["last_offset"],
+            "producer_id": t["producer_id"],
+            "producer_epoch": t["producer_epoch"],
+            "transactional_id": self.owner(t["producer_id"]),
             "time_ms": self.time(t["first_time"]),
-        }  # fmt: skip
+        }
 
     def _marker_of(self, t: np.void) -> Fields:
         return {
-            "segment": int(t["marker_segment"]), "position": t["marker_position"], "offset": t["marker_offset"],
-            "last_offset": t["marker_offset"], "producer_id": t["producer_id"], "producer_epoch": t["marker_epoch"],
-            "transactional_id": self.owner(t["producer_id"]), "time_ms": t["marker_timestamp"],
-        }  # fmt: skip
+            "segment": int(t["marker_segment"]),
+            "position": t["marker_position"],
+            "offset": t["marker_offset"],
+            "last_offset": t["marker_offset"],
+            "producer_id": t["producer_id"],
+            "producer_epoch": t["marker_epoch"],
+            "transactional_id": self.owner(t["producer_id"]),
+            "time_ms": t["marker_timestamp"],
+        }
 
     def at_event(self, rule: str, severity: str, message: str, event: Event, **fields: Any) -> Finding:
         """A finding that points at the batch of an event."""

@@ -12,8 +12,14 @@ from auditor.rules.seen.finding import Finding, in_order
 
 OF_ONE_REPLICA = frozenset({"segment integrity", "replicas"})  # families whose findings are about one file or replica
 PARTS = (
-    "topic", "partition", "offset", "producer_id", "producer_epoch", "transactional_id", "group_id",
-)  # fmt: skip
+    "topic",
+    "partition",
+    "offset",
+    "producer_id",
+    "producer_epoch",
+    "transactional_id",
+    "group_id",
+)
 
 
 def fingerprint(finding: Values, cluster_id: str | None) -> str:

@@ -76,11 +76,18 @@ class Sum:
         evidence = {key: value for key, value in self.shared.items() if value is not None}
         evidence |= {SUMMED: self.count, "first_offset": self.first, "last_offset": self.last, "listed_by": command}
         return Finding(
-            each.rule, severity, self.broker_id, self.topic, self.partition, kind=each.id,
+            each.rule,
+            severity,
+            self.broker_id,
+            self.topic,
+            self.partition,
+            kind=each.id,
             message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
-            evidence={"log_dir": self.log_dir, **evidence}, source=each.source, if_true=self.if_true,
+            evidence={"log_dir": self.log_dir, **evidence},
+            source=each.source,
+            if_true=self.if_true,
             advice=replace(each.advice, look=(Look(command, f"it lists {self.count} more of them"), *each.advice.look)),
-        )  # fmt: skip
+        )
 
 
 class Gravest(Generic[T]):
@@ -175,18 +182,29 @@ def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]
 
 
 def summed(
-    log: LogView, kind: str, severity: str, count: int, first: int, last: int, replica: ReplicaFacts | None = None,
-    shared: Values = MappingProxyType({}), doubt: bool = False,
-) -> Finding:  # fmt: skip
+    log: LogView,
+    kind: str,
+    severity: str,
+    count: int,
+    first: int,
+    last: int,
+    replica: ReplicaFacts | None = None,
+    shared: Values = MappingProxyType({}),
+    doubt: bool = False,
+) -> Finding:
     """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
 
     ``first``, ``last``: the lowest and the highest of their offsets; ``shared``: what the evidence of all of them says.
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
     return log.finding(
-        kind, severity, f"{plural(count, 'more finding')} of {kind}", replica=replica, doubt=doubt,
+        kind,
+        severity,
+        f"{plural(count, 'more finding')} of {kind}",
+        replica=replica,
+        doubt=doubt,
         evidence=evidence,
-    )  # fmt: skip
+    )
 
 
 def _sum_of(log: LogView) -> Sum:

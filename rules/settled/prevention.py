@@ -59,10 +59,18 @@ def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
         for safeguard, now, command in preventions:
             name = safeguard.setting
             ranks[name] = safeguard.rank
-            row = rows.setdefault(name, {
-                "setting": name, "where": safeguard.where, "why": safeguard.why, "severity": finding.severity,
-                "findings": 0, "now": {}, "commands": {},
-            })  # fmt: skip
+            row = rows.setdefault(
+                name,
+                {
+                    "setting": name,
+                    "where": safeguard.where,
+                    "why": safeguard.why,
+                    "severity": finding.severity,
+                    "findings": 0,
+                    "now": {},
+                    "commands": {},
+                },
+            )
             row["severity"] = min(row["severity"], finding.severity, key=SEVERITIES.index)
             row["findings"] += 1
             for key, said in (("now", now), ("commands", command)):

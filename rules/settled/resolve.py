@@ -130,8 +130,12 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
         cause.if_true = None if if_true == cause.severity else if_true
     also = {
-        "rule": f.kind, "severity": f.severity, "topic": f.topic, "partition": f.partition, "message": f.message,
-    }  # fmt: skip
+        "rule": f.kind,
+        "severity": f.severity,
+        "topic": f.topic,
+        "partition": f.partition,
+        "message": f.message,
+    }
     head.evidence.setdefault("also", []).append(also)
 
 

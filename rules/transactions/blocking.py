@@ -269,9 +269,12 @@ def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
 def said(verdict: Verdict) -> dict[str, str | None]:
     """A verdict as the columns of a row."""
     return {
-        "class": verdict.klass, "standing": verdict.standing.value, "severity": verdict.severity,
-        "if_true": verdict.if_true, "rule": verdict.kind,
-    }  # fmt: skip
+        "class": verdict.klass,
+        "standing": verdict.standing.value,
+        "severity": verdict.severity,
+        "if_true": verdict.if_true,
+        "rule": verdict.kind,
+    }
 
 
 def _absent(log: LogView) -> list[Fields]:
@@ -290,17 +293,26 @@ def _absent(log: LogView) -> list[Fields]:
                 continue
             if not log.cluster.scope.wants_log(topic, int(number)):
                 continue
-            rows.append(dict.fromkeys(_HELD) | {
-                "topic": topic, "partition": int(number), "producer_id": last.producer_id,
-                "producer_epoch": last.producer_epoch, "transactional_id": last.transactional_id,
-                "since": iso(last.time), "since_not_before": iso(last.time),
-                "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
-                "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
-                "beyond_timeout": None if unsure else late,
-                "state": last.state, "others": 0,
-                "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                **said(_of_absent(log, last, unsure, name in away, late)),
-            })  # fmt: skip
+            rows.append(
+                dict.fromkeys(_HELD)
+                | {
+                    "topic": topic,
+                    "partition": int(number),
+                    "producer_id": last.producer_id,
+                    "producer_epoch": last.producer_epoch,
+                    "transactional_id": last.transactional_id,
+                    "since": iso(last.time),
+                    "since_not_before": iso(last.time),
+                    "age_ms": max(0, log.cluster.as_of - last.time),
+                    "at_least": True,
+                    "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
+                    "beyond_timeout": None if unsure else late,
+                    "state": last.state,
+                    "others": 0,
+                    "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
+                    **said(_of_absent(log, last, unsure, name in away, late)),
+                }
+            )
     return rows
 
 
@@ -317,6 +329,18 @@ def prepared_severity(cluster: Cluster, entry: Entry) -> str:
 
 
 _HELD = (
-    "log_dir", "broker_id", "last_stable_offset", "high_watermark", "log_end", "readable_end", "first_offset",
-    "last_offset", "since_by_producer", "since_not_before", "since_not_after", "batches", "records", "bytes",
-)  # fmt: skip
+    "log_dir",
+    "broker_id",
+    "last_stable_offset",
+    "high_watermark",
+    "log_end",
+    "readable_end",
+    "first_offset",
+    "last_offset",
+    "since_by_producer",
+    "since_not_before",
+    "since_not_after",
+    "batches",
+    "records",
+    "bytes",
+)

@@ -127,10 +127,15 @@ class Share(NamedTuple):
 def windows_of_rows(log: LogView) -> np.ndarray:
     """Of each transaction of the leader replica the row of ``naming(log).rows`` that it is a branch of, -1 for none."""
     found, named = windows_of_markers(log), naming(log).rows
-    places = {
-        (int(row["producer_id"]), int(row["first_offset"])): number
-        for number, row in enumerate(log.leader.transactions) if row["marker_offset"] < 0
-    } if len(named) else {}  # fmt: skip
+    places = (
+        {
+            (int(row["producer_id"]), int(row["first_offset"])): number
+            for number, row in enumerate(log.leader.transactions)
+            if row["marker_offset"] < 0
+        }
+        if len(named)
+        else {}
+    )
     for t in open_transactions(log) if places else ():
         mine = naming(log).of(int(t.row["producer_id"]))
         if t.klass in ("active", "late") and mine.stop > mine.start and not named["has_complete"][mine.stop - 1]:
@@ -141,8 +146,10 @@ def windows_of_rows(log: LogView) -> np.ndarray:
 def keys(log: LogView) -> list[str | None]:
     """What joins each transaction of the leader replica with the table of whole transactions."""
     rows = naming(log).rows
-    return [None if n < 0 else key(int(rows["producer_id"][n]), int(rows["offset"][n]))
-            for n in windows_of_rows(log).tolist()]  # fmt: skip
+    return [
+        None if n < 0 else key(int(rows["producer_id"][n]), int(rows["offset"][n]))
+        for n in windows_of_rows(log).tolist()
+    ]
 
 
 def begun_at(log: LogView) -> np.ndarray:

@@ -21,9 +21,15 @@ Asked = Callable[[], bool]
 
 
 def paired(
-    windows: np.ndarray, given: list[np.ndarray], slack: int, *, whole: Asked, there: Asked, other_clocks: bool,
+    windows: np.ndarray,
+    given: list[np.ndarray],
+    slack: int,
+    *,
+    whole: Asked,
+    there: Asked,
+    other_clocks: bool,
     until: int,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """The number of the window that each marker is of, -1 for none; a marker that was sent again is of the same one.
 
     ``windows``: rows of :data:`auditor.rules.seen.named.WINDOW` of one producer, in the order of the coordinator's log;

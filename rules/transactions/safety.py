@@ -61,9 +61,11 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         return _confirm(log, t, unsure)
     if not gone and _may_be_the_committed(log, t):
         return _confirm(
-            log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it",
+            log,
+            t,
+            "its id's last transaction ended in COMMIT, and the input does not show if this was it",
             "it may be part of what was committed last, and an abort then drops records that the client was sure of",
-        )  # fmt: skip
+        )
     return _abort(log, t, gone)
 
 
@@ -119,9 +121,12 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
     decided = Condition("COMMIT was decided", True, "the coordinator's log or another replica's marker")
     if sound is not None:
         return _led_by_the_one_that_has_it(log, sound, decided)
-    no_marker = Condition("a replica that may lead has the marker", False, "; ".join(
-        f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against
-    ) or "none in the input has it")  # fmt: skip
+    no_marker = Condition(
+        "a replica that may lead has the marker",
+        False,
+        "; ".join(f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against)
+        or "none in the input has it",
+    )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     how = (
         f"{_look_elsewhere(log)}No tool of Kafka's writes a COMMIT marker. What does is a WriteTxnMarkers "
@@ -150,11 +155,12 @@ def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Cond
 def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
     """COMMIT was decided, and the marker may be there, where the input does not show it: nothing is to be written."""
     return Advice(
-        Verdict.DO_NOT_ACT, COMMITTED,
+        Verdict.DO_NOT_ACT,
+        COMMITTED,
         (Condition("its marker has not come since the copy", None, missing),),
         (_listed(log, t),),
         then="its marker may be there already: where the leader does not list it, there is nothing to do",
-    )  # fmt: skip
+    )
 
 
 def _listed(log: LogView, t: OpenTransaction) -> Look:
@@ -184,11 +190,19 @@ def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
 
 
 def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
-    own = () if t.owner is None else (Look(
-        commands.describe_id(t.owner), f"its state is not Ongoing, or its partitions do not have {log.name}",
-    ),)  # fmt: skip
+    own = (
+        ()
+        if t.owner is None
+        else (
+            Look(
+                commands.describe_id(t.owner),
+                f"its state is not Ongoing, or its partitions do not have {log.name}",
+            ),
+        )
+    )
     return Advice(
-        Verdict.LOOK, cost,
+        Verdict.LOOK,
+        cost,
         (Condition("no coordinator will end it", None, missing),),
         (
             Look(commands.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}"),
@@ -196,7 +210,7 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) 
             *own,
         ),
         then="abort nothing before they show that it hangs",
-    )  # fmt: skip
+    )
 
 
 def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) -> Advice:
@@ -208,9 +222,10 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
         return _of_two_phases(entry, loses)
     if t.klass == "active":
         return Advice(
-            Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest",
+            Verdict.WAIT,
+            "nothing is lost: it ends by itself, at its time-out at the latest",
             look=(_in_state(entry.transactional_id, "Ongoing"),),
-        )  # fmt: skip
+        )
     return unended(entry.transactional_id, entry.partition, loses)
 
 
@@ -298,7 +313,8 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
     else:
         cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"
     return Advice(
-        Verdict.ACT, cost,
+        Verdict.ACT,
+        cost,
         (
             Condition("no coordinator will end it", True, _why_nobody(t)),
             Condition("no replica in the input has a COMMIT marker for it", True, few(_brokers(log))),
@@ -307,7 +323,7 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
         (Act(commands.abort(log.topic, log.partition, int(t.row["first_offset"]))),),
         loses="nothing" if gone else _records(t),
         then=_by_producer(log, t),
-    )  # fmt: skip
+    )
 
 
 def _what_it_is(t: OpenTransaction) -> str:
@@ -362,6 +378,7 @@ def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
     how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
     downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
     return Advice(
-        Verdict.LOOK, then=f"{asked}look whether __transaction_state lost records (unclean-election, "
+        Verdict.LOOK,
+        then=f"{asked}look whether __transaction_state lost records (unclean-election, "
         f"illegal-transition){downstream if closed else ''}",
-    )  # fmt: skip
+    )

@@ -169,9 +169,15 @@ def _kinds(found: CoordinatorLog, columns: Columns, at: np.ndarray) -> np.ndarra
     (old_state, state), (old_epoch, epoch), (old_start, start) = pair("state"), pair("producer_epoch"), pair("start")
     (old_producer, producer), (old_timeout, timeout) = pair("producer_id"), pair("timeout_ms")
     facts = (
-        columns["client_version"][at + 1] >= 2, producer == old_producer, old_epoch == LAST_EPOCH, epoch == LAST_EPOCH,
-        epoch == 0, timeout == old_timeout, start == old_start, start == columns["last_update"][at + 1],
-    )  # fmt: skip
+        columns["client_version"][at + 1] >= 2,
+        producer == old_producer,
+        old_epoch == LAST_EPOCH,
+        epoch == LAST_EPOCH,
+        epoch == 0,
+        timeout == old_timeout,
+        start == old_start,
+        start == columns["last_update"][at + 1],
+    )
     kind = (old_state + 1) << 4 | (state + 1)
     kind = kind << 3 | (np.clip(epoch - old_epoch, -1, 3) + 1)
     kind = kind << 2 | _relation(found, *pair("set"), state)

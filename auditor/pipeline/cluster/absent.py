@@ -67,7 +67,8 @@ def _without_folder(
 ) -> list[PartitionState]:
     there = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
     lacking = (
-        p for p in _assigned(broker, settings, options)
+        p
+        for p in _assigned(broker, settings, options)
         if there.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
-    )  # fmt: skip
+    )
     return sorted(lacking, key=lambda p: (p.topic, p.partition))

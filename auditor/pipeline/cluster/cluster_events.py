@@ -45,9 +45,10 @@ def tasks_of(source: LogDir | None, named: list[tuple[str, int]], limits: Limits
     wanted = tuple(named[:MAX_PARTITIONS])
     replicas = source.replicas if source is not None and wanted else ()
     return [
-        EventsTask(source.place, replica, wanted, limits) for replica in replicas
+        EventsTask(source.place, replica, wanted, limits)
+        for replica in replicas
         if source is not None and replica.topic == METADATA_TOPIC
-    ]  # fmt: skip
+    ]
 
 
 def read_events(task: EventsTask) -> list[Fields]:
@@ -80,10 +81,15 @@ class _Told:
     def rows(self) -> list[Fields]:
         """What :func:`read_events` gives."""
         return [
-            {"topic": topic, "partition": partition, "events": list(events),
-             "left_out": self.counts[topic, partition] - len(events)}
-            for (topic, partition), events in self.events.items() if events
-        ]  # fmt: skip
+            {
+                "topic": topic,
+                "partition": partition,
+                "events": list(events),
+                "left_out": self.counts[topic, partition] - len(events),
+            }
+            for (topic, partition), events in self.events.items()
+            if events
+        ]
 
     def take(self, change: Change) -> None:
         """A change, if it concerns one of the partitions."""

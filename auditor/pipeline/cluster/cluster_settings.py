@@ -274,9 +274,10 @@ def _who_stopped_before(cluster: ClusterSettings) -> None:
     for at, some in cluster.elections.items():
         cluster.elections[at] = [
             e._replace(in_sync_to_the_end=True)
-            if e.left_sync is not None and e.last_leader in ends and ends[e.last_leader] <= e.left_sync else e
+            if e.left_sync is not None and e.last_leader in ends and ends[e.last_leader] <= e.left_sync
+            else e
             for e in some
-        ]  # fmt: skip
+        ]
 
 
 def read_metadata(task: MetadataTask) -> MetadataRead:
@@ -401,8 +402,10 @@ def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]
     if cluster.metadata is None or cluster.source is None:
         return []
     met: dict[str, list[str]] = {}
-    for kind, names, configs in (("topic", OF_TOPICS, cluster.topic_configs),
-                                 ("broker", OF_BROKERS, cluster.broker_configs)):  # fmt: skip
+    for kind, names, configs in (
+        ("topic", OF_TOPICS, cluster.topic_configs),
+        ("broker", OF_BROKERS, cluster.broker_configs),
+    ):
         for entity in sorted(configs):
             known, *refused = sort_out(configs[entity], names)
             configs[entity] = known
@@ -410,10 +413,20 @@ def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]
                 met.setdefault(name, []).append(f"{kind} {entity or 'default'}")
     folder = f"{METADATA_TOPIC}-0"
     return [
-        (cluster.source.name, DecodeError(folder, 0, -1, "bad_setting", f"{name} of {entities[0]}"
-         + (f" and {len(entities) - 1:,} more" if entities[1:] else "") + f" has a value that no broker takes{JUDGED}"))
+        (
+            cluster.source.name,
+            DecodeError(
+                folder,
+                0,
+                -1,
+                "bad_setting",
+                f"{name} of {entities[0]}"
+                + (f" and {len(entities) - 1:,} more" if entities[1:] else "")
+                + f" has a value that no broker takes{JUDGED}",
+            ),
+        )
         for name, entities in sorted(met.items())
-    ]  # fmt: skip
+    ]
 
 
 def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:

@@ -50,9 +50,13 @@ def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], 
 
 
 def build(
-    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, copying: int = 0,
-    at_once: bool = False, read_at: ReadAt | None = None,
-) -> dict[str, Cluster]:  # fmt: skip
+    briefs: list[Brief],
+    settings: dict[str, ClusterSettings],
+    as_of: int | None,
+    copying: int = 0,
+    at_once: bool = False,
+    read_at: ReadAt | None = None,
+) -> dict[str, Cluster]:
     """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input.
 
     ``copying``: how long, in ms, copying a log directory may have taken; ``at_once``: all is of one moment.
@@ -70,9 +74,13 @@ def build(
 
 
 def _cluster(
-    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, copying: int,
+    briefs: list[Brief],
+    settings: ClusterSettings,
+    as_of: int,
+    newest: int,
+    copying: int,
     read_at: ReadAt,
-) -> Cluster:  # fmt: skip
+) -> Cluster:
     cluster = Cluster(as_of, newest, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
@@ -214,9 +222,10 @@ def _out_of_sync(
         if b.rank == leading[b.topic, b.partition].rank:
             got_there.setdefault((b.topic, b.partition), set()).add(b.broker_id)
     return [
-        at for at, brokers in got_there.items()
+        at
+        for at, brokers in got_there.items()
         if (in_sync := had_all.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
-    ]  # fmt: skip
+    ]
 
 
 def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> StartsLate | None:

@@ -157,13 +157,18 @@ class LiveAudit(Audit):
         ends = reading.ends
         logs = [
             {
-                "topic": log.topic, "partition": log.partition, "leader": log.leader,
-                "leader_epoch": log.leader_epoch, "isr": list(log.isr), "log_start": ends.start.get(log.name),
-                "last_stable_offset": ends.stable.get(log.name), "log_end": ends.end.get(log.name),
+                "topic": log.topic,
+                "partition": log.partition,
+                "leader": log.leader,
+                "leader_epoch": log.leader_epoch,
+                "isr": list(log.isr),
+                "log_start": ends.start.get(log.name),
+                "last_stable_offset": ends.stable.get(log.name),
+                "log_end": ends.end.get(log.name),
                 "replicas": {str(b): list(bounds) for b, bounds in sorted(ends.replicas.get(log.name, {}).items())},
             }
             for log in reading.logs
-        ]  # fmt: skip
+        ]
         about = {"cluster_id": reading.cluster_id, "brokers": reading.brokers, "bytes_read": reading.budget.used}
         return {"live": {**about, "from": reading.begin, "logs": logs}}
 
@@ -174,10 +179,15 @@ def inventory_of(reading: Reading) -> Inventory:
     for broker in reading.brokers:
         mine = [f for f in reading.facts if f.broker_id == broker]
         replicas = tuple(
-            Replica(f.log_dir, f.topic, f.partition, f.folder,
-                 segments=(SegmentFile(f.segments[0], f.segment_bases[0], f.sums["bytes_total"]),))
+            Replica(
+                f.log_dir,
+                f.topic,
+                f.partition,
+                f.folder,
+                segments=(SegmentFile(f.segments[0], f.segment_bases[0], f.sums["bytes_total"]),),
+            )
             for f in mine
-        )  # fmt: skip
+        )
         name = f"broker-{broker}"
         dirs.append(
             LogDir(name, NOWHERE, reading.join_key, reading.cluster_id, broker, "the cluster", replicas=replicas)

@@ -259,9 +259,10 @@ class Reading:
                 still = [p for pid, p in sorted(new.items()) if old.get(pid) == p]
                 opened = [p for p in still if p.txn_first_offset >= 0 and abandoned(p.producer_id, name)]
                 facts.producer_memory = ProducerMemory(
-                    [p._asdict() for p in still], sorted(old.keys() | new.keys()),
+                    [p._asdict() for p in still],
+                    sorted(old.keys() | new.keys()),
                     [(p.producer_id, p.txn_first_offset) for p in opened],
-                )  # fmt: skip
+                )
             if facts.topic == TRANSACTION_STATE:
                 facts.coordinator_memory = CoordinatorMemory(ids[facts.partition], self.asked_at)
 

@@ -21,7 +21,10 @@ from auditor.pipeline.tables.stable_end import holder, readable_end, stable_end
 from auditor.rules.lib.topic_settings import setting
 from auditor.rules.seen.view import LogView
 
-CLEANER = declared("cleaner", LOG_KEY, """
+CLEANER = declared(
+    "cleaner",
+    LOG_KEY,
+    """
     stands:string clean, below_ratio (not dirty enough), due (cleaned at the next pass), faulty (it may stop) or off
     checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say
     first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside
@@ -45,7 +48,8 @@ CLEANER = declared("cleaner", LOG_KEY, """
     fault_file:string segment that has it
     fault_position:long byte in it
     undecided:string why this may be wrong; null where nothing speaks against it
-""")  # fmt: skip
+""",
+)
 THROWS = ("bad_size", "bad_magic", "truncated", "zero_filled")  # bytes at which it does
 OURS = ("unreadable", "vanished", "limit", "batch_limit")  # what only this program did not look at
 OVERFLOW = "offsets overflow the segment"
@@ -72,9 +76,7 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
     }
     ratio = named["min.cleanable.dirty.ratio"]
     segments = [Segment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
-    rules = Rules(
-        _ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number
-    )  # fmt: skip
+    rules = Rules(_ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number)
     end = readable_end(log, replica)
     stable = stable_end(replica, end)
     found = log_cleaning.standing(
@@ -85,23 +87,35 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
     off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
     return {
         "stands": "off" if off else "faulty" if fault and fault.stops else _stands(found),
-        "checkpoint": replica.cleaner_offset, "first_dirty_offset": found.first_dirty,
-        "first_uncleanable_offset": found.first_uncleanable, "held_by": found.because,
+        "checkpoint": replica.cleaner_offset,
+        "first_dirty_offset": found.first_dirty,
+        "first_uncleanable_offset": found.first_uncleanable,
+        "held_by": found.because,
         "held_until": segments[found.held_segment].largest_time + rules.min_lag_ms if found.because == LAG else None,
         **_holder(log, replica, found, end),
-        "dirty_offsets": replica.log_end - found.first_dirty, "clean_bytes": found.clean_bytes,
+        "dirty_offsets": replica.log_end - found.first_dirty,
+        "clean_bytes": found.clean_bytes,
         "cleanable_bytes": found.cleanable_bytes,
         "uncleanable_bytes": sum(s.size for s in segments if s.base >= found.first_uncleanable),
-        "dirty_ratio": found.ratio, "min_dirty_ratio": rules.min_ratio, "ratio_by": ratio.by,
-        "due_because": found.due or None, "horizons": sum(s.horizons for s in replica.scans),
+        "dirty_ratio": found.ratio,
+        "min_dirty_ratio": rules.min_ratio,
+        "ratio_by": ratio.by,
+        "due_because": found.due or None,
+        "horizons": sum(s.horizons for s in replica.scans),
         "first_horizon": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
         "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), found.first_uncleanable)
         or (OLDER if fault and not fault.stops and splits is None else None),
-        **({} if fault is None else {
-            "fault": fault.why, "fault_offset": fault.offset, "fault_file": replica.segments[fault.segment],
-            "fault_position": fault.position,
-        }),
-    }  # fmt: skip
+        **(
+            {}
+            if fault is None
+            else {
+                "fault": fault.why,
+                "fault_offset": fault.offset,
+                "fault_file": replica.segments[fault.segment],
+                "fault_position": fault.position,
+            }
+        ),
+    }
 
 
 def _ratio(value: str) -> float:
@@ -121,8 +135,9 @@ def _holder(log: LogView, replica: ReplicaFacts, found: Standing, end: int) -> F
     """Whose transaction holds it, where one does."""
     producer = holder(replica, end) if found.because == STABLE else None
     return {
-        "held_by_transaction": None if producer is None else log.owner(producer), "held_producer_id": producer,
-    }  # fmt: skip
+        "held_by_transaction": None if producer is None else log.owner(producer),
+        "held_producer_id": producer,
+    }
 
 
 class Fault(NamedTuple):

@@ -24,7 +24,10 @@ from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import coordinated
 from auditor.rules.transactions.coordinated import BRANCH, Transactions
 
-COORDINATED = declared("coordinated_transactions", LOG_KEY, """
+COORDINATED = declared(
+    "coordinated_transactions",
+    LOG_KEY,
+    """
     transactional_id:string `transactional.id` of the producer
     transaction_key:string joins it with its branches in `transactions`: producer id and `offset`
     producer_id:long
@@ -49,7 +52,8 @@ COORDINATED = declared("coordinated_transactions", LOG_KEY, """
     groups:strings consumer groups whose offsets it carries, as far as `__consumer_offsets` in the input shows
     offset:long offset of its first record that is left in the coordinator's log; null in console text
     last_offset:long offset of its last record there; null in console text
-""")  # fmt: skip
+""",
+)
 _OUTCOMES = texts(["ABORT", "COMMIT"])
 Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
 
@@ -105,16 +109,23 @@ def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> Fields:
         "outcome": _OUTCOMES.take(array_of(np.maximum(decision, 0).astype(np.int64), decision < 0)),
         "decided_by": texts(coordinated.decided_by(columns, mine, began)),
         "timeout_ms": columns["timeout_ms"][last],
-        "began_not_before": began, "began_not_after": began,
-        "decided_at": decided, "ended_not_before": earliest, "ended_not_after": over,
-        "duration_ms": _between(began, over), "duration_least_ms": _between(began, earliest),
+        "began_not_before": began,
+        "began_not_after": began,
+        "decided_at": decided,
+        "ended_not_before": earliest,
+        "ended_not_after": over,
+        "duration_ms": _between(began, over),
+        "duration_least_ms": _between(began, earliest),
         "duration_most_ms": _between(began, over),
-        "partitions": lists([
-            sorted(log.partitions(code)) if known else None
-            for code, known in zip(columns["set"][members].tolist(), (told | (prepare >= 0)).tolist(), strict=True)
-        ]),
-        "offset": _offsets(columns["offset"][mine.starts]), "last_offset": _offsets(columns["offset"][last]),
-    }  # fmt: skip
+        "partitions": lists(
+            [
+                sorted(log.partitions(code)) if known else None
+                for code, known in zip(columns["set"][members].tolist(), (told | (prepare >= 0)).tolist(), strict=True)
+            ]
+        ),
+        "offset": _offsets(columns["offset"][mine.starts]),
+        "last_offset": _offsets(columns["offset"][last]),
+    }
 
 
 def _offsets(offsets: np.ndarray) -> pa.Array:
@@ -136,12 +147,17 @@ def _of_partitions(
     """What the logs of their partitions hold."""
     producers, offsets = columns["producer_id"][mine.starts], columns["offset"][mine.starts]
     rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]
-    of = [sorted(groups[each]) if each in groups else [] for each in zip(producers.tolist(), offsets.tolist(),
-                                                                          strict=True)]  # fmt: skip
+    of = [
+        sorted(groups[each]) if each in groups else []
+        for each in zip(producers.tolist(), offsets.tolist(), strict=True)
+    ]
     return {
-        "partitions_seen": rows["logs"].astype(np.int32), "batches": rows["batches"].copy(),
-        "records": rows["records"].copy(), "bytes": rows["bytes"].copy(), "groups": lists(of),
-    }  # fmt: skip
+        "partitions_seen": rows["logs"].astype(np.int32),
+        "batches": rows["batches"].copy(),
+        "records": rows["records"].copy(),
+        "bytes": rows["bytes"].copy(),
+        "groups": lists(of),
+    }
 
 
 def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) -> np.ndarray:

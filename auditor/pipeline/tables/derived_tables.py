@@ -31,7 +31,10 @@ from auditor.rules.transactions.open_transactions import open_transactions
 
 COORDINATED_TRANSACTIONS = "coordinated_transactions"  # of all logs together: coordinated_table
 # What each replica's replay leaves of its producers, as a broker would hold it at the log's end.
-PRODUCER_STATES = declared("producer_states", LOG_KEY, """
+PRODUCER_STATES = declared(
+    "producer_states",
+    LOG_KEY,
+    """
     producer_id:long
     producer_epoch:int
     last_sequence:int sequence number of its last record; -1: none since its epoch began
@@ -49,9 +52,13 @@ PRODUCER_STATES = declared("producer_states", LOG_KEY, """
     max_epoch:int its largest epoch in the log
     last_seen_by_broker:time when it wrote last, at the earliest, by markers, which carry brokers' times; null: none
     expires_at:time when the broker forgets it, which goes by `last_timestamp`; null while a transaction is open
-""")  # fmt: skip
+""",
+)
 # One row a transaction of a producer in a replica.
-TRANSACTIONS = declared("transactions", LOG_KEY, """
+TRANSACTIONS = declared(
+    "transactions",
+    LOG_KEY,
+    """
     producer_id:long
     producer_epoch:int
     transactional_id:string
@@ -76,7 +83,8 @@ TRANSACTIONS = declared("transactions", LOG_KEY, """
     transaction_key:string joins it with `coordinated_transactions`; null: no coordinator's log shows its transaction
     began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
     began_not_after:time the same, at the latest
-""")  # fmt: skip
+""",
+)
 MadeOfLog = Callable[[LogView], Iterator[pa.RecordBatch]]
 UNOPENED = ("unreadable", "vanished")
 _OUTCOMES = texts(["ABORT", "COMMIT"])

@@ -13,7 +13,10 @@ from auditor.connectors.schema import LOG_KEY
 from auditor.facts.events import PLACE, Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
 
-EVENTS = declared("events", LOG_KEY, """
+EVENTS = declared(
+    "events",
+    LOG_KEY,
+    """
     kind:string what was odd, such as sequence_gap, offset_hole or epoch_regression
     file:string
     position:long
@@ -25,7 +28,8 @@ EVENTS = declared("events", LOG_KEY, """
     time:time when it was written, by brokers' clocks as far as the log shows
     leader_epoch:int epoch of the leader that appended it
     fields:json what its kind has besides, such as expected_sequence and found_sequence
-""")  # fmt: skip
+""",
+)
 _NAMES = texts([kind.name.lower() for kind in Kind])
 _NUMBERS = np.array([int(kind) for kind in Kind], np.int64)  # ascending
 

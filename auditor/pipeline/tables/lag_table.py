@@ -28,7 +28,10 @@ from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, written_times
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 
-LAG = declared("lag", LOG_KEY, """
+LAG = declared(
+    "lag",
+    LOG_KEY,
+    """
     group_id:string
     kind:string consumer (a committed offset, whatever the protocol) or share (the start offset of a share group)
     committed_offset:long the position that its coordinator has; null where it has none that counts yet
@@ -59,16 +62,29 @@ LAG = declared("lag", LOG_KEY, """
     held_class:string what it is, as in `transactions`
     held_since:time when it began
     undecided:string why the numbers may be wrong; null where they are exact
-""")  # fmt: skip
+""",
+)
 STANDS = {
-    ahead_counts.RECORD: "record", ahead_counts.IN_BATCH: "batch", ahead_counts.AT_MARKER: "marker",
-    ahead_counts.GAP: "gap", ahead_counts.NOWHERE: "end",
-}  # fmt: skip
+    ahead_counts.RECORD: "record",
+    ahead_counts.IN_BATCH: "batch",
+    ahead_counts.AT_MARKER: "marker",
+    ahead_counts.GAP: "gap",
+    ahead_counts.NOWHERE: "end",
+}
 LEFT = (
-    "committed_records", "committed_most", "uncommitted_records", "uncommitted_most", "waiting_records",
-    "open_records", "aborted_records", "marker_offsets", "missing_offsets", "settled_records", "committed_bytes",
+    "committed_records",
+    "committed_most",
+    "uncommitted_records",
+    "uncommitted_most",
+    "waiting_records",
+    "open_records",
+    "aborted_records",
+    "marker_offsets",
+    "missing_offsets",
+    "settled_records",
+    "committed_bytes",
     "uncommitted_bytes",
-)  # fmt: skip
+)
 
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
@@ -93,9 +109,12 @@ def rows_of(log: LogView, cluster: ReadCluster) -> list[Fields]:
 
 def _position(p: Position) -> Fields:
     return {
-        "group_id": p.group_id, "kind": p.kind, "committed_offset": p.offset if p.offset >= 0 else None,
-        "committed_at": p.time, "pending_offset": p.pending if p.pending >= 0 else None,
-    }  # fmt: skip
+        "group_id": p.group_id,
+        "kind": p.kind,
+        "committed_offset": p.offset if p.offset >= 0 else None,
+        "committed_at": p.time,
+        "pending_offset": p.pending if p.pending >= 0 else None,
+    }
 
 
 @dataclass(slots=True)
@@ -154,9 +173,11 @@ class _Reading:
     def _row(self, s: _Stretch) -> Fields:
         p = s.position
         row = _position(p) | {
-            "log_start": self.start, "last_stable_offset": self.stable, "end_offset": self.end,
+            "log_start": self.start,
+            "last_stable_offset": self.stable,
+            "end_offset": self.end,
             "undecided": self._doubt(s),
-        }  # fmt: skip
+        }
         row |= self._holder()
         if p.offset < 0 or self.failed:
             return row
@@ -184,10 +205,19 @@ class _Reading:
         least = np.maximum(least, 0)
         offsets = self.end - s.begin
         numbers = (
-            least[SEEN], most[SEEN], least[:MARKER].sum(), most[:MARKER].sum(), least[WAITING], least[OPEN],
-            least[ABORTED], least[MARKER], max(0, offsets - int(ahead.most.sum())), done, ahead.fetched_stable,
+            least[SEEN],
+            most[SEEN],
+            least[:MARKER].sum(),
+            most[:MARKER].sum(),
+            least[WAITING],
+            least[OPEN],
+            least[ABORTED],
+            least[MARKER],
+            max(0, offsets - int(ahead.most.sum())),
+            done,
+            ahead.fetched_stable,
             ahead.fetched,
-        )  # fmt: skip
+        )
         shown = dict(zip(LEFT, map(int, numbers), strict=True)) | {"offsets": offsets}
         if s.position.kind != SHARE:
             shown["settled_records"] = None  # type: ignore[assignment]
@@ -222,9 +252,11 @@ class _Reading:
             return {}
         verdict = blocking.judged(self.log, t)
         return {
-            "held_by": t.owner, "held_producer_id": int(t.row["producer_id"]), "held_class": verdict.klass,
+            "held_by": t.owner,
+            "held_producer_id": int(t.row["producer_id"]),
+            "held_class": verdict.klass,
             "held_since": blocking.since(self.log, t),
-        }  # fmt: skip
+        }
 
     def _doubt(self, s: _Stretch) -> str | None:
         """Why the numbers may be wrong; None where nothing speaks against them."""

@@ -34,10 +34,11 @@ class ParquetFile:
         leaves |= {f"{name}.list.element": kind.value_type for name, kind in lists.items()}
         numbers = [name for name, kind in leaves.items() if pa.types.is_integer(kind) or pa.types.is_timestamp(kind)]
         self._file = pq.ParquetWriter(
-            path, wanted,
+            path,
+            wanted,
             use_dictionary=[name for name, kind in leaves.items() if pa.types.is_string(kind)],
             column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-        )  # fmt: skip
+        )
         self._path = path
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0

@@ -21,7 +21,10 @@ from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import LogView
 
-SPACE = declared("space", LOG_KEY, """
+SPACE = declared(
+    "space",
+    LOG_KEY,
+    """
     file:string
     base_offset:long its first offset
     size:long bytes of the segment file, without its indexes
@@ -39,7 +42,8 @@ SPACE = declared("space", LOG_KEY, """
     aborted_bytes:long bytes of aborted transactions that begin in it: nobody who reads read_committed gets them
     held_from:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
     undecided:string why this may be wrong; null where nothing speaks against it
-""")  # fmt: skip
+""",
+)
 REMOTE_METADATA, METADATA = "__remote_log_metadata", "__cluster_metadata"  # which goes by metadata.* of its own
 BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where a tiered segment is stamped ahead"
 
@@ -84,9 +88,12 @@ class _Replica:
         remote = log.remote
         copied = -1 if remote is None else remote.highest(replica.leader_epochs, replica.log_end)
         self.rules = Rules(
-            "delete" in self.policy.value, self.settings["retention.ms"].number,
-            self.settings["retention.bytes"].number, copied if self.tiered else None, ahead_ms(log.cluster),
-        )  # fmt: skip
+            "delete" in self.policy.value,
+            self.settings["retention.ms"].number,
+            self.settings["retention.bytes"].number,
+            copied if self.tiered else None,
+            ahead_ms(log.cluster),
+        )
 
     def rows(self) -> list[Fields]:
         """A row a segment."""
@@ -108,17 +115,22 @@ class _Replica:
         decides = self._decides(said)
         front = None if said.at < 0 else self.replica.segments[self.local[said.at][0]]
         return {
-            "file": self.replica.segments[k], "base_offset": scan.base_offset, "size": scan.size,
-            "goes": said.goes or None, "kept_by": said.by or None, "kept_by_file": front,
+            "file": self.replica.segments[k],
+            "base_offset": scan.base_offset,
+            "size": scan.size,
+            "goes": said.goes or None,
+            "kept_by": said.by or None,
+            "kept_by_file": front,
             "goes_at": said.until if said.until >= 0 else None,
             "setting": None if decides is None else f"{decides[0]}={decides[1].value}",
             "setting_by": None if decides is None else decides[1].by.partition(" ")[0],
-            "largest_timestamp": scan.largest_time, "largest_offset": scan.largest_offset,
+            "largest_timestamp": scan.largest_time,
+            "largest_offset": scan.largest_offset,
             "producer_id": scan.largest_producer,
             "transactional_id": self.log.owner(scan.largest_producer) if scan.largest_producer >= 0 else None,
             "aborted_bytes": aborted.get(k, 0),
             "held_from": self.stable if said.by == retention.NOT_REMOTE and self.stable < self.end else None,
-        }  # fmt: skip
+        }
 
     def _decides(self, said: Kept) -> tuple[str, Setting] | None:
         """The setting that decides about a segment, by its name."""
@@ -128,8 +140,12 @@ class _Replica:
         if said.goes == retention.SIZE or said.by == retention.BELOW:
             return self._named("retention.bytes", local)
         if said.goes == retention.TIME or said.by in (
-            retention.YOUNG, retention.FUTURE, retention.OLDER, retention.OFF, retention.UNDATED,
-        ):  # fmt: skip
+            retention.YOUNG,
+            retention.FUTURE,
+            retention.OLDER,
+            retention.OFF,
+            retention.UNDATED,
+        ):
             return self._named("retention.ms", local)
         return None
 

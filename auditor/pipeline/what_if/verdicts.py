@@ -23,7 +23,10 @@ from auditor.rules.settled.floods import judge_bounded
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
 
 # One row a run of stored batches, or a marker, that another policy would have answered with ``error``.
-VERDICTS = declared("verdicts", LOG_KEY, """
+VERDICTS = declared(
+    "verdicts",
+    LOG_KEY,
+    """
     file:string
     position:long byte in `file` where the first batch of the run begins
     policy:string the broker policy that is asked
@@ -44,7 +47,8 @@ VERDICTS = declared("verdicts", LOG_KEY, """
     batches:long batches of the run
     records:long records of the run
     stored_before:bool whether it repeats sequence numbers that the producer had stored before in this epoch
-""")  # fmt: skip
+""",
+)
 
 
 def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:

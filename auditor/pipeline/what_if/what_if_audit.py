@@ -36,9 +36,13 @@ class WhatIfAudit(Audit):
     """
 
     def __init__(
-        self, options: AuditOptions, runner: Runner, policies: tuple[str, ...] = COMPARED,
-        duplicate_window: int = DRAFT_WINDOW, say: Say = nobody,
-    ) -> None:  # fmt: skip
+        self,
+        options: AuditOptions,
+        runner: Runner,
+        policies: tuple[str, ...] = COMPARED,
+        duplicate_window: int = DRAFT_WINDOW,
+        say: Say = nobody,
+    ) -> None:
         super().__init__(options, runner, say)
         self.policies = policies
         self.duplicate_window = duplicate_window

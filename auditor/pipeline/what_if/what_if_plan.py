@@ -100,7 +100,10 @@ def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cl
         for b in briefs
         if 0 <= clusters[b.join_key].newest_time < b.any_time - AHEAD_MS
     }
-    keys = ((task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0) for task in tasks
-            if isinstance(task, ReplicaTask))  # fmt: skip
+    keys = (
+        (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
+        for task in tasks
+        if isinstance(task, ReplicaTask)
+    )
     of = dict(zip(keys, (task for task in tasks if isinstance(task, ReplicaTask)), strict=True))
     return [replace(of[key], newest_time=time) for key, time in sorted(newest.items()) if key in of]

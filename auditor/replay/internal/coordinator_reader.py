@@ -64,9 +64,10 @@ class Room(NamedTuple):
 def coordinator_room(share: float) -> Room:
     """The room of a replica that has this part of what all have."""
     return Room(
-        min(MOST_RECORDS, int(RECORDS_IN_ALL * share)), min(PACKED_BYTES, int(PACKED_IN_ALL * share)),
+        min(MOST_RECORDS, int(RECORDS_IN_ALL * share)),
+        min(PACKED_BYTES, int(PACKED_IN_ALL * share)),
         min(DICTIONARY_BYTES, int(DICTIONARIES_IN_ALL * share)),
-    )  # fmt: skip
+    )
 
 
 ALONE = coordinator_room(1.0)
@@ -270,9 +271,13 @@ class CoordinatorReader(RecordProblems):
         sets = self.sets
         elements = sets.sets.arena[: sets.sets.ends[len(sets.sets)]].view(np.int64)
         known = Dictionaries(
-            self.ids.texts(), sets.topics.texts(), sets.sets.ends[1 : len(sets.sets) + 1] // 8, elements, self.files,
+            self.ids.texts(),
+            sets.topics.texts(),
+            sets.sets.ends[1 : len(sets.sets) + 1] // 8,
+            elements,
+            self.files,
             [f"unknown state {status}" for status in self.states],
-        )  # fmt: skip
+        )
         if not self.some_odd:
             log = build(self.rows.__getitem__, self.count, known)
         else:

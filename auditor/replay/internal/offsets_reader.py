@@ -59,9 +59,16 @@ DONE, FALLS_FULL, AT_SPECIAL = range(3)
 
 @kernel
 def _follow(
-    records: np.ndarray, first: int, file: int, groups: np.ndarray, generations: np.ndarray, values: np.ndarray,
-    falls: np.ndarray, before: np.ndarray, out: np.ndarray,
-) -> None:  # fmt: skip
+    records: np.ndarray,
+    first: int,
+    file: int,
+    groups: np.ndarray,
+    generations: np.ndarray,
+    values: np.ndarray,
+    falls: np.ndarray,
+    before: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Follows plain places until a record is met that only the story understands. ``out``: where, why, falls found."""
     found, at, why = 0, first, DONE
     while at < records.shape[1]:
@@ -229,9 +236,7 @@ class OffsetsReader(RecordProblems):
         while at < records.shape[1]:
             groups = self.places.group if len(self.places.group) else np.zeros(1, np.int64)
             values = self.values if len(self.values) else np.zeros((1, V_FIELDS), np.int64)
-            _follow(
-                records, at, len(self.files) - 1, groups, self.generation_of, values, falls, before, out
-            )  # fmt: skip
+            _follow(records, at, len(self.files) - 1, groups, self.generation_of, values, falls, before, out)
             at, why, found = out.tolist()
             for row, old in zip(falls[:found].tolist(), before[:found], strict=True):
                 place = int(records[R_PLACE, row])
@@ -258,10 +263,16 @@ class OffsetsReader(RecordProblems):
         self.story.offset_record(
             offset,
             (
-                group, topic, int(self.places.partition[place]), bool(record[R_KIND] == GONE), int(record[R_VALUE]),
-                *(int(record[k]) for k in (R_TIME, R_PRODUCER, R_EPOCH)), self.files[-1], int(record[R_POSITION]),
+                group,
+                topic,
+                int(self.places.partition[place]),
+                bool(record[R_KIND] == GONE),
+                int(record[R_VALUE]),
+                *(int(record[k]) for k in (R_TIME, R_PRODUCER, R_EPOCH)),
+                self.files[-1],
+                int(record[R_POSITION]),
             ),
-        )  # fmt: skip
+        )
 
     def _odd(self, record: np.ndarray, run: Decoded, number: int) -> bool:
         """Reads a record that is not by column; whether it is a commit, which ``record`` then describes."""
@@ -380,11 +391,19 @@ class OffsetsReader(RecordProblems):
         rows = self.values[plain]
         table = np.stack(
             [
-                places.group[plain], places.topic[plain], places.partition[plain], rows[:, V_VALUE], rows[:, V_OFFSET],
-                rows[:, V_TIME], np.full(len(plain), NO_PRODUCER_ID), np.full(len(plain), -1), rows[:, V_FILE],
-                rows[:, V_POSITION], rows[:, V_GENERATION],
+                places.group[plain],
+                places.topic[plain],
+                places.partition[plain],
+                rows[:, V_VALUE],
+                rows[:, V_OFFSET],
+                rows[:, V_TIME],
+                np.full(len(plain), NO_PRODUCER_ID),
+                np.full(len(plain), -1),
+                rows[:, V_FILE],
+                rows[:, V_POSITION],
+                rows[:, V_GENERATION],
             ]
-        )  # fmt: skip
+        )
         groups, topics = places.groups.texts(), places.topics.texts()
         in_story = np.array(list(self._in_story(groups, topics)), np.int64).reshape(-1, len(COLUMNS)).T
         table = np.concatenate([table, in_story], axis=1)

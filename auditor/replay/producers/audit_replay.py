@@ -176,8 +176,11 @@ class AuditReplay:
 
 def _params(bounds: ReplicaBounds) -> np.ndarray:
     params = {
-        "log_start": bounds.log_start, "intact_from": bounds.intact_from,
-        "has_sequences": bounds.sequences, "broker_times": bounds.broker_times, "expiration_ms": bounds.expiration_ms,
+        "log_start": bounds.log_start,
+        "intact_from": bounds.intact_from,
+        "has_sequences": bounds.sequences,
+        "broker_times": bounds.broker_times,
+        "expiration_ms": bounds.expiration_ms,
         "is_kraft": bounds.kraft,
-    }  # fmt: skip
+    }
     return np.array([tuple(params[name] for name in st.PARAMS.names or ())], st.PARAMS)

@@ -23,9 +23,15 @@ from auditor.replay.producers.state import Replay
 STATE = ("producer_epoch", "last_sequence", "last_offset", "last_timestamp")
 BELOW = ("below_epoch", "below_last_sequence", "below_last_offset", "below_timestamp")
 PLACES = {
-    "segment": "segment", "position": "position", "base_offset": "offset", "last_offset": "last_offset",
-    "producer_epoch": "epoch", "timestamp": "timestamp", "time": "time", "leader_epoch": "leader_epoch",
-}  # fmt: skip
+    "segment": "segment",
+    "position": "position",
+    "base_offset": "offset",
+    "last_offset": "last_offset",
+    "producer_epoch": "epoch",
+    "timestamp": "timestamp",
+    "time": "time",
+    "leader_epoch": "leader_epoch",
+}
 
 
 class Before(NamedTuple):

@@ -29,11 +29,22 @@ SEGMENT = np.dtype([("next_base", "i8"), ("newest", "i8"), ("size", "i8")])
 # and bytes in all.
 TOTALS = np.dtype(
     [
-        ("swept", "i8"), ("live", "i8"), ("cached", "i8"), ("peak_bytes", "i8"), ("peak_producers", "i8"),
-        ("verdicts", "i8"), ("dropped", "i8"), ("late", "i8"), ("segment", "i8"), ("segments", "i8"),
-        ("oldest", "i8"), ("segment_newest", "i8"), ("segment_bytes", "i8"), ("bytes", "i8"),
+        ("swept", "i8"),
+        ("live", "i8"),
+        ("cached", "i8"),
+        ("peak_bytes", "i8"),
+        ("peak_producers", "i8"),
+        ("verdicts", "i8"),
+        ("dropped", "i8"),
+        ("late", "i8"),
+        ("segment", "i8"),
+        ("segments", "i8"),
+        ("oldest", "i8"),
+        ("segment_newest", "i8"),
+        ("segment_bytes", "i8"),
+        ("bytes", "i8"),
     ]
-)  # fmt: skip
+)
 
 
 class Rules(NamedTuple):
@@ -113,9 +124,13 @@ def load_entries(w, policy, entries, rows):  # type: ignore[no-untyped-def]
         entry.txn_first_offset = entries.current_txn_first_offset[k]
         if entries.last_offset[k] >= 0 or policy.snapshot_batch_always:
             model.remember_batch(
-                p, row, entries.last_sequence[k], entries.last_offset[k], entries.offset_delta[k],
+                p,
+                row,
+                entries.last_sequence[k],
+                entries.last_offset[k],
+                entries.offset_delta[k],
                 entries.last_timestamp[k],
-            )  # fmt: skip
+            )
         t.cached += entry.cached - cached
         t.segment_newest = max(t.segment_newest, entries.last_timestamp[k])
     _weigh(t)

@@ -21,9 +21,14 @@ HOUR_MS = 3_600_000
 def _asked(policy: Policy) -> Policy:
     """The policy without what no leader's answer to a single append depends on, nor the size of its state."""
     return policy._replace(
-        snapshots_follow_log_start=False, follower_checks_markers=False, lone_marker_completes=False,
-        open_needs_same_epoch=False, verifies=False, bumps_each_transaction=False, after_max_ms=-1,
-    )  # fmt: skip
+        snapshots_follow_log_start=False,
+        follower_checks_markers=False,
+        lone_marker_completes=False,
+        open_needs_same_epoch=False,
+        verifies=False,
+        bumps_each_transaction=False,
+        after_max_ms=-1,
+    )
 
 
 class PolicyReplay:
@@ -128,9 +133,14 @@ def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
 def _outcome(world: pol.World) -> PolicyOutcome:
     t = {name: int(world.totals[name][0]) for name in pol.TOTALS.names or ()}
     return PolicyOutcome(
-        world.verdicts[: t["verdicts"]].copy(), t["dropped"], t["peak_producers"], t["peak_bytes"], t["live"],
-        state_bytes(t["live"], t["cached"]), t["late"],
-    )  # fmt: skip
+        world.verdicts[: t["verdicts"]].copy(),
+        t["dropped"],
+        t["peak_producers"],
+        t["peak_bytes"],
+        t["live"],
+        state_bytes(t["live"], t["cached"]),
+        t["late"],
+    )
 
 
 def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
@@ -140,8 +150,16 @@ def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
     by_records = np.argsort(-h["records"] / elapsed, kind="stable")[:SHOWN]
     by_epochs = [k for k in np.argsort(-bumps / elapsed, kind="stable")[:SHOWN] if bumps[k] > 0]
     names = (
-        "batches", "records", "first_time", "last_time", "first_epoch", "last_epoch", "span", "wraps", "transactional",
-    )  # fmt: skip
+        "batches",
+        "records",
+        "first_time",
+        "last_time",
+        "first_epoch",
+        "last_epoch",
+        "span",
+        "wraps",
+        "transactional",
+    )
     return [
         {"producer_id": int(ids[k])} | {name: int(h[name][k]) for name in names}
         for k in dict.fromkeys([*by_records.tolist(), *map(int, by_epochs)])

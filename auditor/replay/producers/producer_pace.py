@@ -25,12 +25,24 @@ IN_FLIGHT = 5  # batches that one producer may have under way (max.in.flight.req
 # how often sequences began again at 0. first_*, last_*: of its data, epoch: of its last batch; times are time(b), ms.
 PACE = np.dtype(
     [
-        ("loaded_offset", "i8"), ("batches", "i8"), ("records", "i8"), ("first_time", "i8"), ("last_time", "i8"),
-        ("wraps", "i8"), ("in_flight", "i8"), ("span", "i8"), ("first_epoch", "i4"), ("last_epoch", "i4"),
-        ("epoch", "i4"), ("last_sequence", "i4"), ("newest_length", "i4"), ("loaded", "i1"), ("transactional", "i1"),
+        ("loaded_offset", "i8"),
+        ("batches", "i8"),
+        ("records", "i8"),
+        ("first_time", "i8"),
+        ("last_time", "i8"),
+        ("wraps", "i8"),
+        ("in_flight", "i8"),
+        ("span", "i8"),
+        ("first_epoch", "i4"),
+        ("last_epoch", "i4"),
+        ("epoch", "i4"),
+        ("last_sequence", "i4"),
+        ("newest_length", "i4"),
+        ("loaded", "i1"),
+        ("transactional", "i1"),
     ],
     align=True,
-)  # fmt: skip
+)
 # One row. now: the newest time(b), beyond which no clock is believed; any_time: the newest time-stamp of all.
 PLACE = np.dtype([("now", "i8"), ("any_time", "i8")])
 

@@ -22,10 +22,14 @@ ATTR_CONTROL = 0x20
 # __cluster_metadata, where control batches of other types are.
 PARAMS = np.dtype(
     [
-        ("log_start", "i8"), ("intact_from", "i8"), ("has_sequences", "i8"),
-        ("broker_times", "i8"), ("expiration_ms", "i8"), ("is_kraft", "i8"),
+        ("log_start", "i8"),
+        ("intact_from", "i8"),
+        ("has_sequences", "i8"),
+        ("broker_times", "i8"),
+        ("expiration_ms", "i8"),
+        ("is_kraft", "i8"),
     ]
-)  # fmt: skip
+)
 
 # What moves with the log. -1 where nothing is known.
 MOVING = (
@@ -52,11 +56,23 @@ MOVING = (
 COUNTED = (
     "ordinal",  # batches seen
     "first_event",  # the rows of events from here on are of the batch that is being replayed
-    "events", "transactions", "open", "runs", "marked", "below", "later",  # rows used of each table
-    "batches", "records", "data_offsets", "marker_offsets", "holes_intact", "holes_cleaned", "unreadable_offsets",
+    "events",
+    "transactions",
+    "open",
+    "runs",
+    "marked",
+    "below",
+    "later",  # rows used of each table
+    "batches",
+    "records",
+    "data_offsets",
+    "marker_offsets",
+    "holes_intact",
+    "holes_cleaned",
+    "unreadable_offsets",
     "leftovers",  # 1 once a batch without producer id had an epoch or a sequence
     "flaws",  # those of batches since somebody asked, all together
-)  # fmt: skip
+)
 PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 
 # A run of contiguous sequences that a producer stored earlier; ``older``: the row of the one before, -1 for none;
@@ -67,49 +83,87 @@ RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i
 # must not take more than they need. LIVE is what every data batch is compared with and changes.
 LIVE = np.dtype(
     [
-        ("batches", "i8"), ("records", "i8"), ("data_last_offset", "i8"), ("data_timestamp", "i8"),
-        ("data_time", "i8"), ("active_timestamp", "i8"), ("max_idle_ms", "i8"), ("ordinal", "i8"), ("run_length", "u4"),
-        ("run_start", "i4"), ("data_last_sequence", "i4"), ("data_leader_epoch", "i4"), ("open_slot", "i4"),
-        ("marked", "i4"), ("data_epoch", "i2"), ("max_epoch", "i2"), ("crowded", "i1"), ("transactional", "i1"),
+        ("batches", "i8"),
+        ("records", "i8"),
+        ("data_last_offset", "i8"),
+        ("data_timestamp", "i8"),
+        ("data_time", "i8"),
+        ("active_timestamp", "i8"),
+        ("max_idle_ms", "i8"),
+        ("ordinal", "i8"),
+        ("run_length", "u4"),
+        ("run_start", "i4"),
+        ("data_last_sequence", "i4"),
+        ("data_leader_epoch", "i4"),
+        ("open_slot", "i4"),
+        ("marked", "i4"),
+        ("data_epoch", "i2"),
+        ("max_epoch", "i2"),
+        ("crowded", "i1"),
+        ("transactional", "i1"),
         ("marker_fresh", "i1"),
     ],
     align=True,
-)  # fmt: skip
+)
 # What the first judged batch leaves, which few later ones are compared with: first_* mean something once batches > 0.
 # zero: 1 where it began at sequence 0; then zero_crc and zero_bytes are of it.
 BORN = np.dtype(
     [
-        ("first_offset", "i8"), ("first_last_offset", "i8"), ("first_position", "i8"), ("first_timestamp", "i8"),
-        ("first_time", "i8"), ("first_sequence", "i4"), ("first_segment", "i4"), ("first_leader_epoch", "i4"),
-        ("zero_crc", "u4"), ("zero_bytes", "i4"), ("below", "i4"), ("later", "i4"), ("first_epoch", "i2"),
+        ("first_offset", "i8"),
+        ("first_last_offset", "i8"),
+        ("first_position", "i8"),
+        ("first_timestamp", "i8"),
+        ("first_time", "i8"),
+        ("first_sequence", "i4"),
+        ("first_segment", "i4"),
+        ("first_leader_epoch", "i4"),
+        ("zero_crc", "u4"),
+        ("zero_bytes", "i4"),
+        ("below", "i4"),
+        ("later", "i4"),
+        ("first_epoch", "i2"),
         ("zero", "i1"),
     ],
     align=True,
-)  # fmt: skip
+)
 # Of producers that did more than to go on from their first batch (row BORN.later; without one all is as that left it):
 # which batches raised the epoch, also that of data alone; the last batch that began at sequence 0, in the epoch
 # zero_epoch (-1: none); the run of sequences before the present one (-1: none), and how often it was idle for long.
 LATER = np.dtype(
     [
-        ("max_epoch_offset", "i8"), ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
-        ("epoch_window_start", "i8"), ("zero_time", "i8"), ("zero_base_offset", "i8"), ("zero_crc", "u4"),
-        ("zero_bytes", "i4"), ("max_epoch_leader", "i4"), ("epoch_window_count", "i4"), ("old_run", "i4"),
-        ("idle_count", "i4"), ("zero_epoch", "i2"),
+        ("max_epoch_offset", "i8"),
+        ("max_data_epoch_offset", "i8"),
+        ("max_data_epoch_time", "i8"),
+        ("epoch_window_start", "i8"),
+        ("zero_time", "i8"),
+        ("zero_base_offset", "i8"),
+        ("zero_crc", "u4"),
+        ("zero_bytes", "i4"),
+        ("max_epoch_leader", "i4"),
+        ("epoch_window_count", "i4"),
+        ("old_run", "i4"),
+        ("idle_count", "i4"),
+        ("zero_epoch", "i2"),
     ],
     align=True,
-)  # fmt: skip
+)
 # Of producers with markers (row LIVE.marked), and of those with batches below the log start (row BORN.below).
 MARKED = np.dtype(
     [
-        ("markers", "i8"), ("offset", "i8"), ("time", "i8"), ("coordinator_offset", "i8"), ("coordinator_epoch", "i4"),
-        ("epoch", "i2"), ("commit", "i1"),
+        ("markers", "i8"),
+        ("offset", "i8"),
+        ("time", "i8"),
+        ("coordinator_offset", "i8"),
+        ("coordinator_epoch", "i4"),
+        ("epoch", "i2"),
+        ("commit", "i1"),
     ],
     align=True,
-)  # fmt: skip
+)
 BELOW = np.dtype(
     [("batches", "i8"), ("last_offset", "i8"), ("timestamp", "i8"), ("last_sequence", "i4"), ("epoch", "i2")],
     align=True,
-)  # fmt: skip
+)
 
 # Replay.queue: a heap of the slots of open transactions by first offset, and behind it the free slots. ``slot`` is the
 # one at this place of the heap; ``place`` is where this slot stands, ``offset`` the first one of its transaction.
@@ -124,12 +178,21 @@ QUEUE = np.dtype([("slot", "i8"), ("place", "i8"), ("offset", "i8")])
 # in by auditor.replay.producers.producer_pace.
 STEP = np.dtype(
     [
-        ("time", "i8"), ("previous_offset", "i8"), ("row", "i4"), ("last_sequence", "i4"), ("answer", "i4"),
-        ("kind", "i1"), ("judged", "i1"), ("seen", "i1"), ("unreadable_between", "i1"), ("stored_before", "i1"),
-        ("provable", "i1"), ("below", "i1"),
+        ("time", "i8"),
+        ("previous_offset", "i8"),
+        ("row", "i4"),
+        ("last_sequence", "i4"),
+        ("answer", "i4"),
+        ("kind", "i1"),
+        ("judged", "i1"),
+        ("seen", "i1"),
+        ("unreadable_between", "i1"),
+        ("stored_before", "i1"),
+        ("provable", "i1"),
+        ("below", "i1"),
     ],
     align=True,
-)  # fmt: skip
+)
 UNREADABLE, OTHER, DATA, MARKER = 0, 1, 2, 3  # OTHER: of no producer
 
 

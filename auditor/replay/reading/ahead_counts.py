@@ -262,9 +262,14 @@ class Counts:
                 first = self.first[k][1] if count == fewest else None
         stable = int(self.bytes[1] - self.bytes_before[k, 1])
         return Ahead(
-            least, most, int(self.stands[k]), int(self.bytes[0] - self.bytes_before[k, 0]), stable, first,
+            least,
+            most,
+            int(self.stands[k]),
+            int(self.bytes[0] - self.bytes_before[k, 0]),
+            stable,
+            first,
             *map(int, self.place[k]),
-        )  # fmt: skip
+        )
 
     def between(self, first: int, behind: int) -> tuple[np.ndarray, np.ndarray]:
         """The records of each class from one of the offsets to before another, at least and at most."""

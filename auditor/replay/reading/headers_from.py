@@ -120,10 +120,17 @@ def _chunks(
     with contextlib.closing(f):
         try:
             chunks = read_segment(
-                f, segment.size, file=segment.name, start=start, stop=stop, limits=task.limits, raw=raw, crc=False,
+                f,
+                segment.size,
+                file=segment.name,
+                start=start,
+                stop=stop,
+                limits=task.limits,
+                raw=raw,
+                crc=False,
                 offsets=(max(least, lowest), below),
                 known=known_of(task, number),
-            )  # fmt: skip
+            )
             # Remote segments of different leaders overlap; a broker's own never do where they are sound.
             yield from before(chunks, behind[0].base_offset) if segment.place is not None and behind else chunks
         except REFUSED as error:

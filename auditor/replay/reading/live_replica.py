@@ -81,12 +81,22 @@ class LiveReader(ReplicaReader):
         )
         super().__init__(
             ReplicaTask(
-                NOWHERE, replica, task.cluster_id, task.broker_id, task.join_key, clean_shutdown=False,
-                log_start=task.start, cleaner_offset=task.end if task.may_be_cleaned else None,
-                compacted=task.compacted, cleaning_unknown=task.cleaning_unknown, expiration_ms=task.expiration_ms,
-                before_ms=task.before_ms, records=task.records, limits=task.limits,
+                NOWHERE,
+                replica,
+                task.cluster_id,
+                task.broker_id,
+                task.join_key,
+                clean_shutdown=False,
+                log_start=task.start,
+                cleaner_offset=task.end if task.may_be_cleaned else None,
+                compacted=task.compacted,
+                cleaning_unknown=task.cleaning_unknown,
+                expiration_ms=task.expiration_ms,
+                before_ms=task.before_ms,
+                records=task.records,
+                limits=task.limits,
             )
-        )  # fmt: skip
+        )
         none = np.empty(0, np.int64)
         self.begin([], none, none)
         self.begin_segment(0, task.file, task.start, -1)
@@ -97,9 +107,15 @@ class LiveReader(ReplicaReader):
         before = self.next_offset
         raw = self.live.raw or self.internal is not None
         for chunk in read_segment(
-            io.BytesIO(whole), len(whole), file=self.live.file, limits=self.live.limits, records=self.live.records,
-            raw=raw, offsets=(max(self.next_offset, 0), ANY_OFFSET[1]), look=look_of(self.task),
-        ):  # fmt: skip
+            io.BytesIO(whole),
+            len(whole),
+            file=self.live.file,
+            limits=self.live.limits,
+            records=self.live.records,
+            raw=raw,
+            offsets=(max(self.next_offset, 0), ANY_OFFSET[1]),
+            look=look_of(self.task),
+        ):
             placed = self._placed(chunk)
             self._note_holes(placed.batches)
             self._chunk(self.segment, placed)
@@ -122,9 +138,12 @@ class LiveReader(ReplicaReader):
         rows = chunk.rows.copy()
         rows[:, POSITION] += self.size
         return replace(
-            chunk, rows=rows, errors=moved(chunk.errors), body_errors=moved(chunk.body_errors),
+            chunk,
+            rows=rows,
+            errors=moved(chunk.errors),
+            body_errors=moved(chunk.body_errors),
             end=chunk.end + self.size,
-        )  # fmt: skip
+        )
 
     def _note_holes(self, b: BatchColumns) -> None:
         """Remembers behind which offset nothing has been cleaned away, which only the batches themselves show."""

@@ -66,18 +66,30 @@ class ReplicaReader:
     """
 
     def __init__(
-        self, task: ReplicaTask, segments: Callable[[int], Iterator[Part]] | None = None,
+        self,
+        task: ReplicaTask,
+        segments: Callable[[int], Iterator[Part]] | None = None,
         small: ReadsSmall = read_file,
-    ) -> None:  # fmt: skip
+    ) -> None:
         replica = task.replica
         self.task = task
         self.segments = segments or functools.partial(read_checked, task)
         self.facts = ReplicaFacts(
-            task.cluster_id, task.broker_id, replica.log_dir, replica.topic or "", replica.partition or 0,
-            task.join_key, folder=replica.folder, topic_id=replica.topic_id, clean_shutdown=task.clean_shutdown,
-            high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start_known and not task.replica.unread, digests=batch_headers.begun(task),
-        )  # fmt: skip
+            task.cluster_id,
+            task.broker_id,
+            replica.log_dir,
+            replica.topic or "",
+            replica.partition or 0,
+            task.join_key,
+            folder=replica.folder,
+            topic_id=replica.topic_id,
+            clean_shutdown=task.clean_shutdown,
+            high_watermark=task.high_watermark,
+            recovery_point=task.recovery_point,
+            cleaner_offset=task.cleaner_offset,
+            log_start_known=task.log_start_known and not task.replica.unread,
+            digests=batch_headers.begun(task),
+        )
         self.bounds = bounds_of(task)
         self.sender = sender_of(task)
         self.facts.log_start = self.bounds.log_start
@@ -138,16 +150,25 @@ class ReplicaReader:
         """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
         task, segments = self.task, self.task.replica.segments
         self.audit = AuditReplay(
-            self.facts, self.bounds, stored, (epochs, epoch_starts), compacted=task.may_be_cleaned, policy=task.policy,
+            self.facts,
+            self.bounds,
+            stored,
+            (epochs, epoch_starts),
+            compacted=task.may_be_cleaned,
+            policy=task.policy,
             noted=bool(task.policies),
-        )  # fmt: skip
+        )
         self.policies: PolicyReplay | None = None
         if task.policies:
             first = segments[0].base_offset if segments else -1
             self.policies = PolicyReplay(
-                task.policies, self.bounds, stored, first, start_known=task.log_start_known and not task.replica.unread,
+                task.policies,
+                self.bounds,
+                stored,
+                first,
+                start_known=task.log_start_known and not task.replica.unread,
                 newest_time=task.newest_time,
-            )  # fmt: skip
+            )
 
     def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
         """Says which segment comes; ``after`` is the next one's base offset, -1 for none."""

@@ -79,10 +79,18 @@ def read_batches(
     replica = Replica(key.log_dir, key.topic, key.partition, f"{key.topic}-{key.partition}", segments=files)
     reader = ReplicaReader(
         ReplicaTask(
-            NOWHERE, replica, key.cluster_id, key.broker_id, key.join_key, clean_shutdown=False, compacted=compacted,
-            expiration_ms=expiration_ms, cleaner_offset=seen.next_offset if compacted else None, log_start_known=False,
+            NOWHERE,
+            replica,
+            key.cluster_id,
+            key.broker_id,
+            key.join_key,
+            clean_shutdown=False,
+            compacted=compacted,
+            expiration_ms=expiration_ms,
+            cleaner_offset=seen.next_offset if compacted else None,
+            log_start_known=False,
         )
-    )  # fmt: skip
+    )
     reader.internal = None  # there are no records
     none = np.empty(0, np.int64)
     reader.begin([], none, none)

@@ -56,11 +56,18 @@ def _read(task: TextTask, replica: TextReplica) -> ReplicaFacts:
     compacted = topic in INTERNAL_TOPICS or cleaned
     reader = ReplicaReader(
         ReplicaTask(
-            task.place, Replica(task.log_dir, topic, partition, "", segments=segments), task.cluster_id, task.broker_id,
-            task.join_key, clean_shutdown=False, compacted=compacted, expiration_ms=task.expiration_ms,
-            cleaner_offset=_end(replica) if cleaned else None, limits=task.limits,
+            task.place,
+            Replica(task.log_dir, topic, partition, "", segments=segments),
+            task.cluster_id,
+            task.broker_id,
+            task.join_key,
+            clean_shutdown=False,
+            compacted=compacted,
+            expiration_ms=task.expiration_ms,
+            cleaner_offset=_end(replica) if cleaned else None,
+            limits=task.limits,
         )
-    )  # fmt: skip
+    )
     reader.internal = None
     stored = [Stored(s.file, s.offset, s.entries, True) for s in replica.snapshots]
     none = np.empty(0, np.int64)

@@ -27,13 +27,22 @@ from auditor.replay.producers.bounds import known_of
 from auditor.replay.task.replica_task import ReplicaTask
 
 DIGESTED = [
-    walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
-    walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,
+    walking.BASE_OFFSET,
+    walking.LAST_OFFSET,
+    walking.CRC,
+    walking.PARTITION_LEADER_EPOCH,
+    walking.PRODUCER_ID,
+    walking.PRODUCER_EPOCH,
+    walking.BASE_SEQUENCE,
+    walking.MAGIC,
+    walking.POSITION,
+    walking.ATTRIBUTES,
     walking.MAX_TIMESTAMP,
-]  # fmt: skip
+]
 DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {
-    "crc_ok": np.dtype(bool), "segment": np.dtype(np.int32),
-}  # fmt: skip
+    "crc_ok": np.dtype(bool),
+    "segment": np.dtype(np.int32),
+}
 AT = places_in(BatchColumns._fields)
 Headers = PackedColumns | BatchSums
 
@@ -61,9 +70,15 @@ class SegmentHeaders:
         with contextlib.closing(f):
             try:
                 for chunk in read_segment(
-                    f, size, file=name, start=start, stop=stop, limits=self.limits, offsets=(max(lowest, least), below),
+                    f,
+                    size,
+                    file=name,
+                    start=start,
+                    stop=stop,
+                    limits=self.limits,
+                    offsets=(max(lowest, least), below),
                     known=known,
-                ):  # fmt: skip
+                ):
                     yield columns_of(chunk.rows, number)
             except REFUSED as error:
                 yield problem(name, error)._replace(file=name)

@@ -111,11 +111,19 @@ def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: Span) -> Iterat
     lowest, until = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
     with contextlib.closing(f):
         chunks = read_segment(
-            f, segment.size if span.end < 0 else span.end, file=segment.name, start=span.start, pause=span.pause,
-            limits=task.limits, records=task.records, offsets=(lowest if span.lowest < 0 else span.lowest, until),
-            held=task.replica.topic in PACKED, raw=task.has_internal_rows and task.replica.topic not in PACKED,
-            known=known_of(task, number), look=look_of(task),
-        )  # fmt: skip
+            f,
+            segment.size if span.end < 0 else span.end,
+            file=segment.name,
+            start=span.start,
+            pause=span.pause,
+            limits=task.limits,
+            records=task.records,
+            offsets=(lowest if span.lowest < 0 else span.lowest, until),
+            held=task.replica.topic in PACKED,
+            raw=task.has_internal_rows and task.replica.topic not in PACKED,
+            known=known_of(task, number),
+            look=look_of(task),
+        )
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.
         remote = segment.place is not None and behind
         yield from before(chunks, behind[0].base_offset) if remote else chunks

@@ -130,7 +130,12 @@ def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -
     named = [np.flatnonzero(each)[:RECORDS_OF_A_BATCH] for each in wanted]
     null, flawed, behind, beyond = (tuple(r.index[rows].tolist()) for rows in named)
     return Culprits(
-        len(r.index), int(batch.record_count[0]), int(batch.base_sequence[0]), null, flawed, behind,
+        len(r.index),
+        int(batch.record_count[0]),
+        int(batch.base_sequence[0]),
+        null,
+        flawed,
+        behind,
         tuple(zip(beyond, r.timestamp[named[3]].tolist(), strict=True)),
         sum(int(each.sum()) - len(rows) for each, rows in zip(wanted, named, strict=True)),
-    )  # fmt: skip
+    )

@@ -210,9 +210,13 @@ class OffsetCheck:
         faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
         fits = there & (offset >= self.places.least) & (offset <= most)
         return _faulty(
-            Kind.INDEX_ENTRY, faults, position=self.index.position, entry_offset=offset, entry_position=at,
+            Kind.INDEX_ENTRY,
+            faults,
+            position=self.index.position,
+            entry_offset=offset,
+            entry_position=at,
             maybe_cut_off=_maybe_cut_off(fits, self.index.zero_tail_bytes),
-        )  # fmt: skip
+        )
 
 
 class SettledTimes(NamedTuple):
@@ -282,10 +286,14 @@ class TimeCheck:
         faults = np.select([backwards, contradicted], [NOT_INCREASING, EARLIER_IS_LARGER], -1)
         culprit = np.where(faults == EARLIER_IS_LARGER, times.culprit, -1)
         return _faulty(
-            Kind.TIME_INDEX_ENTRY, faults, position=self.index.position, entry_offset=offset,
-            entry_timestamp=stamp, larger_last_offset=culprit,
+            Kind.TIME_INDEX_ENTRY,
+            faults,
+            position=self.index.position,
+            entry_offset=offset,
+            entry_timestamp=stamp,
+            larger_last_offset=culprit,
             maybe_cut_off=_maybe_cut_off(times.largest == stamp, self.index.zero_tail_bytes),
-        )  # fmt: skip
+        )
 
 
 def _turns_back(index: TimeIndex, number: int) -> bool:

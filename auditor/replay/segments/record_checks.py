@@ -36,15 +36,30 @@ def check(
     """
     judged = _judged(b, at.log_start)
     faults = stored.record_faults(s.flaws)
-    flawed = _events(Kind.RECORD_FLAW, judged & (faults != 0), b, at.segment, {
-        "flaws": faults, "record_index": s.first_flaw, "records_present": s.present,
-        "records_declared": b.record_count,
-        "cause": np.zeros(len(faults), np.int8) if answers is None else answers["cause"],
-    })  # fmt: skip
-    wrong = _events(Kind.BATCH_TIMESTAMP, _wrong_times(b, s, at.log_start, at.intact_from), b, at.segment, {
-        "found_max_timestamp": s.max_timestamp, "found_base_timestamp": s.first_timestamp,
-        "base_timestamp": b.base_timestamp,
-    })  # fmt: skip
+    flawed = _events(
+        Kind.RECORD_FLAW,
+        judged & (faults != 0),
+        b,
+        at.segment,
+        {
+            "flaws": faults,
+            "record_index": s.first_flaw,
+            "records_present": s.present,
+            "records_declared": b.record_count,
+            "cause": np.zeros(len(faults), np.int8) if answers is None else answers["cause"],
+        },
+    )
+    wrong = _events(
+        Kind.BATCH_TIMESTAMP,
+        _wrong_times(b, s, at.log_start, at.intact_from),
+        b,
+        at.segment,
+        {
+            "found_max_timestamp": s.max_timestamp,
+            "found_base_timestamp": s.first_timestamp,
+            "base_timestamp": b.base_timestamp,
+        },
+    )
     found = [flawed, wrong, _odd_times(b, s, at, task.before_ms)]
     if answers is not None:
         keyless = {"null_keys": answers["no_key_compacted"], "record_index": answers["first_no_key"]}
@@ -66,9 +81,17 @@ def _odd_times(b: BatchColumns, s: RecordSummary, at: Bounds, before_ms: int | N
     odd = stored.is_no_time(s.min_timestamp)
     if before_ms is not None:
         odd |= (before >= 0) & (s.min_timestamp != stored.NO_TIMESTAMP) & (s.min_timestamp < oldest(before, before_ms))
-    return _events(Kind.RECORD_TIMESTAMP, judged & by_producer & (s.present > 0) & odd, b, at.segment, {
-        "min_timestamp": s.min_timestamp, "max_timestamp": s.max_timestamp, "broker_time": before,
-    })  # fmt: skip
+    return _events(
+        Kind.RECORD_TIMESTAMP,
+        judged & by_producer & (s.present > 0) & odd,
+        b,
+        at.segment,
+        {
+            "min_timestamp": s.min_timestamp,
+            "max_timestamp": s.max_timestamp,
+            "broker_time": before,
+        },
+    )
 
 
 def _wrong_times(b: BatchColumns, s: RecordSummary, log_start: int, intact_from: int) -> np.ndarray:

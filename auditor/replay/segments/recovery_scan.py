@@ -33,10 +33,16 @@ ODD_MARKER = col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TY
 # time so far with its offset; how many time entries, and the last one's time and offset.
 REBUILT = np.dtype(
     [
-        ("entry_position", "i8"), ("entries", "i8"), ("entry_offset", "i8"), ("max_time", "i8"),
-        ("max_time_offset", "i8"), ("time_entries", "i8"), ("entry_time", "i8"), ("time_entry_offset", "i8"),
+        ("entry_position", "i8"),
+        ("entries", "i8"),
+        ("entry_offset", "i8"),
+        ("max_time", "i8"),
+        ("max_time_offset", "i8"),
+        ("time_entries", "i8"),
+        ("entry_time", "i8"),
+        ("time_entry_offset", "i8"),
     ]
-)  # fmt: skip
+)
 
 
 @kernel
