@@ -221,7 +221,7 @@ def failures() -> Iterator[list[Path]]:
     except BaseException as error:
         if _stopped(error, outside):
             raise KeyboardInterrupt from error
-        if (mistake := _of_the_installation(error)) is not None:
+        if (mistake := _mistake(error)) is not None:
             raise mistake from error
         from auditor.outputs.claim import failed
 
@@ -241,10 +241,13 @@ def _stopped(error: BaseException | None, outside: BaseException | None) -> bool
     return False
 
 
-def _of_the_installation(error: BaseException) -> AuditInputError | None:
-    """What is said where a package is missing, here or where Spark's workers run; None for any other error."""
+def _mistake(error: BaseException) -> AuditInputError | None:
+    """What is said where a name is too long, or a package is missing, here or where Spark's workers run; None for any
+    other error."""
     from auditor.base.extras import absent
 
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return AuditInputError(f"a path is longer than a file system takes, {str(error.filename)[:60]}...; shorten it")
     if isinstance(error, ModuleNotFoundError):
         return absent(error.name or "")
     if not type(error).__module__.startswith(("py4j", "pyspark")):

@@ -172,3 +172,24 @@ def test_a_topic_that_is_not_there_is_answered_with_one_that_is(
     for option, said in (("--topic=bank.legder", "bank.ledger"), ("--only-partition=bank.legder-3", "bank.ledger-3")):
         assert main([*call, option]) == 2
         assert f"did you mean '{said}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--out", "--history", "--work"])
+def test_a_path_longer_than_a_file_system_takes_is_a_mistake(
+    tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in" / "t-0").mkdir(parents=True)
+    (tmp_path / "in" / "t-0" / f"{0:020}.log").touch()
+    out = [] if option == "--out" else ["--out", str(tmp_path / "out")]
+    asked = [
+        "audit",
+        str(tmp_path / "in"),
+        *out,
+        option,
+        str(tmp_path / ("x" * 300)),
+        "--master",
+        "inline[1]",
+        "--quiet",
+    ]
+    assert cli.main(asked) == 2
+    assert re.fullmatch(r"auditor: a path is longer .*shorten it\n", capsys.readouterr().err)
