@@ -15,6 +15,7 @@ import pytest
 from auditor.model.policies import POLICIES
 from auditor.rules.catalogue import registry
 from tests.bare_broker import BEGAN, broker, finish
+from tests.conftest import NIGHTLY
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.proof import held_history
@@ -22,7 +23,7 @@ from tests.proof.coordinator_cases import APART_MS, Written, write
 from tests.proof.failing_coordinator import NAME, Requests
 from tests.proof.stored_history import StoredHistory
 
-HISTORIES = int(os.environ.get("PROOF_HISTORIES", "18000")) // len(POLICIES)  # of each policy: some 10 ms each
+HISTORIES = int(os.environ.get("PROOF_HISTORIES", "90000" if NIGHTLY else "6000")) // len(POLICIES)  # some 10 ms each
 FIRST = int(os.environ.get("PROOF_FROM", "1000"))
 
 

@@ -19,6 +19,7 @@ from auditor.api.replayed import UNDECIDED
 from auditor.base.errors import AuditInputError
 from auditor.pipeline import frames_audit
 from tests import corpora
+from tests.conftest import NIGHTLY
 
 # Of `transactions` what only a coordinator's log shows, and when one began by it; of `events` the kinds that rest on
 # snapshots and checkpoints, on indexes or on records.
@@ -36,7 +37,7 @@ def rows(table: auditor.Table) -> Counter[str]:
     return Counter(texts)
 
 
-@pytest.mark.parametrize("name", corpora.names())
+@pytest.mark.parametrize("name", corpora.names() if NIGHTLY else corpora.names()[::3])
 def test_a_frame_gives_what_the_directory_gives(name: str) -> None:
     as_of = corpora.manifest(name).get("copied_at")
     with (
