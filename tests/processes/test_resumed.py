@@ -1,7 +1,7 @@
 """An audit whose driver is killed goes on in its ``--work``: the same bytes, and no segment that was kept is read
 again.
 
-``RESUMED_KILLS``: how many kills are tried (two, at other points with each); ``RESUMED_SEED``: their seed.
+``RESUMED_KILLS``: how many kills are tried (one; ten at night, at other points with each); ``RESUMED_SEED``: their seed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import pytest
 
 from auditor.pipeline.work_folder import FACTS
 from tests import corpora, failing_store, small_tasks, store
+from tests.conftest import NIGHTLY
 from tests.failing_store import BREAKS_OFF, FailingStore, Fault
 
 NAME = "replicas-41"
-KILLS, SEED = int(os.environ.get("RESUMED_KILLS", "2")), int(os.environ.get("RESUMED_SEED", "36"))
+KILLS, SEED = int(os.environ.get("RESUMED_KILLS", "10" if NIGHTLY else "1")), int(os.environ.get("RESUMED_SEED", "36"))
 TASK_BYTES = 100_000
 
 
