@@ -1,7 +1,8 @@
 """An audit whose driver is killed goes on in its ``--work``: the same bytes, and no segment that was kept is read
 again.
 
-``RESUMED_KILLS``: how many kills are tried (one; ten at night, at other points with each); ``RESUMED_SEED``: their seed.
+``RESUMED_KILLS``: how many kills are tried (one; ten at night, at other points with each); ``RESUMED_SEED``: their
+seed.
 """
 
 from __future__ import annotations
