@@ -245,7 +245,7 @@ def test_the_same_scope_in_what_if_and_python(tmp_path: Path) -> None:
         assert (scope["partitions"], scope["brokers"], scope["since"]) == (["0"], [1], "offset 600")
     with pytest.raises(AuditInputError, match="--only-broker 9 matches no broker"):
         auditor.open(path, only_broker=9).findings  # noqa: B018
-    with pytest.raises(AuditInputError, match="give whole numbers"):
+    with pytest.raises(AuditInputError, match="give a whole number or a list of whole numbers"):
         auditor.open(path, only_broker=["one"])
 
 
