@@ -24,7 +24,10 @@ from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 from tests.unit.test_kept_runs import finding
 
-NOW = datetime.datetime.now(datetime.UTC)
+
+def now(**later: int) -> datetime.datetime:
+    """The time, or one later. Not that at which this file was imported: that may be an hour ago."""
+    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(**later)
 
 
 def publish(
@@ -61,7 +64,7 @@ def history(tmp_path: Path) -> Path:
 
 
 def test_a_row_a_cluster_the_worst_first(history: Path) -> None:
-    found = clusters.standings(Shelf(history), runs.committed(history), NOW)
+    found = clusters.standings(Shelf(history), runs.committed(history), now())
     assert [each.name for each in found] == ["ill", "torn", "well"]
     ill, torn, well = found
     assert (ill.runs, ill.new, ill.gone, ill.since) == (3, 1, 1, "2026-11-20T04:00:00.000Z")
@@ -73,10 +76,10 @@ def test_who_has_had_no_run_for_half_as_long_again_is_overdue(history: Path) -> 
     day = 86_400_000
     known = runs.committed(history)
     for hours, late in ((35, False), (37, True)):
-        found = clusters.standings(Shelf(history), known, NOW + datetime.timedelta(hours=hours), day)
+        found = clusters.standings(Shelf(history), known, now(hours=hours), day)
         assert {each.overdue for each in found} == {late}
     # By what it did before: the runs of the test are moments apart, and one run alone tells nothing.
-    found = clusters.standings(Shelf(history), known, NOW + datetime.timedelta(hours=2))
+    found = clusters.standings(Shelf(history), known, now(hours=2))
     assert {each.name: each.overdue for each in found} == {"ill": True, "well": True, "torn": False}
 
 
@@ -105,7 +108,7 @@ def test_a_run_that_looked_at_a_part_stands_apart(tmp_path: Path, capsys: pytest
     publish(tmp_path, "ill", 20, 5)
     publish(tmp_path, "ill", 21, 5, 6)
     publish(tmp_path, "ill", 21, asked="--topic well")
-    late = NOW + datetime.timedelta(days=3)
+    late = now(days=3)
     whole, part = clusters.standings(Shelf(tmp_path), runs.committed(tmp_path), late, 86_400_000)
     assert (whole.name, whole.runs, whole.new, whole.gone, whole.overdue) == ("ill", 2, 1, 0, True)
     assert (part.name, part.runs, part.new, part.overdue) == ("ill --topic well", 1, None, False)
@@ -124,7 +127,7 @@ def test_who_only_looks_at_parts_sees_them_in_front(tmp_path: Path) -> None:
     for night in (20, 21):
         for topic in ("a", "b"):
             publish(tmp_path, f"{topic}", night, 5, asked=f"--topic {topic}")
-    assert [each.name for each in clusters.standings(Shelf(tmp_path), runs.committed(tmp_path), NOW)] == [
+    assert [each.name for each in clusters.standings(Shelf(tmp_path), runs.committed(tmp_path), now())] == [
         "a --topic a", "b --topic b",
     ]  # fmt: skip
     text = Page(Site(Shelf(tmp_path)).front()).text
@@ -162,7 +165,7 @@ def test_one_cluster_that_is_overdue_says_so_and_is_no_all_clear(tmp_path: Path)
     publish(tmp_path, "only", 21)
     site = Site(Shelf(tmp_path), every_ms=3_600_000)
     assert "overdue" not in site.front()
-    monday = {"published_at": (NOW - datetime.timedelta(days=3)).isoformat()}
+    monday = {"published_at": (now() - datetime.timedelta(days=3)).isoformat()}
     site.known = [dataclasses.replace(run, **monday) for run in site.known]
     site.by_cluster = clusters.by_cluster(site.known)
     page = site.front()

@@ -61,6 +61,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+TRIES = 3  # the system may take pages of any file at any time
+
+
 def read_as_guest(path: Path, sizes: Iterator[int], starts: Iterator[int] | None = None) -> bytes:
     """What a guest reads of a file by requests of these sizes, from where it is on or from ``starts``."""
     data, size = b"", path.stat().st_size
@@ -83,11 +86,17 @@ def read_as_guest(path: Path, sizes: Iterator[int], starts: Iterator[int] | None
 def test_what_was_not_cached_is_not_after_and_what_was_still_is(
     file: Path, kept: tuple[int, int], sizes: tuple[int, ...]
 ) -> None:
-    remember(file, *kept)
-    before = state(file)
-    assert before == [kept[0] <= page < kept[1] for page in range(PAGES)]
-    data = read_as_guest(file, itertools.cycle(sizes))
-    assert state(file) == before
+    before = [kept[0] <= page < kept[1] for page in range(PAGES)]
+    after: list[bool] = []
+    for _ in range(TRIES):
+        forget(file)
+        remember(file, *kept)
+        untouched = state(file) == before
+        data = read_as_guest(file, itertools.cycle(sizes))
+        after = state(file)
+        if untouched and after == before:
+            break
+    assert [page for page in range(PAGES) if after[page] != before[page]] == []
     assert data == file.read_bytes()
 
 
