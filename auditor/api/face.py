@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Face:
+class Face(ABC):
     """A thin face of one audit and of what it runs on."""
 
     _runner: Runner
     _shown: notebook.Shown
 
     @property
+    @abstractmethod
     def _audit(self) -> Audit:
         """The audit. Errors: ``AuditInputError`` once nothing can be asked of it any more."""
-        raise NotImplementedError
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
