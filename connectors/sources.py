@@ -40,7 +40,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
+    from auditor.base.values import Fields
 
 TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many tasks:
 TASKS = 8
@@ -65,7 +68,7 @@ class TableReader(DataSourceReader):
     def __init__(self, table: str, options: Mapping[str, str]) -> None:
         self.table = table
         self.options = dict(options)
-        self.conditions: list[Any] = []
+        self.conditions: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
         """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
@@ -101,7 +104,7 @@ class TableReader(DataSourceReader):
 class PruningReader(TableReader):
     """The same on a session that pushes filters down: files without a row that they ask for stay closed."""
 
-    def pushFilters(self, filters: list[Any]) -> list[Any]:
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Hears the conditions; gives all of them back, to be asked of the rows."""
         self.conditions = list(filters)
         return self.conditions
@@ -113,7 +116,7 @@ class GrowingTable(DataSourceStreamReader):
     def __init__(self, table: str, options: Mapping[str, str]) -> None:
         self.table = table
         self.options = dict(options)
-        self.known: dict[str, Any] = {}
+        self.known: Fields = {}
 
     def _listed(self) -> tuple[Any, Any, Any]:
         """The options, what is there now, and which replicas count."""
@@ -122,11 +125,11 @@ class GrowingTable(DataSourceStreamReader):
             found = TableReader(self.table, self.options).discovered(asked)
         return asked, found, lambda replica: pieces.in_segments(self.table, replica.topic)
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> Fields:
         """Nothing was read: all that is there is new."""
         return {}
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
+    def latestOffset(self, start: Fields | None = None, limit: object = None) -> Fields:
         """Up to where each log can be read. Before Spark 4.2 it is asked without arguments, after a restart behind a
         call of :meth:`partitions` that has the checkpoint's offset twice (``setLatestSeenOffset``)."""
         offsets = ours("connectors.stream_offsets")
@@ -134,7 +137,7 @@ class GrowingTable(DataSourceStreamReader):
         self.known = offsets.ends(inventory, {**self.known, **(start or {})}, wanted, asked.how.limits)
         return self.known
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: Fields, end: Fields) -> list[InputPartition]:
         """Shares out what came between. Errors: ``AuditInputError`` where it was deleted before it was read."""
         pieces, offsets = ours("connectors.pieces"), ours("connectors.stream_offsets")
         _, inventory, wanted = self._listed()

@@ -7,7 +7,7 @@ table says what each class of an open transaction (rule catalogue, *Classes of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,7 +198,7 @@ def open_transactions(transactions: Iterable[Values], findings: Sequence[Finding
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs = _logs(summary, map(_log, transactions))
     about = _by_producer(findings)
-    found: dict[tuple[Any, ...], Open] = {}
+    found: dict[tuple[Hashable, ...], Open] = {}
     for row in transactions:
         cluster = clusters.get(row.get("log_dir"))
         key = (cluster, *(row[k] for k in ("topic", "partition", "producer_id", "producer_epoch", "first_offset")))
@@ -361,20 +361,20 @@ def _cost_of_abort(row: Values, state: str) -> str:
     return said
 
 
-def _log(row: Values) -> tuple[Any, ...]:
+def _log(row: Values) -> tuple[Hashable, ...]:
     """What names the log of a row."""
     return row.get("log_dir"), row["topic"], row["partition"]
 
 
-def _logs(summary: Values, wanted: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], Values]:
+def _logs(summary: Values, wanted: Iterable[tuple[Hashable, ...]]) -> dict[tuple[Hashable, ...], Values]:
     """How far each of some logs goes."""
     keys = set(wanted)
     rows = summary.get("logs", ()) if keys else ()
     return {key: {name: row[name] for name in _ENDS if name in row} for row in rows if (key := _log(row)) in keys}
 
 
-def _by_producer(findings: Iterable[Finding]) -> dict[tuple[Any, ...], list[Finding]]:
-    about: dict[tuple[Any, ...], list[Finding]] = {}
+def _by_producer(findings: Iterable[Finding]) -> dict[tuple[Hashable, ...], list[Finding]]:
+    about: dict[tuple[Hashable, ...], list[Finding]] = {}
     for finding in findings:
         if finding["producer_id"] is not None and finding["topic"] is not None:
             about.setdefault(tuple(finding[key] for key in _PRODUCER), []).append(finding)
@@ -391,7 +391,7 @@ def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Findin
     return about
 
 
-def _about(row: Values, about: Mapping[tuple[Any, ...], list[Finding]]) -> list[Finding]:
+def _about(row: Values, about: Mapping[tuple[Hashable, ...], list[Finding]]) -> list[Finding]:
     """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
     mine = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
     return sorted(mine, key=lambda f: not _declared(f, "blocks"))

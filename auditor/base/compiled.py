@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+Numba = Any  # what numba and llvmlite give and take, which no hints of theirs say
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in ("", "0")  # whether kernels check each index
 
 
@@ -22,18 +23,18 @@ class Kernel:
         self.py_func = function
 
     @functools.cached_property
-    def dispatcher(self) -> Any:
+    def dispatcher(self) -> Numba:
         """numba's function, which finds the machine code for the types of its arguments."""
         from auditor.base.machine_code import dispatcher
 
         return dispatcher(self.py_func)
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> Numba:
         """What numba takes this for where another kernel calls it."""
         return self.dispatcher._numba_type_
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Numba:
         """Calls the machine code for arguments of these types."""
         return self.dispatcher(*given, **named)
 
@@ -45,7 +46,7 @@ class ChosenKernel(Kernel):
         self.choose = choose
 
     @functools.cached_property
-    def dispatcher(self) -> Any:
+    def dispatcher(self) -> Numba:
         """That of the chosen one."""
         return self.choose().dispatcher
 
@@ -57,19 +58,19 @@ class _Instruction:
         self.define = define
 
     @functools.cached_property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> Numba:
         """What numba takes this for where a kernel calls it."""
         from auditor.base.machine_code import type_of_instruction
 
         return type_of_instruction(self.define)
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: Callable[..., Any]) -> Numba:
     """``function`` as a :class:`Kernel`. It allocates nothing: its results go into arrays that it is given."""
     return Kernel(function)
 
 
-def instruction(define: Callable[..., Any]) -> Any:
+def instruction(define: Callable[..., Any]) -> Numba:
     """What kernels call and Python cannot: machine instructions that ``define`` writes when a caller is compiled.
 
     ``define(context, *types)`` gives the signature and the function that builds them, as for numba's ``intrinsic``.

@@ -24,6 +24,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
+from auditor.base.compiled import Numba
 from auditor.base.kept_code import folder_for
 
 if "scipy.linalg" not in sys.modules:  # which numba loads for linear algebra that no kernel here does: 0.2 s a process
@@ -34,7 +35,7 @@ if "scipy.linalg" not in sys.modules:  # which numba loads for linear algebra th
 _IMPORT = re.compile(r"^from (auditor[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.M)
 
 
-def dispatcher(function: Callable[..., Any]) -> Any:
+def dispatcher(function: Callable[..., Any]) -> Numba:
     """``function`` compiled without the interpreter lock, its machine code kept where there is a place for it.
 
     Kernels allocate nothing, so nothing need be counted, and they are inlined wherever another kernel calls them:
@@ -47,7 +48,7 @@ def dispatcher(function: Callable[..., Any]) -> Any:
     return compiled
 
 
-def type_of_instruction(define: Callable[..., Any]) -> Any:
+def type_of_instruction(define: Callable[..., Any]) -> Numba:
     """numba's type of what ``define`` writes."""
     typing = cpu_target.typing_context
     made = intrinsic(define)
@@ -118,7 +119,7 @@ class _Implementation(CompileResultCacheImpl):
 class _Cache(FunctionCache):
     _impl_class = _Implementation
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Numba, target_context: Numba) -> Numba:
         """Machine code that is kept; only who compiles needs all that numba knows of Python: 0.2 s a process."""
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)

@@ -7,11 +7,9 @@ The choice follows numba's configuration, not the host: an instruction numba doe
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from auditor.base.compiled import ChosenKernel, instruction, kernel
+from auditor.base.compiled import ChosenKernel, Numba, instruction, kernel
 from auditor.connectors.codec.primitives import le64
 
 CASTAGNOLI = 0x82F63B78
@@ -57,12 +55,12 @@ def has_instructions() -> bool:
 
 
 @instruction
-def _crc64(_context: Any, state: Any, word: Any) -> Any:
+def _crc64(_context: Numba, state: Numba, word: Numba) -> Numba:
     """One step of CRC-32C over 8 bytes."""
     from llvmlite import ir
     from numba import types
 
-    def codegen(_c: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
         i64 = ir.IntType(64)
         step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", (), ir.FunctionType(i64, [i64, i64]))
         return builder.call(step, args)
@@ -71,12 +69,12 @@ def _crc64(_context: Any, state: Any, word: Any) -> Any:
 
 
 @instruction
-def _crc8(_context: Any, state: Any, byte: Any) -> Any:
+def _crc8(_context: Numba, state: Numba, byte: Numba) -> Numba:
     """One step of CRC-32C over a byte."""
     from llvmlite import ir
     from numba import types
 
-    def codegen(_c: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
         i32, i8 = ir.IntType(32), ir.IntType(8)
         step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.32.8", (), ir.FunctionType(i32, [i32, i8]))
         return builder.call(step, args)
@@ -85,12 +83,12 @@ def _crc8(_context: Any, state: Any, byte: Any) -> Any:
 
 
 @instruction
-def _multiply(_context: Any, left: Any, right: Any) -> Any:
+def _multiply(_context: Numba, left: Numba, right: Numba) -> Numba:
     """The low 64 bits of the carry-less product."""
     from llvmlite import ir
     from numba import types
 
-    def codegen(_c: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
         vector = ir.VectorType(ir.IntType(64), 2)
         i32 = ir.IntType(32)
         kind = ir.FunctionType(vector, [vector, vector, ir.IntType(8)])

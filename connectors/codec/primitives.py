@@ -6,24 +6,22 @@ load checks.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from auditor.base.compiled import CHECKED, instruction, kernel
+from auditor.base.compiled import CHECKED, Numba, instruction, kernel
 
 
-def _loader(bits: int, big_endian: bool) -> Any:
+def _loader(bits: int, big_endian: bool) -> Numba:
     """An unaligned load of a signed integer from a uint8 array."""
 
     @instruction
-    def load(_context: Any, buf: Any, index: Any) -> Any:
+    def load(_context: Numba, buf: Numba, index: Numba) -> Numba:
         from llvmlite import ir
         from numba import types
 
         result = types.Integer.from_bitwidth(bits, signed=True)
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def codegen(context: Numba, builder: Numba, signature: Numba, args: Numba) -> Numba:
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
             address = builder.gep(data, [args[1]])
             value = builder.load(builder.bitcast(address, ir.IntType(bits).as_pointer()), align=1)

@@ -14,11 +14,11 @@ import itertools
 import json
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.errors import REASONS, DecodeError
 from auditor.base.limits import MIB
-from auditor.base.values import Fields
+from auditor.base.values import Fields, Json
 from auditor.connectors.names import COPY_LIST
 
 LIST = COPY_LIST
@@ -187,7 +187,7 @@ def _need(fits: bool, what: str) -> None:
         raise _Wrong(f"{what} of the list is not as it should be")
 
 
-def _list(data: Any) -> FolderList:
+def _list(data: Json) -> FolderList:
     _need(isinstance(data, dict), "the form")
     if data.get("version") != VERSION:
         raise _Wrong("a list of a version that this program does not know")
@@ -199,7 +199,7 @@ def _list(data: Any) -> FolderList:
     return FolderList(files, errors, readings, machine, data.get("under_way", False) is True)
 
 
-def _reading(item: Any) -> Reading:
+def _reading(item: Json) -> Reading:
     _need(len(_sequence(item)) == len(Reading._fields), "a moment")
     folder, begun, done, live = item
     _need(isinstance(live, bool), "a moment")
@@ -208,7 +208,7 @@ def _reading(item: Any) -> Reading:
     return Reading(_words(folder, "a moment"), begun, done, live)
 
 
-def _listed(item: Any) -> Listed:
+def _listed(item: Json) -> Listed:
     _need(isinstance(item, dict), "a file")
     name = item.get("name")
     _need(isinstance(name, str) and is_name(name), "a name")
@@ -255,7 +255,7 @@ def is_name(name: str) -> bool:
     )
 
 
-def _taken(data: Any, size: int) -> Taken:
+def _taken(data: Json, size: int) -> Taken:
     _need(isinstance(data, Mapping), "a segment")
     file, first, rows = data.get("file"), _number(data.get("first")), _number(data.get("rows"))
     _need(isinstance(file, str) and is_name(file) and file.endswith(".parquet"), "a name")
@@ -302,30 +302,30 @@ def _reason(value: object) -> str:
     return str(value)
 
 
-def _words(value: Any, what: str) -> str:
+def _words(value: Json, what: str) -> str:
     """Text. Errors: ``ValueError`` for half a character, which JSON can say and nobody can write."""
     _need(isinstance(value, str), what)
     value.encode()
     return str(value)
 
 
-def _sequence(value: Any) -> list[Any]:
+def _sequence(value: Json) -> list[Json]:
     _need(isinstance(value, list), "a list")
-    found: list[Any] = value
+    found: list[Json] = value
     return found
 
 
-def _numbers(value: Any, count: int, least: int = 0) -> list[int]:
+def _numbers(value: Json, count: int, least: int = 0) -> list[int]:
     _need(len(_sequence(value)) == count, "a number")
     return [_number(each, least) for each in value]
 
 
-def _number(value: Any, least: int = 0) -> int:
+def _number(value: Json, least: int = 0) -> int:
     _need(type(value) is int and least <= value <= MOST, "a number")
     return int(value)
 
 
-def _content(value: Any) -> bytes:
+def _content(value: Json) -> bytes:
     _need(isinstance(value, str), "a content")
     try:
         return base64.b64decode(value, validate=True)

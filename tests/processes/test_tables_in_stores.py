@@ -143,7 +143,7 @@ def test_a_run_that_breaks_off_anywhere_is_told_from_a_whole_one(
     total = MOST_CHANGES - coming[0]
     assert 20 < total < MOST_CHANGES
     ended: set[str] = set()
-    for number in range(total) if NIGHTLY else [*range(0, total - LAST, 4), *range(total - LAST, total)]:
+    for number in range(total) if NIGHTLY else [*range(0, total - LAST, 8), *range(total - LAST, total)]:
         shutil.rmtree(left(s3))
         shutil.copytree(tmp_path / "before", left(s3))
         with breaking_at(number) as coming, contextlib.suppress(_Killed):

@@ -219,7 +219,7 @@ def test_groups_run_to_the_end_where_nothing_was_built_yet(tmp_path: Path, monke
     for group in ("start", "64k"):
         rows = partial(lambda name, plan: [table.Row(name, "", f"{plan.runs} runs")], group)
         monkeypatch.setitem(command.GROUPS, group, rows)
-    monkeypatch.setattr(command.where, "measure", lambda plan: "layers")
+    monkeypatch.setitem(command.SECTIONS, "where", lambda plan: "layers")
     plan, kept = Plan(None, full=False, runs=1), tmp_path / "build" / "bench.json"
 
     command.run(["start", "64k", "where"], plan, kept)
