@@ -20,13 +20,13 @@ from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, from_rows, texts
 from auditor.connectors.codec import offset_columns as commits
 from auditor.connectors.codec import transaction_columns as transactions
-from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
+from auditor.connectors.codec.batch import TRANSACTIONAL
 from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.records import Decoded, Record, failures_of, sound
+from auditor.connectors.codec.records import Decoded, Record
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.stored_texts import Texts, are_ascii, gather, partition_names
 from auditor.connectors.codec.structs import uuid_text
-from auditor.connectors.internal_rows import PACKED, TRANSACTION_STATE, InternalRows
+from auditor.connectors.internal_rows import PACKED, TRANSACTION_STATE, InternalRows, data_runs
 
 _STATES = texts([*schema.TRANSACTION_STATES, None])
 _NO_STATE = len(schema.TRANSACTION_STATES)
@@ -59,18 +59,14 @@ class InternalColumns(InternalRows):
     def add(self, file: str, chunk: Chunk) -> list[DecodeError]:
         """Decodes the records of every batch of a chunk (read with its bytes); returns what kept a batch closed."""
         errors = []
-        batches = chunk.batches
-        data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
-        chosen = batches.take(data)
-        for run in chunk.opened(data, chosen, self.limits):
-            errors += failures_of(run, chosen, file, self.limits)
-            self._run(file, run, chosen)
+        for one in data_runs(chunk, file, self.limits):
+            errors += one.errors
+            if len(one.sound):
+                self._run(file, one.run, one.batches, one.sound)
         return errors
 
-    def _run(self, file: str, run: Decoded, batches: BatchColumns) -> None:
-        records, chosen = run.records, sound(run, self.limits)
-        if not len(chosen):
-            return
+    def _run(self, file: str, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> None:
+        records = run.records
         if self.topic == TRANSACTION_STATE:
             fields = transactions.parse(records, chosen)
             odd = fields[:, transactions.VERSION] == transactions.ODD
@@ -140,12 +136,7 @@ class InternalColumns(InternalRows):
 
 
 def _record(run: Decoded, number: int) -> Record:
-    r = run.records
-    key, value = (
-        None if size < 0 else r.payload[start : start + size].tobytes()
-        for start, size in ((r.key_start[number], r.key_size[number]), (r.value_start[number], r.value_size[number]))
-    )
-    return Record(int(r.offset[number]), int(r.timestamp[number]), key, value, ())
+    return Record(int(run.records.offset[number]), int(run.records.timestamp[number]), *run.stored(number), ())
 
 
 def _array(found: Texts, null: np.ndarray | None = None) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from auditor.connectors.arrow import Key, from_rows
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
-from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.codec.records import Decoded, Record, failures_of, records_of, sound
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.share_group_state import decode_share_group_state
@@ -34,6 +34,25 @@ TABLES = {
 }
 MOST_NAMED = 100_000  # records of a replica that cannot be decoded: some 600 bytes each
 PACKED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})  # topics that an audit reads by column
+
+
+class DataRun(NamedTuple):
+    """A run of records of a chunk's batches that are data. ``sound``: the records that are whole; ``errors``: what kept
+    batches closed. The run's rows are those of ``batches``."""
+
+    run: Decoded
+    batches: BatchColumns
+    sound: np.ndarray
+    errors: list[DecodeError]
+
+
+def data_runs(chunk: Chunk, file: str, limits: Limits) -> Iterator[DataRun]:
+    """The records of a chunk (read with its bytes) by column, but for those of control batches."""
+    batches = chunk.batches
+    data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
+    chosen = batches.take(data)
+    for run in chunk.opened(data, chosen, limits):
+        yield DataRun(run, chosen, sound(run, limits), failures_of(run, chosen, file, limits))
 
 
 class RecordProblems:

@@ -37,6 +37,13 @@ class Decoded(NamedTuple):
     summary: RecordSummary
     failures: dict[int, Failure]
 
+    def stored(self, number: int) -> tuple[bytes | None, bytes | None]:
+        """Key and value of a record as they are stored, where the run was opened with its payload."""
+        r = self.records
+        places = (r.key_start[number], r.key_size[number]), (r.value_start[number], r.value_size[number])
+        key, value = (None if size < 0 else r.payload[start : start + size].tobytes() for start, size in places)
+        return key, value
+
 
 def decode_records(
     raw: Sequence[bytes], batches: BatchColumns, *, limits: Limits = DEFAULT_LIMITS, payload: bool = False

@@ -13,10 +13,9 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
-from auditor.connectors.codec.batch import CONTROL
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.interning import FULL, Interner
-from auditor.connectors.codec.records import Decoded, failures_of, sound
+from auditor.connectors.codec.records import Decoded
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.transaction_columns import (
     CLIENT_VERSION,
@@ -37,7 +36,7 @@ from auditor.connectors.codec.transaction_columns import (
 )
 from auditor.connectors.codec.transaction_columns import TOMBSTONE as NO_VALUE
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.connectors.internal_rows import RecordProblems
+from auditor.connectors.internal_rows import RecordProblems, data_runs
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, split
 from auditor.facts.coordinator_packing import Dictionaries, build
 from auditor.facts.packed import PackedColumns
@@ -154,19 +153,14 @@ class CoordinatorReader(RecordProblems):
         if not self.files or self.files[-1] != file:
             self.files.append(file)
         errors: list[DecodeError] = []
-        batches = chunk.batches
-        data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
-        chosen = batches.take(data)
-        for run in chunk.opened(data, chosen, self.limits):
-            errors += failures_of(run, chosen, file, self.limits)
-            errors += self._run(file, run, chosen)
+        for one in data_runs(chunk, file, self.limits):
+            errors += one.errors
+            if len(one.sound):
+                errors += self._run(file, one.run, one.batches, one.sound)
         return errors
 
-    def _run(self, file: str, run: Decoded, batches: BatchColumns) -> list[DecodeError]:
+    def _run(self, file: str, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
         records = run.records
-        chosen = sound(run, self.limits)
-        if not len(chosen):
-            return []
         fields = parse(records, chosen)
         batch = records.batch[chosen]
         out = np.empty((len(COLUMNS), len(chosen)), np.int64)
@@ -211,15 +205,7 @@ class CoordinatorReader(RecordProblems):
 
     def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], at: dict[str, np.ndarray]) -> bool:
         """Fills the row of one that was not; whether it could be read. ``where``: the batch's file, position, bytes."""
-        r = run.records
-        key, value = (
-            None if size < 0 else r.payload[start : start + size].tobytes()
-            for start, size in (
-                (r.key_start[record], r.key_size[record]),
-                (r.value_start[record], r.value_size[record]),
-            )
-        )
-        row, problem = decode_transaction_log(key, value)
+        row, problem = decode_transaction_log(*run.stored(record))
         if row is None:
             if problem is not None:
                 self.note(where, int(at["offset"][0]), problem)

@@ -35,9 +35,9 @@ from auditor.connectors.codec.offset_columns import (
     VERSION,
     parse,
 )
-from auditor.connectors.codec.records import Decoded, failures_of, sound
+from auditor.connectors.codec.records import Decoded
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_rows import RecordProblems
+from auditor.connectors.internal_rows import RecordProblems, data_runs
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_members import Assignments
@@ -190,20 +190,16 @@ class OffsetsReader(RecordProblems):
         ends = ends[batches.base_offset[ends] >= self.log_start]
         columns = (batches.base_offset[ends], batches.producer_id[ends], batches.control_type[ends] == 1)
         self.markers = list(zip(*(column.tolist() for column in columns), strict=True))[::-1]
-        data = np.flatnonzero(~control)
-        chosen = batches.take(data)
-        self.batch_bytes = chosen.size
-        for run in chunk.opened(data, chosen, self.limits):
-            errors += failures_of(run, chosen, file, self.limits)
-            errors += self._run(run, chosen)
+        for one in data_runs(chunk, file, self.limits):
+            errors += one.errors
+            if len(one.sound):
+                errors += self._run(one.run, one.batches, one.sound)
         self._end_transactions(None)
         return errors + self._waiting_limit()
 
-    def _run(self, run: Decoded, batches: BatchColumns) -> list[DecodeError]:
-        chosen = sound(run, self.limits)
-        if not len(chosen):
-            return []
+    def _run(self, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
         records = run.records
+        self.batch_bytes = batches.size
         fields = parse(records, chosen)
         batch = records.batch[chosen]
         odd = fields[:, VERSION] == ODD
@@ -276,14 +272,11 @@ class OffsetsReader(RecordProblems):
 
     def _odd(self, record: np.ndarray, run: Decoded, number: int) -> bool:
         """Reads a record that is not by column; whether it is a commit, which ``record`` then describes."""
-        r = run.records
-        places = (r.key_start[number], r.key_size[number]), (r.value_start[number], r.value_size[number])
-        key, value = (None if size < 0 else r.payload[start : start + size].tobytes() for start, size in places)
-        row, problem = decode_consumer_offsets(key, value)
+        row, problem = decode_consumer_offsets(*run.stored(number))
         offset, position = int(record[R_OFFSET]), int(record[R_POSITION])
         if row is None:
             if problem is not None:
-                self.note((self.files[-1], position, int(self.batch_bytes[r.batch[number]])), offset, problem)
+                self.note((self.files[-1], position, int(self.batch_bytes[run.records.batch[number]])), offset, problem)
             return False
         if isinstance(row, OffsetCommitRow):
             place = self.places.code(row.group_id, row.consumed_topic, row.consumed_partition)
