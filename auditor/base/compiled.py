@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-Numba = Any  # what numba and llvmlite give and take, which no hints of theirs say
+from auditor.base.values import Numba
+
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in ("", "0")  # whether kernels check each index
 
 

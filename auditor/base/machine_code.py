@@ -24,8 +24,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from auditor.base.compiled import Numba
 from auditor.base.kept_code import folder_for
+from auditor.base.values import Numba
 
 if "scipy.linalg" not in sys.modules:  # which numba loads for linear algebra that no kernel here does: 0.2 s a process
     sys.modules["scipy.linalg"] = None  # type: ignore[assignment]

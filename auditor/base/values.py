@@ -11,3 +11,4 @@ from typing import Any
 Values = Mapping[str, Any]  # that are read
 Fields = dict[str, Any]  # that are being put together
 Json = Any  # of a text that somebody else may have written: nothing is known of it yet
+Numba = Any  # what numba and llvmlite give and take, which no hints of theirs say

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.base.compiled import ChosenKernel, Numba, instruction, kernel
+from auditor.base.compiled import ChosenKernel, instruction, kernel
+from auditor.base.values import Numba
 from auditor.connectors.codec.primitives import le64
 
 CASTAGNOLI = 0x82F63B78
