@@ -57,6 +57,11 @@ def logs_of(audit: Audit) -> list[LogView]:
     return [LogView([pickle.loads(one) for one in facts], audit.clusters[key]) for key, facts in logs]
 
 
+def log_key(replica: ReplicaFacts) -> tuple[str, str, int]:
+    """What replicas of the same log share: cluster, topic, partition."""
+    return (replica.join_key, replica.topic, replica.partition)
+
+
 def logs_below(path: Path, *, records: bool = False, as_of: int | None = None, wanted: str = "auto") -> list[LogView]:
     """Every log below a folder as the rules see it."""
     return logs_of(opened(path, policy=wanted, records=records, as_of=as_of))

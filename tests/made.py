@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.batch_columns import BatchColumns, empty_batches
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, BatchColumns
 from auditor.facts.producer_rows import PRODUCER, blank_producers
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import TRANSACTION
@@ -24,7 +24,7 @@ DEFAULTS = {
 
 def batches(*rows: dict[str, Any]) -> BatchColumns:
     """Columns with a row a batch: ``base_offset``, ``last_offset`` and what differs from :data:`DEFAULTS`."""
-    columns = empty_batches(len(rows))
+    columns = BatchColumns(*(np.empty(len(rows), dtype) for dtype in BATCH_DTYPES))
     for k, given in enumerate(rows):
         row = {"position": 100 * k, **DEFAULTS, **given}
         row["record_count"] = row["last_offset"] - row["base_offset"] + 1

@@ -148,11 +148,6 @@ class ReplicaFacts:
         return 0 <= segment < len(self.segment_bases) and self.segment_bases[segment] < self.local_start
 
     @property
-    def log_key(self) -> tuple[str, str, int]:
-        """What replicas of the same log share: cluster, topic, partition."""
-        return (self.join_key, self.topic, self.partition)
-
-    @property
     def cut_short(self) -> bool:
         """Whether files at the end of a log directory's replica are not there, so that nothing follows from what is
         missing: no segment at all, or less than checkpoints and snapshots of a broker that shut down promise."""

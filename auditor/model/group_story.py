@@ -82,11 +82,6 @@ class Story:
         if key_type == CLASSIC:
             self.assignments.note(group, number, value)
 
-    def regroup(self, group: str, generation: Generation | None) -> None:
-        """A group's generation, as another story found it."""
-        if generation is not None:
-            self.generations[group] = generation
-
     def begin_with(self, commit: Commit) -> None:
         """A value that was in force before the first record."""
         self._store(commit, None)

@@ -26,7 +26,6 @@ LOCAL_ATTEMPTS = re.compile(r"local(?:\[(?:\*|\d+)(?:,(\d+))?\])?")
 ATTEMPTS_OF = "spark.task.maxFailures"
 TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
 SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
-NUMBA_CACHE = "NUMBA_CACHE_DIR"
 DAEMON = "spark.python.daemon.module"  # the parent of all workers, here one that has loaded what they need
 DRIVER_MEMORY = "SPARK_DRIVER_MEMORY"  # Spark's own way to set the driver's heap from outside
 GIB = 1 << 30

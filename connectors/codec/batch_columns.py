@@ -82,11 +82,6 @@ BATCH_DTYPES = tuple(
 )
 
 
-def empty_batches(rows: int = 0) -> BatchColumns:
-    """Uninitialised columns of ``rows`` rows."""
-    return BatchColumns(*(np.empty(rows, dtype) for dtype in BATCH_DTYPES))
-
-
 class RecordSummary(NamedTuple):
     """What reading all records of each batch showed: one row a batch, aligned with its BatchColumns.
 

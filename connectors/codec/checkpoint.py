@@ -16,14 +16,6 @@ from auditor.connectors.codec.text_lines import Line, decode_properties, text_li
 
 CHECKPOINT_VERSION = 0
 PARTITION_METADATA_VERSION = 0
-OFFSET_CHECKPOINTS = {
-    "recovery-point-offset-checkpoint": "recovery-point",
-    "replication-offset-checkpoint": "high-watermark",
-    "log-start-offset-checkpoint": "log-start",
-    "cleaner-offset-checkpoint": "cleaner",
-}
-"""File name -> kind, as in the table ``checkpoints``."""
-
 MAX_JSON_BYTES = 1 << 20
 ZERO_ID = "A" * 22
 

@@ -7,7 +7,6 @@ withheld (value None).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -42,7 +41,6 @@ _LISTS = {  # of a PartitionState, and the fields of a change that replace them
     "elr": "eligibleLeaderReplicas",
     "last_known_elr": "lastKnownElr",
 }
-_SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
 class MetadataEntry(NamedTuple):
@@ -427,12 +425,6 @@ def _changed_broker(state: BrokerState, name: str, fields: Fields) -> BrokerStat
         if fields[field] is not None:
             changed[name] = tuple(fields[field])
     return state._replace(**changed)
-
-
-def snapshot_end_offset(name: str) -> int | None:
-    """The first offset behind a snapshot, by its file's name; None for another file (also ``bootstrap.checkpoint``)."""
-    match = _SNAPSHOT_NAME.fullmatch(name)
-    return int(match[1]) if match else None
 
 
 def fold_metadata(

@@ -25,14 +25,6 @@ def abort(topic: str, partition: int, offset: int) -> str:
     return f"{TRANSACTIONS} abort --topic {quote(topic)} --partition {partition} --start-offset {offset}"
 
 
-def abort_before_3_0(topic: str, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> str:
-    """The same for brokers below 3.0, which do not say whose transaction begins at an offset."""
-    return (
-        f"{TRANSACTIONS} abort --topic {quote(topic)} --partition {partition} --producer-id {producer_id} "
-        f"--producer-epoch {producer_epoch} --coordinator-epoch {coordinator_epoch}"
-    )
-
-
 def describe_producers(topic: str, partition: int) -> str:
     """Shows the open transactions of a partition as its leader knows them."""
     return f"{TRANSACTIONS} describe-producers --topic {quote(topic)} --partition {partition}"

@@ -44,11 +44,6 @@ class OpenTransaction:
     end_unknown: bool
     ended: bool = False
 
-    @property
-    def proved_hanging(self) -> bool:
-        """Whether no coordinator will ever decide it."""
-        return self.klass in ("hanging", "orphan") and not self.in_flight
-
     def evidence(self) -> Fields:
         """The facts compared, for a finding."""
         t, e = self.row, self.entry

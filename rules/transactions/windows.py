@@ -52,11 +52,6 @@ class Matching:
         """Whether no marker before this one is of any window."""
         return not (self.numbers[self.markers < marker_offset] >= 0).any()
 
-    def of_markers(self) -> dict[int, int]:
-        """The same of all of its markers that are of some window."""
-        found = self.numbers >= 0
-        return dict(zip(self.markers[found].tolist(), self.numbers[found].tolist(), strict=True))
-
     def window(self, number: int) -> Window:
         """A window as an object."""
         return self.named.window(self.first + number)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from auditor.base.errors import REASONS
 from auditor.base.numbers import parse_int
 from auditor.connectors.codec.checkpoint import (
-    OFFSET_CHECKPOINTS,
     EpochStart,
     MetaProperties,
     QuorumState,
@@ -29,6 +28,12 @@ from auditor.connectors.codec.checkpoint import (
 from auditor.connectors.codec.text_lines import decode_properties
 from tests import corpora
 
+OFFSET_CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
 DECODERS: list[Callable[[bytes], tuple[Any, list[Any]]]] = [
     decode_offset_checkpoint,
     decode_leader_epochs,

@@ -19,7 +19,6 @@ from auditor.connectors.codec.cluster_metadata import (
     MetadataEntry,
     PartitionState,
     fold_metadata,
-    snapshot_end_offset,
 )
 from auditor.connectors.codec.metadata_records import (
     CONTROL_MESSAGES,
@@ -81,10 +80,8 @@ def folded(
 ) -> tuple[ClusterMetadata, list[DecodeError]]:
     folder = broker / "__cluster_metadata-0"
     snapshots = []
-    for path in sorted(folder.glob("*.checkpoint"), reverse=True) if with_snapshots else ():
-        end_offset = snapshot_end_offset(path.name)
-        assert end_offset is not None
-        snapshots.append((end_offset, entries(read_log(path), path.name)))
+    for path in sorted(folder.glob("*-*.checkpoint"), reverse=True) if with_snapshots else ():
+        snapshots.append((int(path.name.partition("-")[0]), entries(read_log(path), path.name)))
     log = entries(read_partition(folder), "log")
     return fold_metadata(snapshots, (one for one in log if one.offset < until))
 
@@ -365,12 +362,6 @@ def test_bootstrap_checkpoints_and_control_records_are_read(name: str) -> None:
     assert leaders
     assert {leader.name for leader in leaders} == {"LeaderChangeMessage"}
     assert all(leader.fields["leaderId"] in {v["voterId"] for v in leader.fields["voters"]} for leader in leaders)
-
-
-def test_names_of_snapshots() -> None:
-    assert snapshot_end_offset("00000000000000000154-0000000002.checkpoint") == 154
-    for other in ("bootstrap.checkpoint", "00000000000000000154-0000000002.checkpoint.part", "154-2.checkpoint"):
-        assert snapshot_end_offset(other) is None
 
 
 @pytest.mark.parametrize(

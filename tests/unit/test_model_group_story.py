@@ -64,15 +64,6 @@ def test_a_group_that_is_removed_leaves_its_generation() -> None:
     assert story.generations == {GROUP: Generation(1, 1, True, False, 1000)}
 
 
-def test_a_generation_that_another_story_found() -> None:
-    story = Story()
-    story.regroup(GROUP, None)
-    assert story.generations == {}
-    story.regroup(GROUP, Generation(1, 1, True, False, 1000))
-    story.regroup(GROUP, None)
-    assert story.generations == {GROUP: Generation(1, 1, True, False, 1000)}
-
-
 def test_a_tombstone_lets_go_of_the_value_in_force_and_of_every_pending_one() -> None:
     story = Story()
     for record, (value, producer_id) in enumerate([(10, -1), (20, 7), (30, 8)]):

@@ -59,7 +59,7 @@ def outcomes_of(name: str, **given: int) -> dict[tuple[str, int], PolicyOutcomes
 def rows_of(name: str, window: int = policies.DRAFT_WINDOW) -> dict[str, list[Row]]:
     """What the second job of a what-if gives for a corpus; ``window``: the draft's."""
     out: dict[str, list[Row]] = {kind: [] for kind in ("verdict", "finding", "replica", "errors")}
-    clusters = {log.leader.log_key: log.cluster for log in facts.logs_below(corpora.unpack(name))}
+    clusters = {facts.log_key(log.leader): log.cluster for log in facts.logs_below(corpora.unpack(name))}
     for key, replicas in by_log(facts_below(corpora.unpack(name), POLICIES, window)).items():
         for kind, row in judge_log(replicas, clusters[key]):
             out[kind].append(row)
@@ -69,7 +69,7 @@ def rows_of(name: str, window: int = policies.DRAFT_WINDOW) -> dict[str, list[Ro
 def by_log(replicas: list[ReplicaFacts]) -> dict[tuple[str, str, int], list[ReplicaFacts]]:
     out: dict[tuple[str, str, int], list[ReplicaFacts]] = {}
     for replica in replicas:
-        out.setdefault(replica.log_key, []).append(replica)
+        out.setdefault(facts.log_key(replica), []).append(replica)
     return out
 
 

@@ -31,7 +31,7 @@ SOUND = [name for name in ALL if not corpora.manifest(name)["expect"]]
 
 def refused(path: Path) -> list[Row]:
     """The verdicts under the policy that wrote each log below a folder."""
-    views = {log.leader.log_key: log for log in facts.logs_below(path)}
+    views = {facts.log_key(log.leader): log for log in facts.logs_below(path)}
     names = tuple({log.policy_name() for log in views.values()})
     return [
         row
@@ -103,7 +103,7 @@ def damaged(source: Path, target: Path, share: float) -> Path:
 
 def answers(path: Path) -> set[tuple[Any, ...]]:
     """Which policy gives which answer in which log."""
-    views = {log.leader.log_key: log.cluster for log in facts.logs_below(path)}
+    views = {facts.log_key(log.leader): log.cluster for log in facts.logs_below(path)}
     rows = (
         row
         for key, replicas in by_log(facts_below(path, COMPARED)).items()

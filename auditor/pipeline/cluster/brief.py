@@ -126,13 +126,9 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
     }
 
 
-def newest_markers(transactions: np.ndarray) -> np.ndarray:
-    """The newest marker of each producer of a replica, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
-    return _a_producer(transactions, first=False)
-
-
 def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
-    """One marker of each producer, its first or its last; those of :data:`MOST_ENDED`, the oldest or the newest."""
+    """One marker of each producer, rows of :data:`ENDED`: its first or its last; the oldest or the newest of them, at
+    most :data:`MOST_ENDED`."""
     if not len(transactions):
         return NOTHING_ENDED
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
