@@ -10,13 +10,8 @@ import pyarrow as pa
 from auditor.base.limits import Limits
 from auditor.base.values import Fields
 from auditor.connectors.arrow import Key, from_rows
-from auditor.connectors.codec.cluster_metadata import (
-    BROKER_RESOURCE,
-    TOPIC_RESOURCE,
-    Change,
-    ClusterMetadata,
-    PartitionState,
-)
+from auditor.connectors.codec.cluster_metadata import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterMetadata
+from auditor.connectors.codec.metadata_states import Change, PartitionState
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.files import Replica
 from auditor.connectors.metadata_log import MetadataLog

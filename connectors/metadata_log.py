@@ -11,8 +11,8 @@ from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import CONTROL
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns
 from auditor.connectors.codec.checkpoint import decode_quorum_state
-from auditor.connectors.codec.cluster_metadata import MetadataEntry
 from auditor.connectors.codec.mending import Known
+from auditor.connectors.codec.metadata_states import MetadataEntry
 from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.files import DataFile, Replica

@@ -11,9 +11,10 @@ from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import DIVERGED_BEFORE, By, same_transaction
 from auditor.rules.lib import repairs
+from auditor.rules.lib.lost_batches import TOP
 from auditor.rules.lib.pairs import Pair, row_of
 from auditor.rules.lib.pairs import pairs as replica_pairs
-from auditor.rules.replicas import FAMILY, TOP
+from auditor.rules.replicas import FAMILY
 from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.view import LogView
 

@@ -23,18 +23,16 @@ from auditor.rules.catalogue.relations import (
 )
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.lib import commands, repairs
-from auditor.rules.lib.pairs import Gap, Pair, batches_of, row_of
+from auditor.rules.lib.lost_batches import lost_of
+from auditor.rules.lib.pairs import Gap, Pair, row_of
 from auditor.rules.lib.pairs import pairs as replica_pairs
 from auditor.rules.lib.replica_batches import COMPARED
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
-from auditor.rules.seen.elections import Election
-from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.view import LogView
 from auditor.rules.settled.together import by_cause, logs_of
 
 FAMILY = "replicas"
-TOP = 20  # transactions or producers of one finding shown in its evidence
-WITHOUT = " without having been in sync "
 COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
 ONE_BATCH = "but it is one batch, of which no checksum covers the leader epoch: damaged on one, or sent again, under"
 FEW = 5  # partitions in which a replica is behind, each of which is named
@@ -92,151 +90,6 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
             yield _diverging(log, pair)
 
 
-def _one_start(f: Finding) -> Hashable:
-    """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
-    alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
-    return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
-
-
-def _elected(found: Sequence[Finding]) -> str:
-    leader, how = found[0].evidence["leader"], found[0].message.partition(WITHOUT)[2]
-    return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
-
-
-@rule(
-    "unclean-election",
-    family=FAMILY,
-    severities={
-        "critical": "",
-        "warning": "where the replicas show that nothing was lost",
-        "info": "where nothing committed can be",
-    },
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    together=by_cause(_one_start, _elected),
-    needs=(Need.ELECTIONS,),
-)
-def unclean_election(log: LogView) -> Iterator[Finding]:
-    """A replica became leader that did not have to have everything
-
-    Checks: by __cluster_metadata, a leader that was neither in sync nor eligible (ELR) in the record before, or that
-    the controller marks as recovering. One that a reassignment brought in is none. Info where the leader is the only
-    last known eligible replica: it led last, so only its own unflushed tail can be gone. Info, too, where the last
-    leader's own copy of the metadata ends before the record that took the new leader out of the in-sync set: it had
-    stopped by then, and until then could commit nothing without the new leader; what it had appended beyond that is
-    named by replica-divergence.
-    Why it matters: what only the replicas before had, acknowledged or not, is lost when they follow the new leader, and
-    their offsets are given out again; consumers, groups and transactions refer to records that no longer exist.
-    Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
-    which has not followed the new one yet, shows it. That the last leader had stopped is wrong where its metadata log
-    was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
-    that log to the disk. In doubt where a majority of the voters is in the input and has not the record.
-    What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
-    (replica-divergence names the offsets) and produce again what is missed.
-    Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
-    """
-    for election in log.cluster.elected(log.topic, log.partition):
-        if not election.clean:
-            yield _unclean(log, election)
-
-
-def _in_sync(brokers: Sequence[int]) -> str:
-    if not brokers:
-        return "nobody was in sync"
-    return f"in sync {'was' if len(brokers) == 1 else 'were'} {', '.join(map(str, brokers))}"
-
-
-def _unclean(log: LogView, election: Election) -> Finding:
-    pair = next((p for p in replica_pairs(log) if p.replica.broker_id == election.last_leader), None)
-    begins = next((at for epoch, at in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
-    # Only a replica that has not followed the new leader yet can show what there was.
-    as_it_was = pair if pair is not None and pair.replica.last_leader_epoch < election.leader_epoch else None
-    lost = _lost(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
-    compared = None if as_it_was is None or as_it_was.undecided else as_it_was
-    whole = compared is not None and lost is None and begins is not None and compared.replica.log_end <= begins
-    severity, meaning = _harm(election, lost, whole=whole)
-    return log.finding(
-        "unclean-election",
-        severity,
-        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
-        f"({_in_sync(election.isr_before)}): {meaning}",
-        offset=begins,
-        doubt=severity != "info" and log.cluster.may_be_uncommitted(election.offset),
-        time_ms=election.time,
-        evidence={
-            "metadata_offset": election.offset,
-            "isr_before": list(election.isr_before),
-            "eligible_before": list(election.elr_before),
-            "last_known_eligible_before": list(election.last_known_elr_before),
-            "isr": list(election.isr),
-            "leader_before": election.last_leader,
-            "leader": election.leader,
-            "leader_epoch": election.leader_epoch,
-            "recovering": election.recovering,
-            "left_sync_at_metadata_offset": election.left_sync,
-            "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
-            "lost": lost,
-        },
-        advice=repairs.rescue(log, as_it_was.replica, lost["first_offset"]) if as_it_was is not None and lost else None,
-    )
-
-
-def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str, str]:
-    """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
-    gone = lost and f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
-    if election.in_sync_to_the_end:
-        what = (
-            f"{gone}, none of them committed, so only producers with acks=0 or 1 count on them"
-            if gone
-            else "nothing that was committed is lost"
-        )
-        return "info", f"{what}: it was in sync as long as broker {election.last_leader} ran, unless that lost power"
-    if gone:
-        return "critical", gone
-    if election.only_its_own_tail:
-        return "info", "it had led last, alone, so only its own unflushed tail can be gone"
-    if whole:
-        return "warning", "the replica of the leader before it shows that nothing was lost"
-    return "critical", "what only the replicas before it had is lost"
-
-
-def _lost(log: LogView, pair: Pair) -> Fields | None:
-    """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions. None
-    where it had to be read again and cannot."""
-    names = ("base_offset", "producer_id", "max_timestamp", "last_offset")
-    gone = list(batches_of(log, pair.replica).above(pair.forked_at, pair.until, names))
-    if not any(len(rows["base_offset"]) for rows in gone):
-        return None
-    producers = np.unique(np.concatenate([rows["producer_id"] for rows in gone]))
-    times = np.concatenate([rows["max_timestamp"] for rows in gone])
-    last = int(np.concatenate([rows["last_offset"] for rows in gone]).max())
-    open_or_ended = pair.replica.transactions
-    theirs = open_or_ended[open_or_ended["last_offset"] >= pair.forked_at]
-    return {
-        "first_offset": pair.forked_at,
-        "last_offset": last,
-        "offsets": last - pair.forked_at + 1,
-        "batches": len(times),
-        "leader_epoch": pair.lost_epoch,
-        "from": iso(int(times.min())),
-        "to": iso(int(times.max())),
-        "producers": [int(p) for p in producers if p >= 0][:TOP],
-        "transactions": [
-            {
-                "producer_id": t["producer_id"],
-                "first_offset": t["first_offset"],
-                "last_offset": t["last_offset"],
-                "transactional_id": log.owner(t["producer_id"]),
-            }
-            for t in theirs[:TOP]
-        ],
-        "lies_on": {
-            "broker_id": pair.replica.broker_id,
-            "log_dir": pair.replica.log_dir,
-            "folder": pair.replica.folder,
-        },
-    }
-
-
 def _severity(log: LogView, pair: Pair) -> str:
     """Critical, but where the lineages part at an election that was clean, as all since: a crashed leader's tail."""
     since = [e for e in log.cluster.elected(log.topic, log.partition) if e.leader_epoch > pair.lost_epoch]
@@ -258,7 +111,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     fields = [name for name in COMPARED if theirs and ours.get(name) != theirs.get(name)]
     with_replica, with_leader = _sides(log, pair)
     same = fields == ["partition_leader_epoch"] and pair.divergent == 1  # damaged on one, or sent again
-    lost = _lost(log, pair) if pair.forked_at == first and not same else None
+    lost = lost_of(log, pair) if pair.forked_at == first and not same else None
     severity = _severity(log, pair)
     differ = f"they differ in {', '.join(fields)}" if fields else "what the leader has there could not be read again"
     why = (

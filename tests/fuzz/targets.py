@@ -12,9 +12,10 @@ from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.batch_rows import batch_rows
 from auditor.connectors.codec import checkpoint, index, text_lines
-from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
 from auditor.connectors.codec.metadata_records import decode_control_record
+from auditor.connectors.codec.metadata_states import Change, MetadataEntry
 from auditor.connectors.codec.records import decode_records, records_of
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk

@@ -13,13 +13,7 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import cluster_metadata
 from auditor.connectors.codec.checkpoint import decode_partition_metadata
-from auditor.connectors.codec.cluster_metadata import (
-    Change,
-    ClusterMetadata,
-    MetadataEntry,
-    PartitionState,
-    fold_metadata,
-)
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, fold_metadata
 from auditor.connectors.codec.metadata_records import (
     CONTROL_MESSAGES,
     MESSAGES,
@@ -27,6 +21,7 @@ from auditor.connectors.codec.metadata_records import (
     decode_control_record,
     decode_metadata_record,
 )
+from auditor.connectors.codec.metadata_states import Change, MetadataEntry, PartitionState
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.structs import Problem
 from tests import corpora

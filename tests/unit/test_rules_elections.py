@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.connectors.codec.cluster_metadata import Change, PartitionState
 from auditor.connectors.codec.metadata_records import MetadataRecord
+from auditor.connectors.codec.metadata_states import Change, PartitionState
 from auditor.pipeline.cluster.cluster_settings import elected
 from auditor.rules.seen.elections import RECOVERING, Election, Elections
 from auditor.rules.seen.finding import Finding

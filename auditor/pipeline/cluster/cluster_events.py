@@ -11,13 +11,8 @@ from typing import NamedTuple
 
 from auditor.base.limits import Limits
 from auditor.base.values import Fields
-from auditor.connectors.codec.cluster_metadata import (
-    TOPIC_RESOURCE,
-    BrokerState,
-    Change,
-    ClusterMetadata,
-    PartitionState,
-)
+from auditor.connectors.codec.cluster_metadata import TOPIC_RESOURCE, ClusterMetadata
+from auditor.connectors.codec.metadata_states import BrokerState, Change, PartitionState
 from auditor.connectors.files import LogDir, Replica
 from auditor.connectors.metadata_history import beginning
 from auditor.connectors.metadata_log import MetadataLog
