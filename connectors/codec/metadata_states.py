@@ -1,4 +1,4 @@
-"""What ``__cluster_metadata`` says of each thing, as values: partitions, brokers, feature levels, producer id blocks."""
+"""What ``__cluster_metadata`` says of each thing, as values: partitions, brokers, feature levels, blocks of ids."""
 
 from __future__ import annotations
 
