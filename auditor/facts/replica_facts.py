@@ -222,7 +222,7 @@ class ReplicaFacts:
     def settled_end(self) -> int:
         """The log end, without a last batch that begins behind a hole: its offset, which no checksum covers, may be
         damaged."""
-        holes = self.events[self.events["kind"] == Kind.OFFSET_HOLE]
+        holes = self.events[self.events["kind"] == Kind.OFFSET_HOLE] if len(self.events) else self.events
         if not len(holes) or int(holes["last_offset"][-1]) + 1 != self.log_end:
             return self.log_end
         return int(holes["first_missing_offset"][-1])

@@ -210,7 +210,10 @@ def _noted(scan: SegmentScan, rows: np.ndarray) -> None:
     if times[at] > scan.largest_time:
         scan.largest_time, scan.largest_offset = int(times[at]), int(rows[at, walking.LAST_OFFSET])
         scan.largest_producer = int(rows[at, walking.PRODUCER_ID])
-    attributes = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES], 0)
+    attributes = rows[:, walking.ATTRIBUTES]
+    if not np.bitwise_or.reduce(attributes) & (walking.CONTROL | walking.DELETE_HORIZON):
+        return
+    attributes = np.where(rows[:, walking.MAGIC] == 2, attributes, 0)
     scan.controls += int(rows[attributes & walking.CONTROL != 0, walking.RECORD_COUNT].clip(0).sum())
     set_ones = attributes & walking.DELETE_HORIZON != 0
     if set_ones.any():
