@@ -15,7 +15,7 @@ from auditor import running
 from auditor.base import kept_code
 
 ROOT = Path(__file__).parents[2]
-BASE = ("__init__", "base/__init__", "base/compiled", "base/kept_code", "base/machine_code", "base/version")
+BASE = ("__init__", "base/__init__", "base/compiled", "base/kept_code", "base/machine_code", "base/values", "base/version")
 CONSTANTS = "STEP = 1\n"
 KERNEL = """from auditor.base.compiled import kernel
 from auditor.constants import STEP
