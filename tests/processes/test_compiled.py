@@ -15,7 +15,8 @@ from auditor import running
 from auditor.base import kept_code
 
 ROOT = Path(__file__).parents[2]
-BASE = ("__init__", "base/__init__", "base/compiled", "base/kept_code", "base/machine_code", "base/values", "base/version")
+OF_BASE = ("__init__", "compiled", "kept_code", "machine_code", "values", "version")
+BASE = ("__init__", *(f"base/{name}" for name in OF_BASE))
 CONSTANTS = "STEP = 1\n"
 KERNEL = """from auditor.base.compiled import kernel
 from auditor.constants import STEP
