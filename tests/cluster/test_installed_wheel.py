@@ -64,7 +64,7 @@ def test_three_lines_on_spark(wheel: Path, tmp_path: Path, version: str, session
     extra = "spark" if session == CLASSIC else "connect"
     python = python_with(f"{extra}-{version}", f"{wheel}[{extra}]", f"pyspark=={version}")
     script = tmp_path / "three.py"
-    lines = lines_of_the_readme("spark").replace(".num_rows", ".count()")
+    lines = lines_of_the_readme("spark")
     begin = f"import pyspark\nfrom pyspark.sql import SparkSession\nspark = {session}.getOrCreate()\n"
     script.write_text(begin + lines + "print(pyspark.__version__, type(spark).__module__)\nspark.stop()\n")
     env = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
