@@ -25,7 +25,7 @@ NEEDS = requirements-build.lock pyproject.toml scripts/setup.sh
 demo: .venv/.run ## audit a small log directory of a real broker and write its report; needs no Java
 	@$(BIN)/auditor demo --master inline
 
-# A test that hangs fails after TEST_LIMIT seconds and says where it stood; the slowest take some five minutes.
+# A test that hangs fails after TEST_LIMIT seconds and says where it stood; the slowest take three minutes.
 TEST_LIMIT ?= 900
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical --timeout $(TEST_LIMIT) --durations 25 --durations-min 5 -m "not cluster and not browser"
