@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """What the words of a call say, and where they do not, the files of options. Says which options came of a file."""
+    """What the words of a call say, and where they do not, the files of options. Says which options came of a file, and which keys of a
+    file of the working directory were ignored."""
     top, commands = parsers(words[0] if words else None)
 
     @functools.cache
@@ -60,7 +61,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
         return commands.get(name) or parsers(name)[1].get(name)
 
     names = [name.replace("_", "-") for name in COMMANDS]
-    args, settings = config.parse(top, words, names, parser_of, Path())
+    args, settings, ignored = config.parse(top, words, names, parser_of, Path())
+    sys.stderr.writelines(f"auditor: {line}\n" for line in ignored)
     if settings and not getattr(args, "quiet", False):
         files = {each.file: ", ".join(s.key for s in settings if s.file == each.file) for each in settings}
         sys.stderr.writelines(f"auditor: {file} sets {keys}\n" for file, keys in files.items())

@@ -34,7 +34,7 @@ def of_table(table: Values, at: str) -> Names:
 
     Errors: :class:`AuditInputError`, naming ``at``, the file and the table.
     """
-    return tuple((id, _named(says, f"{at} {id}")) for id, says in table.items())
+    return tuple((id, _named(says, f"{at} {toml_files.shown_key(id)}")) for id, says in table.items())
 
 
 def of_file(path: Path) -> Names:

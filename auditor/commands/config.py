@@ -2,6 +2,9 @@
 
 What a file may say, and of which type, follows from the options as argparse has them: a key is an option's name without
 its dashes. A key at the top is for every command that has the option, one below ``[COMMAND]`` for that command alone.
+
+The working directory may be somebody else's, such as an unpacked ticket. Unless ``--config`` names the file, only
+:data:`HARMLESS` options and ``[clusters]`` are taken from it, and every other key is listed as ignored.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from auditor.base import toml_files
 from auditor.base.cluster_names import of_table
 from auditor.base.errors import AuditInputError
 from auditor.base.values import Values
+from auditor.base.words import plural
 
 CLUSTERS = "clusters"  # the table of what people call them
 FILE, PROJECT, OPTION = "auditor.toml", "pyproject.toml", "--config"
+MOST_IGNORED = 20  # keys of a file that are listed one by one
+HARMLESS = frozenset({"format", "quiet", "verbose", "cluster-name"})  # options of a file that nobody named
 _NOT_FOR_FILES = frozenset({"help", "version", "config"})
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
@@ -40,6 +46,14 @@ class Setting(NamedTuple):
     value: Any
 
 
+class Parsed(NamedTuple):
+    """The arguments of a call, the settings of files that took effect, and a message for each key that was ignored."""
+
+    args: argparse.Namespace
+    settings: Sequence[Setting] = ()
+    ignored: Sequence[str] = ()
+
+
 ParserOf = Callable[[str], argparse.ArgumentParser | None]  # of a command's name; None where there is no such command
 
 
@@ -49,13 +63,14 @@ def add_option(parser: argparse.ArgumentParser) -> None:
         OPTION,
         type=Path,
         metavar="FILE",
-        help=f"options from this file, in place of {FILE} and {PROJECT} of the working directory",
+        help=f"options from this file; without it, {FILE} and {PROJECT} of the working directory set only "
+        f"{', '.join(sorted(HARMLESS))} and [clusters]",
     )
 
 
 def parse(
     top: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str], parser_of: ParserOf, folder: Path
-) -> tuple[argparse.Namespace, list[Setting]]:
+) -> Parsed:
     """What a call says, and for what it does not say the files; and the settings of files that count.
 
     ``top`` parses ``words``; ``commands``: all names; ``folder``: the working directory. The command line goes before
@@ -64,10 +79,14 @@ def parse(
     """
     mine = parser_of(words[0]) if words and words[0] in commands else None
     if mine is None:
-        return top.parse_args(words), []
+        return Parsed(top.parse_args(words))
     finder = type(top)(prog=mine.prog, add_help=False)
     add_option(finder)
-    found = settings(sources(finder.parse_known_args(words[1:])[0].config, folder), words[0], commands, parser_of)
+    given = finder.parse_known_args(words[1:])[0].config
+    files, ignored = sources(given, folder), []
+    if given is None:
+        files, ignored = harmless(files)
+    found = settings(files, words[0], commands, parser_of)
     known = options(mine)
     named = found.pop(CLUSTERS, None)
     for key in found:
@@ -78,24 +97,52 @@ def parse(
     counting = [each for key, each in found.items() if not hasattr(args, known[key].dest)]
     for each in counting:
         setattr(args, known[each.key].dest, each.value)
-    return args, counting
+    return Parsed(args, counting, ignored)
 
 
 def sources(given: Path | None, folder: Path) -> list[Source]:
-    """The files that there are, the one that goes before the others first."""
+    """The files that there are, the one that goes before the others first. Of a ``pyproject.toml``, named or not, its
+    table ``[tool.auditor]``."""
     if given is not None:
-        return [Source(str(given), toml_files.read(given))]
+        return [_project(given, str(given))] if given.name == PROJECT else [Source(str(given), toml_files.read(given))]
     found = []
     if (own := folder / FILE).is_file():
         found.append(Source(FILE, toml_files.read(own)))
     if (project := folder / PROJECT).is_file():
-        tool = toml_files.read(project).get("tool")
-        says = tool.get("auditor") if isinstance(tool, dict) else None
-        if isinstance(says, dict):
-            found.append(Source(f"{PROJECT} [tool.auditor]", says))
-        elif says is not None:
-            raise AuditInputError(f"{project}: tool.auditor is no table; write [tool.auditor]")
+        found.append(_project(project, PROJECT))
     return found
+
+
+def _project(path: Path, name: str) -> Source:
+    tool = toml_files.read(path).get("tool")
+    says = tool.get("auditor", {}) if isinstance(tool, dict) else {}
+    if not isinstance(says, dict):
+        raise AuditInputError(f"{path}: tool.auditor is no table; write [tool.auditor]")
+    return Source(f"{name} [tool.auditor]", says)
+
+
+def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
+    """The part of files in the working directory that takes effect, and a message for each key that does not."""
+    kept, ignored = [], []
+    for file, says in files:
+        takes: dict[str, Any] = {}
+        name = file.partition(" ")[0]
+        unused: list[str] = []
+        for key, value in says.items():
+            if key == CLUSTERS or (key in HARMLESS and not isinstance(value, dict)):
+                takes[key] = value
+            elif isinstance(value, dict):
+                if own := {inner: value[inner] for inner in value if inner in HARMLESS}:
+                    takes[key] = own
+                table = toml_files.shown_key(key)
+                unused += [f"[{table}] {toml_files.shown_key(inner)}" for inner in value if inner not in HARMLESS]
+            else:
+                unused.append(toml_files.shown_key(key))
+        kept.append(Source(file, takes))
+        ignored += [f"{file}: {key} ignored; use {OPTION} {name}" for key in unused[:MOST_IGNORED]]
+        if more := len(unused[MOST_IGNORED:]):
+            ignored.append(f"{file}: {plural(more, 'more key')} ignored; use {OPTION} {name}")
+    return kept, ignored
 
 
 def settings(files: Sequence[Source], command: str, commands: Sequence[str], parser_of: ParserOf) -> dict[str, Setting]:

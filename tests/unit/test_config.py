@@ -11,6 +11,7 @@ from auditor import cli
 from auditor.commands import config
 
 CALL = ["audit", "logs", "--out", "out"]
+NAMED = [*CALL, "--config", "auditor.toml"]
 
 
 @pytest.fixture(autouse=True)
@@ -24,23 +25,29 @@ def write(name: str, text: str) -> None:
 
 
 def test_the_command_line_goes_before_auditor_toml_and_that_before_pyproject_toml() -> None:
-    write("pyproject.toml", '[tool.auditor]\nfail-on = "info"\npolicy = "kip-890"\nmaster = "inline"\n')
+    write("pyproject.toml", '[tool.auditor]\nformat = "csv"\ncluster-name = "test"\nverbose = true\n')
+    write("auditor.toml", 'format = "json"\ncluster-name = "prod"\n')
+    args = cli.parsed([*CALL, "--format", "table"])
+    assert (args.format, args.cluster_name, args.verbose) == ("table", "prod", True)
+
+
+def test_the_command_line_goes_before_a_named_file() -> None:
     write("auditor.toml", 'fail-on = "warning"\npolicy = "kip-360"\n')
-    args = cli.parsed([*CALL, "--fail-on", "critical"])
-    assert (args.fail_on, args.policy, args.master) == ("critical", "kip-360", "inline")
+    args = cli.parsed([*NAMED, "--fail-on", "critical"])
+    assert (args.fail_on, args.policy) == ("critical", "kip-360")
 
 
 def test_a_commands_own_table_goes_before_what_is_said_for_all() -> None:
     write("auditor.toml", 'topic = ["a"]\n[audit]\ntopic = ["b", "c*"]\n[watch]\ntopic = ["d"]\ninterval = 5\n')
-    assert cli.parsed(CALL).topic == ["b", "c*"]
-    watch = cli.parsed(["watch", *CALL[1:]])
+    assert cli.parsed(NAMED).topic == ["b", "c*"]
+    watch = cli.parsed(["watch", *NAMED[1:]])
     assert (watch.topic, watch.interval) == (["d"], 5)
-    assert cli.parsed(["sql", "SELECT 1", "logs"]).topic == ["a"]
+    assert cli.parsed(["sql", "SELECT 1", "logs", *NAMED[-2:]]).topic == ["a"]
 
 
 def test_what_the_command_line_lists_replaces_the_files_list() -> None:
     write("auditor.toml", 'topic = ["a", "b"]\n')
-    assert cli.parsed([*CALL, "--topic", "c"]).topic == ["c"]
+    assert cli.parsed([*NAMED, "--topic", "c"]).topic == ["c"]
 
 
 def test_a_file_that_is_named_stands_in_for_those_of_the_folder(tmp_path: Path) -> None:
@@ -59,11 +66,56 @@ def test_without_files_nothing_changes() -> None:
 
 def test_which_options_came_of_a_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     write("auditor.toml", 'fail-on = "info"\nrecords = true\n')
-    cli.parsed(CALL)
+    cli.parsed(NAMED)
     assert capsys.readouterr().err == "auditor: auditor.toml sets fail-on, records\n"
-    cli.parsed([*CALL, "--quiet"])
-    cli.parsed([*CALL, "--fail-on", "error", "--records"])
+    cli.parsed([*NAMED, "--quiet"])
+    cli.parsed([*NAMED, "--fail-on", "error", "--records"])
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_a_file_of_the_working_directory_chooses_nothing_that_matters(
+    quiet: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unpacked ticket may hold one: no Spark master, place of results, filter or bootstrap server comes from it."""
+    write(
+        "auditor.toml",
+        'master = "sc://127.0.0.1:28999"\nformat = "json"\n[audit]\nout = "o"\nverbose = true\n'
+        '[clusters]\nid = "prod"\n["a\\u001bb"]\n"c\\u001b" = 1\n',
+    )
+    write("pyproject.toml", '[tool.auditor]\nbaseline = "all.json"\nquiet = false\n')
+    args = cli.parsed(["audit", "logs", *quiet])
+    assert (args.master, args.out, args.format, args.verbose, args.baseline) == (None, None, "json", True, None)
+    assert [(id, named.name) for id, named in args.clusters] == [("id", "prod")]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "ignored" in line]
+    assert lines == [
+        "auditor: auditor.toml: master ignored; use --config auditor.toml",
+        "auditor: auditor.toml: [audit] out ignored; use --config auditor.toml",
+        'auditor: auditor.toml: ["a\\u001bb"] "c\\u001b" ignored; use --config auditor.toml',
+        "auditor: pyproject.toml [tool.auditor]: baseline ignored; use --config pyproject.toml",
+    ]
+
+
+def test_every_option_but_the_harmless_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, parser in cli.parsers()[1].items():
+        keys = sorted(config.options(parser))
+        says = {name: {key: "x" for key in keys}, **{key: "x" for key in keys}}
+        (kept,), ignored = config.harmless([config.Source("auditor.toml", says)])
+        taken = set(keys) & {"format", "quiet", "verbose", "cluster-name"}
+        assert set(kept.says) - {name} == set(kept.says.get(name, {})) == taken
+        assert len(ignored) <= 21
+
+
+def test_of_many_ignored_keys_the_first_are_named() -> None:
+    _, ignored = config.harmless([config.Source("auditor.toml", {f"k{n}": n for n in range(1000)})])
+    assert len(ignored) == 21
+    assert ignored[-1] == "auditor.toml: 980 more keys ignored; use --config auditor.toml"
+
+
+def test_a_pyproject_toml_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    write("pyproject.toml", '[project]\nname = "x"\n[tool.auditor]\nfail-on = "info"\n')
+    assert cli.parsed([*CALL, "--config", "pyproject.toml"]).fail_on == "info"
+    assert capsys.readouterr().err == "auditor: pyproject.toml [tool.auditor] sets fail-on\n"
 
 
 @pytest.mark.parametrize(
@@ -82,12 +134,14 @@ def test_which_options_came_of_a_file_is_said(capsys: pytest.CaptureFixture[str]
         ("[history]\ndiff = ['a']", "auditor.toml: [history] diff is a list of 2, not of 1"),
         ("config = 'x'", "auditor.toml: no command has an option named 'config'"),
         ("x =", "auditor.toml is no TOML"),
+        ("x = " + "[" * 100_000, "auditor.toml is nested too deeply"),
+        ("#" * (1 << 20) + "#", "auditor.toml is larger than 1048576 bytes"),
         ("x = '\x80'", "auditor.toml is no TOML"),
     ],
 )
 def test_a_mistake_is_named_by_file_and_key(text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("auditor.toml").write_bytes(text.encode("latin-1"))
-    assert cli.main([*CALL]) == 2
+    assert cli.main(NAMED) == 2
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
