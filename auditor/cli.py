@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """What the words of a call say, and where they do not, the files of options. Says which options came of a file, and which keys of a
-    file of the working directory were ignored."""
+    """What the words of a call say, and where they do not, the files of options. Says which options came of a file, and
+    which keys of a file in the working directory were ignored."""
     top, commands = parsers(words[0] if words else None)
 
     @functools.cache

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +10,7 @@ from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.base.numbers import setting_number
 from auditor.base.scope import Scope, since_of
+from auditor.connectors import inventory_json
 from auditor.connectors.files import Inventory
 from auditor.connectors.rows import How
 
@@ -34,9 +32,7 @@ class Asked:
     """What a reader was asked for; ``split_size`` in bytes, ``refused``: files not to open by path, and why.
 
     ``offsets``: from which offset to which one, both among them, segments are read; ``columns``: those that the rows
-    have, all where there are none.
-    ``inventory``: what is read below the paths, where somebody has looked (:func:`shipped`).
-    """
+    have, all where there are none."""
 
     paths: list[str]
     scope: Scope
@@ -45,7 +41,6 @@ class Asked:
     refused: dict[str, str]
     offsets: tuple[int, int] = (0, FAR)
     columns: tuple[str, ...] = ()
-    inventory: Inventory | None = None
 
 
 def asked(given: Mapping[str, str]) -> Asked:
@@ -70,18 +65,16 @@ def asked(given: Mapping[str, str]) -> Asked:
         json.loads(options.get("refused", "{}")),
         (_number(options, "fromOffset", 0, 0), _number(options, "toOffset", FAR, 0)),
         columns_of(given),
-        _inventory(options.get("inventory", "")),
     )
 
 
-def shipped(inventory: Inventory) -> str:
-    """An inventory as the value of the option ``inventory``: some 75 bytes a partition copy of three segments."""
-    return base64.b85encode(zlib.compress(pickle.dumps(inventory, 5), 1)).decode()
+def inventory_of(given: Mapping[str, str]) -> Inventory | None:
+    """What is read below the paths, where the auditor has listed them already (option ``inventory``).
 
-
-def _inventory(text: str) -> Inventory | None:
-    found: Inventory | None = pickle.loads(zlib.decompress(base64.b85decode(text))) if text else None
-    return found
+    Errors: :class:`AuditInputError` for a text that it did not make.
+    """
+    text = {name.lower(): value for name, value in given.items()}.get("inventory", "")
+    return inventory_json.loads(text) if text else None
 
 
 def streamed(table: str, given: Mapping[str, str]) -> None:

@@ -75,7 +75,7 @@ class TableReader(DataSourceReader):
         options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
         asked = options.asked(self.options)
         with ours("connectors.gate").guarded(asked.refused):
-            inventory = asked.inventory or self.discovered(asked)
+            inventory = options.inventory_of(self.options) or self.discovered(asked)
             wanted = ours("connectors.pruning").Wanted(self.conditions, *asked.offsets)
             found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
         slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)

@@ -83,9 +83,8 @@ def parse(
     finder = type(top)(prog=mine.prog, add_help=False)
     add_option(finder)
     given = finder.parse_known_args(words[1:])[0].config
-    files, ignored = sources(given, folder), []
-    if given is None:
-        files, ignored = harmless(files)
+    files = sources(given, folder)
+    files, ignored = harmless(files) if given is None else (files, [])
     found = settings(files, words[0], commands, parser_of)
     known = options(mine)
     named = found.pop(CLUSTERS, None)
@@ -123,7 +122,8 @@ def _project(path: Path, name: str) -> Source:
 
 def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
     """The part of files in the working directory that takes effect, and a message for each key that does not."""
-    kept, ignored = [], []
+    kept: list[Source] = []
+    ignored: list[str] = []
     for file, says in files:
         takes: dict[str, Any] = {}
         name = file.partition(" ")[0]

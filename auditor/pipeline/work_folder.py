@@ -222,7 +222,11 @@ class WorkFolder(NamedTuple):
             found = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
         except (*WRONG, OSError):
             return None
-        return found if all(isinstance(facts, ReplicaFacts) for facts in found) else None
+        if not all(isinstance(facts, ReplicaFacts) for facts in found):
+            return None
+        for facts in found:
+            facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file
+        return found
 
 
 class _Other(ValueError):

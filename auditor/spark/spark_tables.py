@@ -21,7 +21,7 @@ from pyspark.errors import AnalysisException
 
 from auditor.base.errors import AuditInputError
 from auditor.base.values import Fields
-from auditor.connectors import schema, source_options
+from auditor.connectors import inventory_json, schema
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import group_positions
@@ -79,7 +79,7 @@ _SHIPPED: WeakKeyDictionary[Audited, str] = WeakKeyDictionary()
 def _shipped(audit: Audited) -> str:
     """What the audit reads as text, for the data sources, so that they list nothing again."""
     if audit not in _SHIPPED:
-        _SHIPPED[audit] = source_options.shipped(audit.scoped)
+        _SHIPPED[audit] = inventory_json.dumps(audit.scoped)
     return _SHIPPED[audit]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import random
+import zlib
 from pathlib import Path
 
 import pytest
@@ -114,3 +117,31 @@ def test_topics_are_chosen_by_glob(load) -> None:  # type: ignore[no-untyped-def
 def test_a_wrong_option_ends_with_a_hint(option: dict[str, str], load) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(PySparkException, match="give a whole number"):
         load("kafka_log_batches", corpora.unpack("healthy-41"), **option).count()
+
+
+class Runs:
+    """Unpickled, it writes a file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> object:
+        return Path.write_text, (self.mark, "ran")
+
+
+@pytest.mark.parametrize("form", ["view", "with"])
+def test_no_option_of_a_query_is_unpickled(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    """Who may send SQL must not run commands on the driver."""
+    register(spark)
+    mark, path = tmp_path / "mark", corpora.unpack("healthy-41")
+    packed = base64.b85encode(zlib.compress(pickle.dumps(Runs(mark)))).decode()
+    options = f"'inventory'='{packed}'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW plain USING kafka_log_batches OPTIONS (path '{path}')")
+    with pytest.raises(PySparkException):  # noqa: PT012
+        if form == "view":
+            made = f"path '{path}', inventory '{packed}'"
+            spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING kafka_log_batches OPTIONS ({made})")
+            spark.sql("SELECT count(*) FROM v").collect()
+        else:
+            spark.sql(f"SELECT count(*) FROM kafka_log_batches.`{path}` WITH ({options})").collect()
+    assert not mark.exists()

@@ -99,7 +99,7 @@ def test_a_file_of_the_working_directory_chooses_nothing_that_matters(
 def test_every_option_but_the_harmless_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     for name, parser in cli.parsers()[1].items():
         keys = sorted(config.options(parser))
-        says = {name: {key: "x" for key in keys}, **{key: "x" for key in keys}}
+        says = {name: dict.fromkeys(keys, "x"), **dict.fromkeys(keys, "x")}
         (kept,), ignored = config.harmless([config.Source("auditor.toml", says)])
         taken = set(keys) & {"format", "quiet", "verbose", "cluster-name"}
         assert set(kept.says) - {name} == set(kept.says.get(name, {})) == taken

@@ -92,6 +92,18 @@ def test_a_file_that_changed_is_another_input(tmp_path: Path) -> None:
     assert identities([replace(tasks[1], records=not tasks[1].records)]) != names[1:2]
 
 
+def test_a_resume_point_from_a_file_is_dropped(work: WorkFolder) -> None:
+    """It is a pickle for the next reading of the replica, and others may have written the file."""
+    tasks = tasks_of(corpora.unpack("hanging-36"))[:1]
+    names = identities(tasks)
+    facts = replace(read(tasks)[0], resume_point=pickle.dumps("x"))
+    work.keep([(names[0], facts)], names)
+    at = work.known().there[names[0]]
+    found = work.facts(at.file, [at.row])
+    assert found is not None
+    assert found[0].resume_point == b""
+
+
 def test_what_is_half_written_older_or_foreign_is_told_apart(
     work: WorkFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
