@@ -50,16 +50,20 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
 
         return SparkRunner(lambda _: adopt(spark))
     if submitted:
-        return SparkRunner(lambda _: session.start(None))
+        return SparkRunner(lambda _: session.start(None, say=_say))
     missing = missing_for_spark()
     if master is None:
         if not missing:
-            return SparkRunner(lambda size: session.start(INSTALLED, input_bytes=size))
+            return SparkRunner(lambda size: session.start(INSTALLED, input_bytes=size, say=_say))
         return _inline("inline")  # the same findings: nobody who did not ask for Spark has to hear of it
     if missing == "pyspark":
         how = install("pyspark", "spark")
         raise AuditInputError(f"--master {master} needs pyspark, which is not installed; {how} or give --master inline")
-    return SparkRunner(lambda size: session.start(master, input_bytes=size, say=lambda text: warn([text])))
+    return SparkRunner(lambda size: session.start(master, input_bytes=size, say=_say))
+
+
+def _say(text: str) -> None:
+    warn([text])
 
 
 def _say_first() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 def folder_for(module: str, file: str) -> Path | None:
     """The first place that can be written to, and by nobody else, None if there is none.
 
-    What NUMBA_CACHE_DIR says, else beside the source ``file``, else in the user's own cache; for executors whose user
+    What NUMBA_CACHE_DIR says (an absolute path: another would be below the working directory, which may hold the
+    input), else beside the source ``file``, else in the user's own cache; for executors whose user
     has no home, a folder of their own among the temporary files.
     """
     for place in (*_places(module, file), _shared(module)):
@@ -37,7 +38,7 @@ def is_kept(module: str) -> bool:
 
 
 def _places(module: str, file: str) -> Iterator[Path]:
-    if asked := os.environ.get("NUMBA_CACHE_DIR"):
+    if os.path.isabs(asked := os.environ.get("NUMBA_CACHE_DIR", "")):
         yield Path(asked, module)
         return
     if Path(file).is_file():

@@ -12,20 +12,41 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import os
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numba
-from numba import config, njit
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic
-
 from auditor.base.kept_code import folder_for
 from auditor.base.values import Numba
+
+
+def _load_numba() -> None:
+    """Imports numba without the settings in ``.numba_config.yaml`` of the working directory, which may come with the
+    input. numba reads that file where it can import yaml, when it is imported and before it compiles."""
+    before = sys.modules.get("yaml")
+    sys.modules["yaml"] = None  # type: ignore[assignment]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the file cannot be read
+            settings = importlib.import_module("numba.core.config")
+    finally:
+        del sys.modules["yaml"]
+        if before is not None:
+            sys.modules["yaml"] = before
+    settings._config_fname = os.devnull  # type: ignore[attr-defined]
+
+
+_load_numba()
+
+import numba  # noqa: E402
+from numba import config, njit  # noqa: E402
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator  # noqa: E402
+from numba.core.registry import cpu_target  # noqa: E402
+from numba.extending import intrinsic  # noqa: E402
 
 if "scipy.linalg" not in sys.modules:  # which numba loads for linear algebra that no kernel here does: 0.2 s a process
     sys.modules["scipy.linalg"] = None  # type: ignore[assignment]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from auditor.base.extras import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_TOLD: WeakSet[SparkSession] = WeakSet()
 LACKS = re.compile(r"(?:No module named '|has no package )(auditor|numpy|numba|pyarrow|cramjam|xxhash)\b")
 
 
@@ -41,11 +44,21 @@ def register_running() -> None:
 
 def adopt(spark: SparkSession) -> SparkSession:
     """The session, whose workers on this machine use this Python where nobody chose another."""
+    _say_once(spark)
     context = None if "connect" in type(spark).__module__ else spark.sparkContext
     chosen = "PYSPARK_PYTHON" in os.environ or (context and context.getConf().get("spark.pyspark.python"))
     if context is not None and context.master.startswith("local") and not chosen:
         context.pythonExec = sys.executable
     return spark
+
+
+def _say_once(spark: SparkSession) -> None:
+    """Logs, once for each session, what would keep its workers from importing what lies beside the input."""
+    from auditor.spark import session
+
+    if spark not in _TOLD and session.imports_from_directory(spark):
+        logging.getLogger("auditor").warning(session.IMPORTS_FROM_DIRECTORY)
+    _TOLD.add(spark)
 
 
 def lacking(error: BaseException) -> str | None:

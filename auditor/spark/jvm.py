@@ -35,6 +35,21 @@ def archive(java: str) -> Path:
     return KEPT / name
 
 
+def spark_home() -> str | None:
+    """Where pyspark has Spark; None where it has to look itself.
+
+    pyspark looks first into the directory above the working directory, and would start a ``bin/spark-submit`` there
+    (``pyspark.find_spark_home``), which may come with the input.
+    """
+    import pyspark
+
+    package = Path(pyspark.__file__).resolve().parent
+    for home in (package / "spark-distribution", package, package.parents[1]):
+        if (home / "bin" / "spark-submit").is_file() and (home / "jars").is_dir():
+            return str(home)
+    return None
+
+
 def options(java: str | None, *, short: bool = True) -> str:
     """``spark.driver.extraJavaOptions``; ``short``: of a driver that has no cluster to wait for.
 

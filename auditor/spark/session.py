@@ -27,6 +27,12 @@ ATTEMPTS_OF = "spark.task.maxFailures"
 TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
 SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
 DAEMON = "spark.python.daemon.module"  # the parent of all workers, here one that has loaded what they need
+SAFE_PATH = "PYTHONSAFEPATH"  # where it is set, python -m leaves the working directory out of sys.path
+WORKERS_SAFE_PATH = f"spark.executorEnv.{SAFE_PATH}"
+IMPORTS_FROM_DIRECTORY = (
+    f"Python workers of this Spark session import modules from their working directory; start it with {SAFE_PATH}=1 in "
+    f"the driver's environment and {WORKERS_SAFE_PATH}=1 (docs/running.md)"
+)
 DRIVER_MEMORY = "SPARK_DRIVER_MEMORY"  # Spark's own way to set the driver's heap from outside
 GIB = 1 << 30
 
@@ -90,16 +96,20 @@ def start(
     say: Callable[[str], None] | None = None,
 ) -> SparkSession:
     """The running session, or a new one. ``master`` None: whatever spark-submit or the environment says.
-    ``say`` hears that a Connect server is waited for.
+    ``say`` hears that a Connect server is waited for, and that the workers of a session that others started import
+    from their working directory.
 
-    Workers get this interpreter, so that they see the same packages; Arrow is on; the UI is off unless asked for. Under
-    spark-submit its master and settings count, ``master`` does not, and only what results depend on is set.
+    Workers get this interpreter, so that they see the same packages, and import nothing from the working directory,
+    which may hold the input; Arrow is on; the UI is off unless asked for. Under spark-submit its master and settings
+    count, ``master`` does not, and only what results depend on and what keeps the input from being run is set.
     """
     from pyspark.sql import SparkSession
 
+    say = say or (lambda _: None)
     if master is not None and master.startswith("sc://"):
-        connect_server.wait_for(master, say or (lambda _: None))
-        return _settled(SparkSession.builder.remote(master).getOrCreate())
+        connect_server.wait_for(master, say)
+        session = _settled(SparkSession.builder.remote(master).getOrCreate())
+        return _checked(session, say)
     submitted = bool(os.environ.get(SUBMITTED))
     if submitted:
         master = None
@@ -122,14 +132,45 @@ def start(
         ours[DAEMON] = "auditor.spark.worker_daemon"
     if not submitted and DRIVER_MEMORY not in os.environ:
         ours |= {"spark.driver.memory": f"{heap_bytes(machine_bytes(), input_bytes) >> 20}m"}
-    for key, value in (NEEDED | ours | (conf or {})).items():
+    for key, value in (NEEDED | {WORKERS_SAFE_PATH: "1"} | ours | (conf or {})).items():
         builder = builder.config(key, value)
-    with contextlib.nullcontext() if submitted else jvm_words.filtered():
-        session = builder.getOrCreate()
+    with contextlib.ExitStack() as around:
+        if not submitted:
+            around.enter_context(jvm_words.filtered())
+            around.enter_context(_environment(SPARK_HOME=jvm.spark_home(), PYTHONSAFEPATH="1"))
+        session = _checked(builder.getOrCreate(), say)
     session.sparkContext.setLogLevel("ERROR")
     _ours.add(session)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # a wrong column is one line, which is ours
     return session
+
+
+def imports_from_directory(session: SparkSession) -> bool:
+    """Whether Python workers of a session, classic or Connect, may import modules from their working directory."""
+    if "connect" in type(session).__module__:
+        return not session.conf.get(WORKERS_SAFE_PATH, None)
+    return not session.sparkContext.environment.get(SAFE_PATH)
+
+
+def _checked(session: SparkSession, say: Callable[[str], None]) -> SparkSession:
+    if imports_from_directory(session):
+        say(IMPORTS_FROM_DIRECTORY)
+    return session
+
+
+@contextlib.contextmanager
+def _environment(**variables: str | None) -> Iterator[None]:
+    """Variables that a JVM which starts within gets, and what it starts; those that are set stay as they are."""
+    ours = {name: value for name, value in variables.items() if value and not os.environ.get(name)}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

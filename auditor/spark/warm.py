@@ -64,7 +64,7 @@ def keep_classes() -> None:
     """Runs the demo in a process of its own, for its JVM to keep its classes; nothing where Spark is not installed."""
     if find_spec("pyspark") is not None and (java := find_java()) is not None:
         with tempfile.TemporaryDirectory() as out:
-            demo = ("-m", "auditor.cli", "demo", "--quiet", "--master", "local[2]", "--out", out)
+            demo = ("-P", "-m", "auditor.cli", "demo", "--quiet", "--master", "local[2]", "--out", out)
             jvm.make_archive(java, demo)
 
 

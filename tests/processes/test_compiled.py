@@ -29,6 +29,10 @@ SHOW = """from auditor.kernels import add
 result, stats = add(1), add.dispatcher.stats
 print(result, len(stats.cache_hits), len(stats.cache_misses), stats.cache_path)
 """
+SETTINGS = """import sys, yaml
+import auditor.base.machine_code, numba
+assert sys.modules["yaml"] is yaml
+"""
 # Ends after the index of the kernel is written and before its code is.
 KILLED = """import os
 from numba.core.caching import IndexDataCacheFile
@@ -135,6 +139,24 @@ def test_without_a_home_a_private_temporary_folder_is_taken(project: Path, tmp_p
 def test_the_folder_that_is_asked_for_comes_first(project: Path, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     assert run(project, tmp_path, NUMBA_CACHE_DIR=str(asked))[3] == str(asked / "auditor.kernels")
+
+
+def test_a_relative_folder_is_not_taken(project: Path, tmp_path: Path) -> None:
+    """It would be below the working directory, where an unpacked ticket may have put machine code."""
+    assert run(project, tmp_path, NUMBA_CACHE_DIR="asked")[3].startswith(str(project))
+
+
+def test_no_settings_of_the_working_directory_are_read(project: Path, tmp_path: Path) -> None:
+    pytest.importorskip("yaml")  # without it numba reads none
+    (tmp_path / ".numba_config.yaml").write_text("disable_jit: 1\n")
+    plain = "import numba, os; print(numba.config.DISABLE_JIT)"
+    ours = SETTINGS + "numba.config.reload_config(); print(numba.config.DISABLE_JIT)\n"
+    for call, expected in ((plain, "1"), (ours, "0")):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", call],
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(project)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.stdout.split()[-1:], done.stderr) == ([expected], "")
 
 
 def test_checked_and_unchecked_code_are_distinguished(project: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 from auditor import register
 from auditor.connectors.sources import _KNOWING, NO_PACKAGE
 from auditor.pipeline.read_step import KeptFacts
-from auditor.spark import scan
+from auditor.spark import adopted, scan
 from auditor.spark.session import DAEMON, TUNED, tuned
 from tests import corpora
 
@@ -39,6 +40,41 @@ def test_workers_run_this_python_and_know_our_packages(spark: SparkSession) -> N
 
     rows = spark.range(3).mapInArrow(ask, "said string").collect()
     assert [row.said for row in rows] == [f"{sys.executable} {len(REASONS)}"] * 3
+
+
+def test_workers_leave_the_working_directory_out(spark: SparkSession) -> None:
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            said = [f"{sys.flags.safe_path}"] * batch.num_rows
+            yield pa.RecordBatch.from_arrays([pa.array(said)], names=["said"])
+
+    assert {row.said for row in spark.range(3).mapInArrow(ask, "said string").collect()} == {"True"}
+
+
+class Others:
+    """A session that others started, as far as it is asked."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.sparkContext = SimpleNamespace(environment=environment, master="yarn", getConf=dict)
+
+
+class OthersOverConnect:
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        settings = {f"spark.executorEnv.{name}": value for name, value in environment.items()}
+        self.conf = SimpleNamespace(get=settings.get)
+
+
+@pytest.mark.parametrize("kind", [Others, OthersOverConnect])
+def test_of_a_session_of_others_it_is_said_once_what_to_set(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+    adopted.adopt(kind({"PYTHONSAFEPATH": "1"}))
+    assert caplog.messages == []
+    theirs = kind({})
+    for _ in range(2):
+        adopted.adopt(theirs)
+    assert len(caplog.messages) == 1
+    assert "spark.executorEnv.PYTHONSAFEPATH=1" in caplog.messages[0]
 
 
 def test_one_shuffle_partition(spark: SparkSession) -> None:

@@ -76,3 +76,28 @@ def test_the_settings_of_the_logging_are_where_the_options_say() -> None:
 )
 def test_the_heap_is_chosen_by_machine_and_input(machine: int, size: int, heap: int) -> None:
     assert session.heap_bytes(machine, size) == heap
+
+
+def test_spark_is_that_of_the_package_whatever_lies_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyspark itself takes a Spark that lies in the directory above the working directory."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "bin" / "spark-submit").write_text("")
+    (tmp_path / "in").mkdir()
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    installed = _find_spark_home()
+    monkeypatch.chdir(tmp_path / "in")
+    assert _find_spark_home() == str(tmp_path)
+    assert jvm.spark_home() == installed
+
+
+def test_only_what_is_started_within_gets_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TO_STAY", "mine")
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.delenv("NEW", raising=False)
+    before = dict(os.environ)
+    with session._environment(TO_STAY="ours", EMPTY="ours", NEW="ours", NONE=None):
+        assert [os.environ.get(name) for name in ("TO_STAY", "EMPTY", "NEW", "NONE")] == ["mine", "ours", "ours", None]
+    assert dict(os.environ) == before
