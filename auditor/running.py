@@ -57,8 +57,10 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
             return SparkRunner(lambda size: session.start(INSTALLED, input_bytes=size, say=_say))
         return _inline("inline")  # the same findings: nobody who did not ask for Spark has to hear of it
     if missing == "pyspark":
-        how = install("pyspark", "spark")
-        raise AuditInputError(f"--master {master} needs pyspark, which is not installed; {how} or give --master inline")
+        how = install("spark")
+        raise AuditInputError(
+            f"--master {master} needs pyspark, which is not installed; give --master inline, or run: {how}"
+        )
     return SparkRunner(lambda size: session.start(master, input_bytes=size, say=_say))
 
 

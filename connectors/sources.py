@@ -49,8 +49,8 @@ TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many ta
 TASKS = 8
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 NO_PACKAGE = (
-    "the Python of Spark's workers has no package {}; install kafka-log-auditor there, or set PYSPARK_PYTHON to the "
-    "Python that has it before the session starts (docs/running.md)"
+    "the Python of Spark's workers has no package {}; set PYSPARK_PYTHON to the Python that has it before the session "
+    "starts, or send it along with --py-files and --archives (docs/running.md)"
 )
 
 

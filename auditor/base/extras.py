@@ -1,12 +1,26 @@
-"""What is installed on request: one line that says how, where a part is asked for that is not there."""
+"""What is installed on request: one line that says how, where a part is asked for that is not there.
+
+The line names requirements, never this program's own distribution: nobody owns that name in a public index, and whoever
+registered it there would run code where the line is copied. ``pyproject.toml`` has the same requirements as extras.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import sys
 
 from auditor.base.errors import AuditInputError
 
-PACKAGE = "kafka-log-auditor"
+PANDAS, SHTAB = "pandas>=2.2,<3", "shtab>=1.7"
+# By extra, what pip is asked for.
+REQUIREMENTS = {
+    "spark": ("pyspark>=4.0,<5", PANDAS),
+    "connect": ("pyspark[connect]>=4.0,<5", PANDAS),
+    "expectations": ("great-expectations>=1.24,<2", PANDAS),
+    "live": ("kafka-python>=3.0", "cryptography>=42"),
+    "sql": ("duckdb>=1.1",),
+}
 # By the module that is imported: what it is there for, its package, and the extra that brings that; "": it comes alone.
 EXTRAS = {
     "pyspark": ("running on Spark", "pyspark", "spark"),
@@ -27,12 +41,17 @@ def absent(module: str) -> AuditInputError | None:
     if name not in EXTRAS:
         return None
     purpose, package, extra = EXTRAS[name]
-    return AuditInputError(f"{purpose} needs {package}, which is not installed; {install(package, extra)}")
+    return AuditInputError(f"{purpose} needs {package}, which is not installed; run: {install(extra)}")
 
 
-def install(package: str, extra: str) -> str:
-    """The command that brings a package, by the extra that has it, or alone."""
-    return f"pip install '{PACKAGE}[{extra}]'" if extra else f"pip install {package}"
+def install(extra: str) -> str:
+    """The command that installs what an extra brings for the running interpreter; pandas alone where it is none."""
+    return install_command(REQUIREMENTS.get(extra, (PANDAS,)))
+
+
+def install_command(requirements: tuple[str, ...]) -> str:
+    """The command that installs some requirements for the running interpreter, quoted for a shell."""
+    return shlex.join([sys.executable or "python3", "-m", "pip", "install", *requirements])
 
 
 def require(module: str) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
+from auditor.base.extras import SHTAB, install_command
 from auditor.commands.parser import examples
 
 SHELLS = ("bash", "zsh")
@@ -29,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        raise AuditInputError("completion needs the package shtab; install it (pip install shtab)") from None
+        raise AuditInputError(
+            f"completion needs shtab, which is not installed; run: {install_command((SHTAB,))}"
+        ) from None
     from auditor.rules.catalogue import registry
 
     rules = sorted({*registry.load(), *registry.kinds()})

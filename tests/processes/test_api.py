@@ -253,11 +253,11 @@ def test_importing_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("module", "ask", "says"),
     [
-        ("pyspark", "auditor.register(None)", "pip install 'kafka-log-auditor[spark]'"),
-        ("pandas", "a.findings.to_pandas()", "pip install pandas"),
-        ("duckdb", "a.sql('select 1')", "pip install 'kafka-log-auditor[sql]'"),
-        ("great_expectations", "a.write(out, expectations=True)", "pip install 'kafka-log-auditor[expectations]'"),
-        ("kafka", "auditor.open(bootstrap_server='x:1')", "pip install 'kafka-log-auditor[live]'"),
+        ("pyspark", "auditor.register(None)", "'pyspark>=4.0,<5' 'pandas>=2.2,<3'"),
+        ("pandas", "a.findings.to_pandas()", "'pandas>=2.2,<3'"),
+        ("duckdb", "a.sql('select 1')", "'duckdb>=1.1'"),
+        ("great_expectations", "a.write(out, expectations=True)", "'great-expectations>=1.24,<2' 'pandas>=2.2,<3'"),
+        ("kafka", "auditor.open(bootstrap_server='x:1')", "'kafka-python>=3.0' 'cryptography>=42'"),
     ],
 )
 def test_what_is_not_installed_is_said_with_the_command(module: str, ask: str, says: str, tmp_path: Path) -> None:
