@@ -120,13 +120,15 @@ def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
         if away
         else "let those that have no leader have one, not by an unclean election"
     )
-    return Advice(
+    advice = Advice(
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
         "nothing is lost by waiting" if entry.state == "PrepareAbort" else safety.COMMITTED,
         look=(Look(commands.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"),),
-        then=f"{first}. Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its "
-        "markers are sent again. Do not abort it by hand",
+        then=f"{first}. Only then, if it does not go on, "
+        f"{safety.other_coordinator(log.cluster, log.partition)}, so that its markers are "
+        "sent again. Do not abort it by hand",
     )
+    return safety.reloaded(log.cluster, log.partition, entry.transactional_id, advice)
 
 
 def _some(partitions: list[str]) -> str:
@@ -201,7 +203,7 @@ def _beyond_timeout_finding(
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
-        advice=safety.unended(entry.transactional_id, log.partition, "its records"),
+        advice=safety.unended(log.cluster, entry.transactional_id, log.partition, "its records"),
     )
 
 

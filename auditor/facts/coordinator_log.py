@@ -8,7 +8,7 @@ record; what is asked for is unpacked a piece at a time, so that nobody holds th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -264,6 +264,19 @@ class CoordinatorLog:
             for topic, partition in {split(name), (name, WHOLE_NAME)}
             if topic in places
         ]
+
+    def ids_in(self, names: Collection[str]) -> np.ndarray:
+        """The ids, by number, of which some record names one of these partitions. Cost: a pass over all pieces."""
+        places = {topic: number for number, topic in enumerate(self.topics)}
+        parts = {part for name in names for part in (split(name), (name, WHOLE_NAME)) if part[0] in places}
+        wanted = [places[topic] << 32 | (partition & 0xFFFFFFFF) for topic, partition in parts]
+        ends, members = self.sets
+        sets = np.zeros(len(ends), bool)
+        sets[np.searchsorted(ends, np.flatnonzero(np.isin(members, wanted)), side="right")] = True
+        found = np.zeros(self.id_count, bool)
+        for columns in self.all_pieces() if sets.any() else ():
+            found[columns["id"][sets[columns["set"]]]] = True
+        return np.flatnonzero(found)
 
     def naming(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The pieces that name a partition, by number, and whether each set has it."""

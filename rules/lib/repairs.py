@@ -149,7 +149,7 @@ def keep(folder: str, broker: object, look: str) -> Advice:
         Verdict.DO_NOT_ACT,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
         look=(Look(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
-        then=f"copy it to a safe place before broker {broker} is restarted; where the Isr lists nobody else, what can "
+        then=f"copy it to a safe place before broker {broker} next starts; where the Isr lists nobody else, what can "
         "be saved are the records before and behind, read by consumers that seek there",
     )
 

@@ -18,6 +18,7 @@ from auditor.rules.seen.named import Named, Source, naming
 __all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
+DONE = ("Empty", "CompleteCommit", "CompleteAbort")  # states in which an id has nothing open
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
 
 
@@ -220,6 +221,21 @@ class CoordinatorHistory:
     def named(self, name: str) -> Named:
         """What names a partition (``topic-N``)."""
         return naming(self.sources, name)
+
+    def ids_in(self, names: tuple[str, ...], producers: tuple[int, ...] = ()) -> list[str]:
+        """The ids with transactions in some of these partitions, or that had one of these producer ids: those first
+        that have one open, then the newest. Without those that the coordinator has forgotten. Made once for both."""
+        if (names, producers) not in self._ids_in:
+            found = {log.ids[number] for log, counts in self.sources for number in log.ids_in(names) if counts[number]}
+            found.update(filter(None, map(self.owner, producers)))
+            last = [entry for name in found if (entry := self.last(name)) is not None and entry.state is not None]
+            last.sort(key=lambda entry: (entry.state in DONE, -entry.time, entry.transactional_id))
+            self._ids_in[names, producers] = [entry.transactional_id for entry in last]
+        return self._ids_in[names, producers]
+
+    @functools.cached_property
+    def _ids_in(self) -> dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]]:
+        return {}
 
     def complete(self, transactional_id: str) -> bool:
         """Whether the id's whole history is in the input: its partition is there and was never cleaned."""

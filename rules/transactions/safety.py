@@ -14,7 +14,7 @@ from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
-from auditor.rules.lib import commands, repairs
+from auditor.rules.lib import commands, repairs, stops
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry
 from auditor.rules.seen.named import SKEW_MS, Window
@@ -226,7 +226,7 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
             "nothing is lost: it ends by itself, at its time-out at the latest",
             look=(_in_state(entry.transactional_id, "Ongoing"),),
         )
-    return unended(entry.transactional_id, entry.partition, loses)
+    return unended(log.cluster, entry.transactional_id, entry.partition, loses)
 
 
 def _in_state(transactional_id: str, state: str) -> Look:
@@ -253,10 +253,10 @@ def _of_two_phases(entry: Entry, loses: str) -> Advice:
     )
 
 
-def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
+def unended(cluster: Cluster, transactional_id: str, coordinator: int, loses: str) -> Advice:
     """What to do about a transaction that its coordinator has open beyond its time-out. ``coordinator``: the partition
     of ``__transaction_state`` that has it; ``loses``: what is gone once it is aborted."""
-    return Advice(
+    advice = Advice(
         Verdict.LOOK,
         "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
         (_open_at_its_coordinator(transactional_id),),
@@ -266,17 +266,29 @@ def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
         ),
         loses=loses,
         then="end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be "
-        f"sent again. If that does not end it, {other_coordinator(coordinator)}. Do not abort it by hand",
+        f"sent again. If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
     )
+    return reloaded(cluster, coordinator, transactional_id, advice)
 
 
-def other_coordinator(coordinator: int) -> str:
+def other_coordinator(cluster: Cluster, coordinator: int) -> str:
     """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again."""
+    if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
+        return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
+    moves = "it moves nothing where the preferred replica leads already"
+    alone = "" if count else "; where there is no other replica, its broker has to start again"
     return (
         f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
-        "it moves nothing where the preferred replica leads already; where there is no other replica, its broker has "
-        "to start again)"
+        f"{moves}{alone})"
     )
+
+
+def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
+    """An advice that has :func:`other_coordinator`, with what a restart of its broker puts at risk where it may be
+    one."""
+    if cluster.replicas.get((TOPIC, coordinator), 1) > 1:
+        return advice
+    return stops.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
 
 
 def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
@@ -286,7 +298,7 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
     away = name in cluster.away
     back = f"first {repairs.leader_back(cluster, [name])}" if away else "first give those without a leader one"
     decides = Condition("its coordinator has ended it", False, f"it has decided ({state}) and will write the marker")
-    return Advice(
+    advice = Advice(
         Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
         COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
         (decides,),
@@ -294,9 +306,10 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
             Look(commands.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"),
             _in_state(transactional_id, state),
         ),
-        then=f"{back}; if it does not go on then, {other_coordinator(coordinator)}, so that its markers are sent "
-        "again. Do not abort it by hand",
+        then=f"{back}; if it does not go on then, {other_coordinator(cluster, coordinator)}, so that its markers are "
+        "sent again. Do not abort it by hand",
     )
+    return reloaded(cluster, coordinator, transactional_id, advice)
 
 
 def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:

@@ -48,7 +48,8 @@ def test_every_state_of_a_broker_that_is_to_be_stopped(seen: str, unclean: str, 
     safe = seen == "others" and not stalls
     assert advice.verdict == ("do_not_act" if loses else "act" if safe else "look")
     assert bool(advice.act) == safe
-    assert advice.then.startswith("only once that is so: stop broker 1") != safe
+    assert advice.then.startswith("only once that is so: ") != safe
+    assert ("stop broker 1, and start it" in advice.then) != safe
     assert advice.moves == ACT.moves  # what is to be moved counts for other findings' advices, too
     assert ("writes with acks=all to 3 partitions, s-7 among them, are refused" in advice.cost) == short
     quorum = [look for look in advice.look if "metadata-quorum" in look.command]
