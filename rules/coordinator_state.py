@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.flink import for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
 from auditor.model.hashing import partition_for
@@ -32,6 +33,11 @@ ENDLESS = Advice(
     Verdict.WAIT,
     "a two-phase commit has no time-out",
     then="watch that its application ends what it has prepared, also after a crash",
+)
+OF_FLINK = Advice(
+    Verdict.LOOK,
+    then="If this is Flink: keep transaction.timeout.ms above the interval of checkpoints and the longest time that "
+    "the job is down: a transaction that times out before the job is restored loses records that it counts as written",
 )
 
 
@@ -128,7 +134,9 @@ def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
         f"{safety.other_coordinator(log.cluster, log.partition)}, so that its markers are "
         "sent again. Do not abort it by hand",
     )
-    return safety.reloaded(log.cluster, log.partition, entry.transactional_id, advice)
+    return safety.reloaded(
+        log.cluster, log.partition, entry.transactional_id, for_flink(entry.transactional_id, advice)
+    )
 
 
 def _some(partitions: list[str]) -> str:
@@ -162,6 +170,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
     What to do: check who leads this partition, transaction.abort.timed.out.transaction.cleanup.interval.ms, and load
     errors (unreadable-transaction-record).
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
     yield from made(log, "timeout-not-enforced", _beyond_timeout(log))
@@ -208,7 +218,7 @@ def _beyond_timeout_finding(
 
 
 def _one_setting(f: Finding) -> Hashable:
-    return f.evidence["timeout_ms"], f.evidence["commits_offsets"]
+    return f.evidence["timeout_ms"], f.evidence["commits_offsets"], f.advice == OF_FLINK
 
 
 def _all_of_one_setting(found: Sequence[Finding]) -> str:
@@ -231,7 +241,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
     Can be wrong: batch jobs that need the time.
     What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s. Where there is none, watch that the application
-    ends what it has prepared.
+    ends what it has prepared. Flink needs more than the interval of its checkpoints and the job's longest downtime.
     Source: KIP-447
     """
     (columns, there), found = last_records(log), records(log)
@@ -249,7 +259,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
             f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
             evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
-            advice=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else None,
+            advice=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else OF_FLINK if may_be_flinks(tid) else None,
         )
 
 

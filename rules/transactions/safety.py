@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.flink import for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
@@ -26,6 +27,14 @@ from auditor.rules.transactions.windows import owner_complete, unmarked_behind
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
 GONE = "nothing here: its data was deleted already"
 COMMITTED = "COMMIT was decided, and an abort would drop records that the client was sure of"
+RESTARTED = (
+    "end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be sent again. "
+)
+TWO_PHASES = (
+    "let its application end it: started again with the same transactional.id and its own state, it commits or aborts "
+    "what it had prepared. "
+)
+SEND_AGAIN = "; send them again where they are missed"
 ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
 
 
@@ -33,7 +42,7 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     advice = _advise(log, t)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
-    return advice if back in advice.then else _led_first(log, advice, back)
+    return for_flink(t.owner, advice if back in advice.then else _led_first(log, advice, back))
 
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
@@ -221,9 +230,10 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     if entry.timeout_ms == NO_TIMEOUT_MS:
         return _of_two_phases(entry, loses)
     if t.klass == "active":
+        lossless = "" if may_be_flinks(t.owner) else "nothing is lost: "  # what Flink has pre-committed would be
         return Advice(
             Verdict.WAIT,
-            "nothing is lost: it ends by itself, at its time-out at the latest",
+            f"{lossless}it ends by itself, at its time-out at the latest",
             look=(_in_state(entry.transactional_id, "Ongoing"),),
         )
     return unended(log.cluster, entry.transactional_id, entry.partition, loses)
@@ -247,9 +257,8 @@ def _of_two_phases(entry: Entry, loses: str) -> Advice:
         (_open_at_its_coordinator(entry.transactional_id),),
         (_in_state(entry.transactional_id, entry.state or "Ongoing"),),
         loses=loses,
-        then="let its application end it: started again with the same transactional.id and its own state, it commits "
-        "or aborts what it had prepared. Do not abort it by hand: what other systems have committed with it would be "
-        "missing here",
+        then=("" if may_be_flinks(entry.transactional_id) else TWO_PHASES)
+        + "Do not abort it by hand: what other systems have committed with it would be missing here",
     )
 
 
@@ -265,10 +274,10 @@ def unended(cluster: Cluster, transactional_id: str, coordinator: int, loses: st
             Look(commands.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
         ),
         loses=loses,
-        then="end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be "
-        f"sent again. If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
+        then=("" if may_be_flinks(transactional_id) else RESTARTED)
+        + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
     )
-    return reloaded(cluster, coordinator, transactional_id, advice)
+    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
 
 
 def other_coordinator(cluster: Cluster, coordinator: int) -> str:
@@ -309,7 +318,7 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
         then=f"{back}; if it does not go on then, {other_coordinator(cluster, coordinator)}, so that its markers are "
         "sent again. Do not abort it by hand",
     )
-    return reloaded(cluster, coordinator, transactional_id, advice)
+    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
 
 
 def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
@@ -321,7 +330,7 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
     elif committing:
         cost = (
             f"aborting touches nothing committed, but tell its owner: {records} behind its COMMIT {stay} unread, on "
-            "which the application may count; send them again where they are missed"
+            "which the application may count" + ("" if may_be_flinks(t.owner) else SEND_AGAIN)
         )
     else:
         cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"
