@@ -194,10 +194,12 @@ def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
     """Of two replicas of one lineage that differ nothing in the input shows which one is right."""
     leader = log.leader
     right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
-    advice = repairs.refetch(log, replica, leader).unless(right)
+    refetched = repairs.refetch(log, replica, leader)
+    advice = refetched.unless(right)
     look = Look(commands.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
     then = f"compare both at offset {first}, and the leader epochs in the evidence"
-    return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, advice.then))))
+    later = "" if refetched.act else advice.then  # the steps are not given, so nothing comes after them
+    return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, later))))
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
