@@ -394,6 +394,13 @@ class CoordinatorLog:
     def _last_columns(self) -> list[np.ndarray]:
         return [self._last_rows[name] for name in COLUMNS]
 
+    def standing(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the last record of each of these ids: whether a transaction is open by it, when it was written (ms, the
+        coordinator's clock), and whether it is no tombstone."""
+        last = {name: self._last_rows[name][codes] for name in ("state", "last_update", "record_time")}
+        is_open = (last["state"] >= ONGOING) & (last["state"] <= PREPARE_ABORT)
+        return is_open, clocks(last), last["state"] != TOMBSTONE
+
     def forgotten(self, codes: np.ndarray) -> np.ndarray:
         """Whether the last record of each of these ids is a tombstone."""
         return self._last_rows["state"][codes] == TOMBSTONE

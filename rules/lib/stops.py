@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import NamedTuple
 
 from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.flink import may_be_flinks
 from auditor.base.numbers import setting_number
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
@@ -114,8 +116,7 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
         safe = Condition(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
         look = Look(commands.describe_topics(), f"it shows no partition with Isr: {broker} alone")
         return replace(advice, conditions=(*advice.conditions, safe), look=(*advice.look, look))
-    ids = _ids_there(cluster, alone)
-    ids = ids if ids is None else [name for name in ids if name != but]
+    ids = _ids_there(cluster, alone, but)
     if alone is None:
         cost = f"which partitions {which} has without another in-sync replica is not in the input"
         seen = (
@@ -125,7 +126,7 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
         seen = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
     look = Look(commands.describe_topics(), seen)
-    acts = _ended_before(which, ids) if _may_skip_markers(cluster) else ()
+    acts = _ended_before(ids) if _may_skip_markers(cluster) else ()
     afterwards = AUDIT_AFTERWARDS if acts else ""
     asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
     if advice.act:
@@ -145,21 +146,31 @@ def _without_leader(names: Collection[str]) -> str:
     return f"{plural(count, 'partition')} without another in-sync replica {has} no leader: {some(names)}"
 
 
-def _ids_there(cluster: Cluster, alone: Alone | None) -> list[str] | None:
+class Ids(NamedTuple):
+    """How many transactional ids, and the first of them."""
+
+    total: int
+    first: list[str]
+
+    def __str__(self) -> str:
+        return some(self.first, self.total)
+
+
+def _ids_there(cluster: Cluster, alone: Alone | None, but: str) -> Ids | None:
     """The transactional ids with data in partitions that wait for one broker; None where nothing shows them."""
     history = cluster.coordinator
-    return None if alone is None or history is None else history.ids_in(alone.names, alone.producers)
+    return None if alone is None or history is None else Ids(*history.ids_in(alone.names, alone.producers, but))
 
 
-def _whose(cluster: Cluster, ids: list[str] | None) -> str:
+def _whose(cluster: Cluster, ids: Ids | None) -> str:
     """Which transactional ids have data there, in words."""
     if ids is None:
         return "which transactional ids have data there is not in the input"
     whole = cluster.coordinator is not None and cluster.coordinator.covered()
     so_far = "" if whole else " (not all of __transaction_state is in the input)"
-    if not ids:
+    if not ids.total:
         return f"no transactional id is known to have data there{so_far}"
-    return f"{plural(len(ids), 'transactional id')} with data there: {some(ids)}{so_far}"
+    return f"{plural(ids.total, 'transactional id')} with data there: {ids}{so_far}"
 
 
 def _may_skip_markers(cluster: Cluster) -> bool:
@@ -167,17 +178,23 @@ def _may_skip_markers(cluster: Cluster) -> bool:
     return not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
 
 
-def _ended_before(which: str, ids: list[str] | None) -> tuple[Act, ...]:
+def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
     """The steps before such a stop, so that no transaction ends while its partition has no leader."""
-    whose = some(ids) if ids else "every transactional id with data in these partitions"
+    named = ids.first if ids is not None else []
+    whose = str(ids) if named else "every transactional id with data in these partitions"
     releases = SKIPS_MARKERS.releases.replace(" and ", " or ")
-    shown = [Act(commands.describe_id(name)) for name in (ids or ())[:ASKED]]
-    rest = [Act(commands.list_ids())] if not ids or len(ids) > ASKED else []
+    job = (
+        "; if this is Flink: stop the job with a savepoint, which commits them"
+        if any(map(may_be_flinks, named))
+        else ""
+    )
+    shown = [Act(commands.describe_id(name)) for name in named[:ASKED]]
+    rest = [Act(commands.list_ids())] if ids is None or not named or ids.total > ASKED else []
     return (
         Act(
-            f"where brokers run {releases} ({SKIPS_MARKERS.issue}), first end the transactions of "
-            f"{whose}, then stop their producers: a producer that stops with a transaction open leaves one that hangs, "
-            "since it times out while its partition has no leader"
+            f"where brokers run {releases} ({SKIPS_MARKERS.issue}), first end the transactions of {whose}, then stop "
+            "their producers: a producer that stops with a transaction open leaves one that hangs, since it times out "
+            f"while its partition has no leader{job}"
         ),
         Act("stop the broker only when these commands show each of them Empty, CompleteCommit or CompleteAbort"),
         *shown,
@@ -185,9 +202,10 @@ def _ended_before(which: str, ids: list[str] | None) -> tuple[Act, ...]:
     )
 
 
-def some(names: Collection[str]) -> str:
-    """The first few of some names, and how many more there are."""
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+def some(names: Collection[str], count: int | None = None) -> str:
+    """The first few of some names, and how many more there are; ``count``: of all, where there are more than given."""
+    every = len(names) if count is None else count
+    more = f" and {every - NAMED:,} more" if every > NAMED else ""
     return ", ".join([*names][:NAMED]) + more
 
 

@@ -18,7 +18,7 @@ from auditor.rules.seen.named import Named, Source, naming
 __all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
-DONE = ("Empty", "CompleteCommit", "CompleteAbort")  # states in which an id has nothing open
+LISTED = 10  # ids that a sentence may name
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
 
 
@@ -222,19 +222,28 @@ class CoordinatorHistory:
         """What names a partition (``topic-N``)."""
         return naming(self.sources, name)
 
-    def ids_in(self, names: tuple[str, ...], producers: tuple[int, ...] = ()) -> list[str]:
-        """The ids with transactions in some of these partitions, or that had one of these producer ids: those first
-        that have one open, then the newest. Without those that the coordinator has forgotten. Made once for both."""
-        if (names, producers) not in self._ids_in:
-            found = {log.ids[number] for log, counts in self.sources for number in log.ids_in(names) if counts[number]}
-            found.update(filter(None, map(self.owner, producers)))
-            last = [entry for name in found if (entry := self.last(name)) is not None and entry.state is not None]
-            last.sort(key=lambda entry: (entry.state in DONE, -entry.time, entry.transactional_id))
-            self._ids_in[names, producers] = [entry.transactional_id for entry in last]
-        return self._ids_in[names, producers]
+    def ids_in(self, names: tuple[str, ...], producers: tuple[int, ...] = (), but: str = "") -> tuple[int, list[str]]:
+        """How many ids have transactions in some of these partitions, or had one of these producer ids last, and the
+        first :data:`LISTED` of them: those first that have one open, then the newest. Without those that the
+        coordinator has forgotten, and one. Made once for the same. Cost: a pass over all records."""
+        key = (names, producers, but)
+        if key not in self._ids_in:
+            owners = self._last_owners(np.array(producers, np.int64))[1]
+            parts = []
+            for number, (log, counts) in enumerate(self.sources):
+                mine = np.zeros(log.id_count, bool)
+                mine[log.ids_in(names)] = mine[owners["id"][owners["source"] == number]] = True
+                ids = np.flatnonzero(mine & counts)
+                is_open, times, known = log.standing(ids)
+                keep = known & (np.array([log.ids[k] != but for k in ids.tolist()], bool) if but else True)
+                parts.append(np.column_stack([~is_open, -times, np.full(len(ids), number), ids])[keep].astype(np.int64))
+            rows = np.concatenate([np.empty((0, 4), np.int64), *parts])
+            first = rows[np.lexsort(rows.T[::-1])][:LISTED].tolist()
+            self._ids_in[key] = len(rows), [self.sources[number][0].ids[k] for _, _, number, k in first]
+        return self._ids_in[key]
 
     @functools.cached_property
-    def _ids_in(self) -> dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]]:
+    def _ids_in(self) -> dict[tuple[tuple[str, ...], tuple[int, ...], str], tuple[int, list[str]]]:
         return {}
 
     def complete(self, transactional_id: str) -> bool:

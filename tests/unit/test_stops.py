@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from auditor.base.advice import Act, Advice, Moves, Verdict
 from auditor.base.advice import text as advice_text
@@ -109,6 +111,39 @@ def ongoing(name: str, producer_id: int, partitions: tuple[str, ...]) -> Entry:
         0, producer_id, 1_000, 0, name, "Ongoing", producer_id, 0, 60_000, frozenset(partitions), False, 1_000, 1_000,
         2, "f", 0, 1,
     )  # fmt: skip
+
+
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", None)
+RECORDS = st.lists(
+    st.tuples(
+        st.integers(0, 1), st.sampled_from(["a", "b", "c", "d", "p-0-1"]), st.sampled_from(STATES), st.integers(0, 4),
+        st.sets(st.sampled_from(["leg-0", "leg-1", "other-1"])),
+    ),
+    max_size=30,
+)  # fmt: skip
+
+
+@given(RECORDS, st.sets(st.sampled_from(["leg-0", "leg-1", "away-9"])), st.sets(st.integers(0, 4)),
+       st.sampled_from(["", "a", "nobody"]))  # fmt: skip
+def test_the_ids_with_data_in_some_partitions(
+    records: list[tuple[int, str, str | None, int, set[str]]], names: set[str], producers: set[int], but: str
+) -> None:
+    """Against the records one by one: who names a partition, or had a producer id last, and is not forgotten."""
+    entries = [
+        Entry(partition, offset, offset, 0, name, state, producer, 0, 60_000, frozenset(parts), False, offset, offset,
+              2, "f", 0, 1)
+        for offset, (partition, name, state, producer, parts) in enumerate(records)
+    ]  # fmt: skip
+    history = build_history(2, sorted(entries, key=lambda e: (e.partition, e.offset)))
+    of_id = {name: [e for e in entries if e.transactional_id == name] for name in {e.transactional_id for e in entries}}
+    last = {name: max(mine, key=lambda e: (e.partition, e.offset)) for name, mine in of_id.items()}
+    wanted = {name for name, mine in of_id.items() if any(e.partitions & names for e in mine)}
+    wanted |= {name for producer in producers if (name := history.owner(producer)) is not None}
+    left = [name for name in wanted if last[name].state is not None and name != but]
+    total, first = history.ids_in(tuple(sorted(names)), tuple(sorted(producers)), but)
+    assert (total, sorted(first)) == (len(left), sorted(left))
+    is_open = [last[name].state in ("Ongoing", "PrepareCommit", "PrepareAbort") for name in first]
+    assert is_open == sorted(is_open, reverse=True)
 
 
 @pytest.mark.parametrize("kind", registry.kinds().values(), ids=list(registry.kinds()))
