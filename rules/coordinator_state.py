@@ -239,9 +239,10 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     Checks: a time-out of more than a minute, the client's default; of a minute or more for an id that also commits
     offsets; none at all, as transactions of a two-phase commit have it (KIP-939).
     Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
-    Can be wrong: batch jobs that need the time.
+    Can be wrong: batch jobs that need the time; Flink's jobs need more than the interval of their checkpoints and the
+    longest time that they are down.
     What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s. Where there is none, watch that the application
-    ends what it has prepared. Flink needs more than the interval of its checkpoints and the job's longest downtime.
+    ends what it has prepared.
     Source: KIP-447
     """
     (columns, there), found = last_records(log), records(log)
