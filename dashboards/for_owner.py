@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from auditor.base.advice import Verdict, lead, whole
+from auditor.base.flink import IF_FLINK, may_be_flinks
 from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.dashboards.answers import Open
@@ -10,11 +11,11 @@ from auditor.dashboards.verdict import begun
 from auditor.dashboards.wording import Finding, log_name, offsets, visible
 
 BLANK = "____"  # for the time of the abort, which only who did it knows
-# What is said by the verdict on its transaction; {} is the sentence of the advice.
+# What is said by the verdict on its transaction; {cost} is the sentence of the advice.
 _DONE = {
     Verdict.ACT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its records. "
-    "If they matter, send them again.",
-    Verdict.DO_NOT_ACT: "It was not aborted by us. {}",
+    "{again}.",
+    Verdict.DO_NOT_ACT: "It was not aborted by us. {cost}",
     Verdict.WAIT: "It was not aborted by us: it is within its time-out. Is its client still at work?",
     Verdict.LOOK: "It was not aborted by us so far. Is its client still at work?",
 }
@@ -32,7 +33,7 @@ def message(finding: Finding, holder: Open | None, cluster: str, link: str = "")
     if holder is None:
         said = f"about your {owned}{known}{at}: {finding['message']}"
     else:
-        said = f"your {owned}{known} left {_left(holder.row)}{at}.{_waited(holder)} {_done(holder.advice)}"
+        said = f"your {owned}{known} left {_left(holder.row)}{at}.{_waited(holder)} {_done(holder.advice, name)}"
     said = said[:1].upper() + said[1:]
     return visible(f"{said}{'' if said.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
 
@@ -56,6 +57,9 @@ def _waited(holder: Open) -> str:
     return f" Behind it read_committed consumers stand at offset {holder.lso}; {many} wait."
 
 
-def _done(advice: Values) -> str:
+def _done(advice: Values, transactional_id: str | None) -> str:
     given = whole(advice) or {"verdict": Verdict.LOOK, "cost": ""}
-    return _DONE[Verdict(given["verdict"])].format(lead(given).partition(": ")[2])
+    return _DONE[Verdict(given["verdict"])].format(
+        cost=lead(given).partition(": ")[2],
+        again=IF_FLINK if may_be_flinks(transactional_id) else "If they matter, send them again",
+    )

@@ -27,7 +27,7 @@ _HIDDEN = re.compile(
 )
 _CODE = re.compile(
     r"`([^`\n]+)`"
-    r"|(\bkafka-[a-z-]+\.sh(?: (?:--[\w.-]+(?: (?:'[^'\n]*'|[^-\s'][^\s']*))?|[a-z][a-z-]*(?= --)))*)"
+    r"|(\bkafka-[a-z-]+\.sh(?: (?:--[\w.-]+(?: (?:'[^'\n]*'|[^-\s'][^\s']*))?|[a-z][a-z-]*(?= --)|list(?= ;|\.|$)))*)"
 )
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 

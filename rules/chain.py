@@ -120,6 +120,7 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     epoch. Only where it holds a transaction open, with the broker stopped move it away and keep it, so that an older
     one is loaded and the log replayed; never where the log below it is gone, and never take .kafka_cleanshutdown away:
     that makes it a start as after a crash, which takes the broker from all in-sync sets (KIP-966).
+    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
     Source: ProducerStateManager
     """
     for replica in log.replicas:
@@ -253,6 +254,7 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
     move the segment's .txnindex and .index away: a missing .index makes the start recover the segment and rebuild both.
+    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
     Source: TransactionIndex.collectAbortedTxns, sanityCheck; LocalLog.collectAbortedTransactions
     """
     for replica in log.replicas:

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.flink import for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
 from auditor.model.hashing import partition_for
@@ -32,6 +33,11 @@ ENDLESS = Advice(
     Verdict.WAIT,
     "a two-phase commit has no time-out",
     then="watch that its application ends what it has prepared, also after a crash",
+)
+OF_FLINK = Advice(
+    Verdict.LOOK,
+    then="If this is Flink: keep transaction.timeout.ms above the interval of checkpoints and the longest time that "
+    "the job is down: a transaction that times out before the job is restored loses records that it counts as written",
 )
 
 
@@ -120,12 +126,16 @@ def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
         if away
         else "let those that have no leader have one, not by an unclean election"
     )
-    return Advice(
+    advice = Advice(
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
         "nothing is lost by waiting" if entry.state == "PrepareAbort" else safety.COMMITTED,
         look=(Look(commands.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"),),
-        then=f"{first}. Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its "
-        "markers are sent again. Do not abort it by hand",
+        then=f"{first}. Only then, if it does not go on, "
+        f"{safety.other_coordinator(log.cluster, log.partition)}, so that its markers are "
+        "sent again. Do not abort it by hand",
+    )
+    return safety.reloaded(
+        log.cluster, log.partition, entry.transactional_id, for_flink(entry.transactional_id, advice)
     )
 
 
@@ -160,6 +170,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
     What to do: check who leads this partition, transaction.abort.timed.out.transaction.cleanup.interval.ms, and load
     errors (unreadable-transaction-record).
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
     yield from made(log, "timeout-not-enforced", _beyond_timeout(log))
@@ -201,12 +213,12 @@ def _beyond_timeout_finding(
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
-        advice=safety.unended(entry.transactional_id, log.partition, "its records"),
+        advice=safety.unended(log.cluster, entry.transactional_id, log.partition, "its records"),
     )
 
 
 def _one_setting(f: Finding) -> Hashable:
-    return f.evidence["timeout_ms"], f.evidence["commits_offsets"]
+    return f.evidence["timeout_ms"], f.evidence["commits_offsets"], f.advice == OF_FLINK
 
 
 def _all_of_one_setting(found: Sequence[Finding]) -> str:
@@ -227,7 +239,8 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     Checks: a time-out of more than a minute, the client's default; of a minute or more for an id that also commits
     offsets; none at all, as transactions of a two-phase commit have it (KIP-939).
     Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
-    Can be wrong: batch jobs that need the time.
+    Can be wrong: batch jobs that need the time; Flink's jobs need more than the interval of their checkpoints and the
+    longest time that they are down.
     What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s. Where there is none, watch that the application
     ends what it has prepared.
     Source: KIP-447
@@ -247,7 +260,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
             f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
             evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
-            advice=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else None,
+            advice=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else OF_FLINK if may_be_flinks(tid) else None,
         )
 
 

@@ -75,6 +75,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
     abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
     may lead, else the marker has to be written again.
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
     found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
@@ -142,6 +144,8 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     of what may have ended after this log and its coordinator's were copied, as timeout-not-enforced says.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
     Abort nothing before they show that it hangs.
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
     Source: KIP-360, KIP-664
     """
     yield from made(log, "long-open-transaction", _long_open(log))

@@ -53,8 +53,9 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     Why it matters: the batch was damaged on disk or on its way there. Consumers fail at it, and a broker that starts
     after a crash cuts the log there, with everything behind it.
     Can be wrong: a tail that was being written while it was copied.
-    What to do: before any restart see whether another in-sync replica is sound; then stop the broker, move the folder
-    away, start. With one replica only keep a copy of the folder: a restart may cut the log there.
+    What to do: before any start see whether another in-sync replica is sound; then stop the broker, move the folder
+    away, start. Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
+    With one replica only keep a copy of the folder: a start may cut the log there.
     Source: KIP-467; DefaultRecordBatch.ensureValid
     """
     for replica in log.replicas:
@@ -270,7 +271,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     Can be wrong: left-overs of compaction read together with what replaced them. A damaged offset at the end of a log
     contradicts nothing where no clean shutdown wrote that end down: then it looks like a hole.
     What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
-    sound; else keep a copy of its folder before the broker is restarted.
+    sound; else keep a copy of its folder before the broker next starts.
     Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
     """
     yield from damaged_fields(log, "offsets-not-increasing", "critical", OFFSET)
@@ -319,6 +320,7 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     index's end, at offsets that the log may have reached again: those that fit no batch are info.
     What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
     move the segment's .index and .timeindex away; a missing .index makes the start recover the segment and write both.
+    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
     Source: OffsetIndex, TimeIndex
     """
     explained = {e["last_offset"] for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
@@ -395,7 +397,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     Why it matters: followers truncate by leader epochs; wrong ones make them keep or drop the wrong records.
     Can be wrong: the checkpoint is ahead of the log after a crash.
     What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
-    sound; else keep a copy of its folder before the broker is restarted.
+    sound; else keep a copy of its folder before the broker next starts.
     Source: KIP-101, KIP-279; LeaderEpochFileCache
     """
     yield from damaged_fields(log, "leader-epoch-mismatch", "error", EPOCH)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from auditor.base.advice import Advice, Verdict
+from auditor.base.flink import sent_again
 from auditor.base.words import plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
@@ -301,7 +302,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     amends = (
         f"undo downstream what came of {ended.data()}"
         if t["commit"]
-        else f"send the records of {ended.data()} again; readers with isolation.level=read_uncommitted, and "
+        else f"{sent_again(window.transactional_id, ended.data())}; readers with isolation.level=read_uncommitted, and "
         f"{commands.dump(None, '--print-data-log')}, still show them"
     )
     advice = Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN, then=f"compensate: {amends}")

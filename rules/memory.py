@@ -11,7 +11,7 @@ from auditor.base.values import Fields
 from auditor.model.transaction_states import LOGGED, TransactionValue
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
-from auditor.rules.lib import commands
+from auditor.rules.lib import commands, stops
 from auditor.rules.markers import FAMILY
 from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.named import SKEW_MS
@@ -37,7 +37,8 @@ def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     or refuses other batches than it will after its next start.
     Can be wrong: memory that was rebuilt from a snapshot which knows more than the log still holds.
     What to do: compare with kafka-transactions.sh describe-producers; restart the broker or move the leader, which
-    rebuilds the memory; keep both outputs for a report.
+    rebuilds the memory; keep both outputs for a report. Before the restart, see to the broker's partitions without
+    another in-sync replica, as the finding says.
     Source: KIP-664
     """
     if (memory := log.leader.producer_memory) is not None:
@@ -129,12 +130,13 @@ def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_a
 
 
 def _what_to_do(log: LogView) -> Advice:
-    return Advice(
+    advice = Advice(
         Verdict.LOOK,
         look=(Look(commands.describe_producers(log.topic, log.partition), "it still differs from what the log gives"),),
         then="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before the "
         "difference does harm, and keep both outputs for a report to Kafka",
     )
+    return stops.at_risk(log.cluster, log.cluster.last_leader(log.topic, log.partition), advice)
 
 
 def _as_listed(value: TransactionValue) -> Fields:

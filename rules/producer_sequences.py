@@ -120,8 +120,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.LOOK,
                 look=(look_at(log, e),),
-                then=f"look at what lies around it{_and_at_others(log)}, and send again from the source what was "
-                f"written {_between(e)}",
+                then=f"look at what lies around it{_and_at_others(log)}"
+                + (f", and send again from the source what was written {_between(e)}" if ahead else ""),
             ),
         )
 

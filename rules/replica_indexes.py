@@ -38,6 +38,7 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     directory whose index is of another moment (then the finding says so: in flight).
     What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
     the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
+    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
     Source: TransactionIndex, UnifiedLog.rebuildProducerState
     """
     for pair in replica_pairs(log):

@@ -23,7 +23,7 @@ from auditor.rules.catalogue.relations import (
 )
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.lib import commands, repairs
-from auditor.rules.lib.lost_batches import lost_of
+from auditor.rules.lib.lost_batches import left, lost_of, never_visible, saved, why_not_lost
 from auditor.rules.lib.pairs import Gap, Pair, row_of
 from auditor.rules.lib.pairs import pairs as replica_pairs
 from auditor.rules.lib.replica_batches import COMPARED
@@ -57,7 +57,7 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
     severities={
         "critical": "",
         "warning": "for the tail of a crashed leader that a clean election left behind",
-        "info": "where it is one batch, under two leader epochs",
+        "info": "where it is one batch, under two leader epochs, or nothing of it is lost",
     },
     absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
@@ -79,10 +79,13 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     Can be wrong: cleaned regions differ legally and are not compared, and the evidence says from which offset on. That
     records were lost that somebody was promised is not proved: a checkpoint is only a lower bound of what was
     committed. Where the metadata shows that every election since was clean, it is the tail of a crashed leader that
-    was never committed (then a warning).
+    was never committed (then a warning). Batches whose producer id, epoch and sequences are in the leader's log further
+    on were sent again by their producers; where that is so of all, or where a coordinator's records were never
+    committed, nothing is lost (then an info). Batches without sequences prove nothing.
     What to do: keep the losing replica before its broker starts, which cuts it; read its records with kafka-dump-log.sh
-    and produce again what is missed. Two replicas of one lineage that differ: find out which is right, copy the other
-    one to a safe place, and let it be fetched again, once the right one is in the in-sync set.
+    and produce again what is missed of those that the finding names as not sent again. Two replicas of one lineage that
+    differ: find out which is right, copy the other one to a safe place, and let it be fetched again, once the right one
+    is in the in-sync set.
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page of Kafka's wiki; UnifiedLog.truncateTo
     """
     for pair in replica_pairs(log):
@@ -90,12 +93,16 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
             yield _diverging(log, pair)
 
 
-def _severity(log: LogView, pair: Pair) -> str:
-    """Critical, but where the lineages part at an election that was clean, as all since: a crashed leader's tail."""
+def _severity(log: LogView, pair: Pair, lost: Fields | None) -> str:
+    """Critical, but where the lineages part at an election that was clean, as all since: a crashed leader's tail. Info
+    where nothing of that has to be sent again."""
     since = [e for e in log.cluster.elected(log.topic, log.partition) if e.leader_epoch > pair.lost_epoch]
     known = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
     below = pair.forked_at < 0 or pair.forked_at > pair.first_offset
-    return "warning" if known and not below and all(e.clean for e in since) else "critical"
+    committed = not known or below or not all(e.clean for e in since)
+    if lost is not None and (lost["all_sent_again"] or (never_visible(log) and not committed)):
+        return "info"
+    return "critical" if committed else "warning"
 
 
 def _epoch_at(log: LogView, pair: Pair) -> int:
@@ -112,7 +119,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     with_replica, with_leader = _sides(log, pair)
     same = fields == ["partition_leader_epoch"] and pair.divergent == 1  # damaged on one, or sent again
     lost = lost_of(log, pair) if pair.forked_at == first and not same else None
-    severity = _severity(log, pair)
+    severity = _severity(log, pair, lost)
     differ = f"they differ in {', '.join(fields)}" if fields else "what the leader has there could not be read again"
     why = (
         f"{ONE_BATCH} {ours['partition_leader_epoch']} and {theirs['partition_leader_epoch']}"
@@ -121,8 +128,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         if lost is None
         else f"under leader epochs {ours['partition_leader_epoch']} and "
         f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']}"
-        f"{' at least' if pair.until is not None else ''} that a leader had appended are lost to the cluster"
-        + (", never committed, since every election since was clean" if severity == "warning" else "")
+        f"{' at least' if pair.until is not None else ''}{_what_became(pair, lost, severity)}"
     )
     return log.finding(
         "replica-divergence",
@@ -161,9 +167,20 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         advice=_of_one_batch(first)
         if same
         else repairs.rescue(log, replica, first)
-        if lost is not None or log.topic == METADATA_TOPIC
+        if log.topic == METADATA_TOPIC
+        else saved(log, replica, lost, lossless=severity == "info")
+        if lost is not None
         else _which_is_right(log, replica, first),
     )
+
+
+def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
+    """What became of the offsets that only a former leader has."""
+    if severity == "info":
+        return f" that only broker {pair.replica.broker_id} has are not lost: {why_not_lost(lost)}"
+    never = ", never committed, since every election since was clean" if severity == "warning" else ""
+    rest = f"; of {plural(lost['batches'], 'batch')} {lost['sent_again']} were sent again, not {left(lost)}"
+    return f" that a leader had appended are lost to the cluster{never}{rest if lost['sent_again'] else ''}"
 
 
 def _of_one_batch(first: int) -> Advice:
@@ -177,10 +194,12 @@ def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
     """Of two replicas of one lineage that differ nothing in the input shows which one is right."""
     leader = log.leader
     right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
-    advice = repairs.refetch(log, replica, leader).unless(right)
+    refetched = repairs.refetch(log, replica, leader)
+    advice = refetched.unless(right)
     look = Look(commands.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
     then = f"compare both at offset {first}, and the leader epochs in the evidence"
-    return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, advice.then))))
+    later = "" if refetched.act else advice.then  # the steps are not given, so nothing comes after them
+    return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, later))))
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:

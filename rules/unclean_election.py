@@ -9,8 +9,7 @@ from auditor.base.words import plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
-from auditor.rules.lib import repairs
-from auditor.rules.lib.lost_batches import lost_of
+from auditor.rules.lib.lost_batches import left, lost_of, saved
 from auditor.rules.lib.pairs import pairs as replica_pairs
 from auditor.rules.replicas import FAMILY
 from auditor.rules.seen.elections import Election
@@ -60,7 +59,7 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
     that log to the disk. In doubt where a majority of the voters is in the input and has not the record.
     What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
-    (replica-divergence names the offsets) and produce again what is missed.
+    (replica-divergence names the offsets, and which were not sent again) and produce again what is missed of these.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
     """
     for election in log.cluster.elected(log.topic, log.partition):
@@ -105,13 +104,15 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
             "lost": lost,
         },
-        advice=repairs.rescue(log, as_it_was.replica, lost["first_offset"]) if as_it_was is not None and lost else None,
+        advice=saved(log, as_it_was.replica, lost) if as_it_was is not None and lost else None,
     )
 
 
 def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str, str]:
     """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
-    gone = lost and f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
+    again = lost is not None and lost["all_sent_again"]
+    some = lost and not again and (left(lost) or f"offsets {lost['first_offset']} to {lost['last_offset']}")
+    gone = some and f"{some} of broker {election.last_leader} are lost"
     if election.in_sync_to_the_end:
         what = (
             f"{gone}, none of them committed, so only producers with acks=0 or 1 count on them"
@@ -123,6 +124,8 @@ def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str,
         return "critical", gone
     if election.only_its_own_tail:
         return "info", "it had led last, alone, so only its own unflushed tail can be gone"
+    if again:
+        return "warning", f"the producers of what only broker {election.last_leader} has sent it again"
     if whole:
         return "warning", "the replica of the leader before it shows that nothing was lost"
     return "critical", "what only the replicas before it had is lost"

@@ -117,7 +117,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     there). Where a search
     began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
     What to do: find the client by its producer id; kafka-dump-log.sh with --deep-iteration shows the batch. For bytes
-    that are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
+    that are no batch, take the offsets named from another replica, before this broker next starts or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
     no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}

@@ -63,6 +63,13 @@ def true_too(name: str) -> frozenset[str]:
     return frozenset(content["true_too"].get(name, ()))
 
 
+@functools.cache
+def unknowable(name: str) -> frozenset[str]:
+    """What a manifest expects at info that the files need not show: an info is enough, or nothing."""
+    content = json.loads((ROOT / "judged.json").read_text(encoding="utf-8"))
+    return frozenset(content["unknowable"].get(name, ()))
+
+
 def oracle(name: str) -> Path:
     """The folder with what Kafka's own tools said of a corpus."""
     return ROOT / name / ("oracle" if (ROOT / name / "oracle").is_dir() else "texts")

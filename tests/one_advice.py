@@ -36,6 +36,9 @@ ACTS = re.compile(
     r"kafka-[\w-]+\.sh --[^;]*?(?:\babort\b|--execute|--alter|--delete|--election-type|remove-controller|add-controller"
     r"|\bformat\b|\bupgrade\b)|\bstop broker \d|\bmove \S+ (?:and \S+ )?(?:away|out of)|\bmake broker \d+ the leader"
 )
+# What stops or starts a broker again, and what has to be said of it then.
+STOPS = re.compile(r"\b(?:stop|restart) broker \d|\bits broker has to start again|\brestart of the broker")
+AT_RISK = "without another in-sync replica"
 LATER = "only once that is so: "  # what stands behind it is not to be done before the conditions above hold
 
 
@@ -95,8 +98,10 @@ def agree(audit: Audit) -> None:
     for found in audit.findings:
         assert found.advice is not None, found.kind
         acts_by_its_acts(found.kind, found.advice.row())
+        a_stop_names_what_it_puts_at_risk(found.kind, found.advice.row())
     for held in audit.blocked:
         acts_by_its_acts("blocked", held["advice"])
+        a_stop_names_what_it_puts_at_risk("blocked", held["advice"])
     nobody_is_source_and_target(audit.findings)
     _one_verdict_of_a_transaction(audit)
 
@@ -110,6 +115,18 @@ def acts_by_its_acts(name: str, row: dict[str, Any]) -> None:
     words = [row["cost"], row["then"].partition(LATER)[0], *(each["command"] for each in row["look"])]
     words += [each["what"] for each in row["conditions"]]
     assert [found[0] for text in words for found in ACTS.finditer(text)] == [], name
+
+
+def a_stop_names_what_it_puts_at_risk(name: str, row: dict[str, Any]) -> None:
+    """Whoever is told to stop or restart a broker is told which partitions wait for it, and where some do, on releases
+    with KAFKA-20734 what comes first, and that it is audited again."""
+    text = advice.text(row)
+    if not STOPS.search(text):
+        return
+    assert AT_RISK in text, name
+    if "20734" in text:
+        assert text.index("first end the transactions of") < text.index("stop the broker only when"), name
+        assert "udit again after the start in any case" in text, name
 
 
 def nobody_is_source_and_target(found: list[Finding]) -> None:

@@ -62,6 +62,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
             {
                 "auditor.base.advice",
                 "auditor.base.errors",
+                "auditor.base.flink",
                 "auditor.base.kept_code",
                 "auditor.base.words",
                 "auditor.base.first_rows",

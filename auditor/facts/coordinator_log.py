@@ -8,7 +8,7 @@ record; what is asked for is unpacked a piece at a time, so that nobody holds th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -265,6 +265,19 @@ class CoordinatorLog:
             if topic in places
         ]
 
+    def ids_in(self, names: Collection[str]) -> np.ndarray:
+        """The ids, by number, of which some record names one of these partitions. Cost: a pass over all pieces."""
+        places = {topic: number for number, topic in enumerate(self.topics)}
+        parts = {part for name in names for part in (split(name), (name, WHOLE_NAME)) if part[0] in places}
+        wanted = [places[topic] << 32 | (partition & 0xFFFFFFFF) for topic, partition in parts]
+        ends, members = self.sets
+        sets = np.zeros(len(ends), bool)
+        sets[np.searchsorted(ends, np.flatnonzero(np.isin(members, wanted)), side="right")] = True
+        found = np.zeros(self.id_count, bool)
+        for columns in self.all_pieces() if sets.any() else ():
+            found[columns["id"][sets[columns["set"]]]] = True
+        return np.flatnonzero(found)
+
     def naming(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The pieces that name a partition, by number, and whether each set has it."""
         wanted = self.elements(name)
@@ -380,6 +393,13 @@ class CoordinatorLog:
     @functools.cached_property
     def _last_columns(self) -> list[np.ndarray]:
         return [self._last_rows[name] for name in COLUMNS]
+
+    def standing(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the last record of each of these ids: whether a transaction is open by it, when it was written (ms, the
+        coordinator's clock), and whether it is no tombstone."""
+        last = {name: self._last_rows[name][codes] for name in ("state", "last_update", "record_time")}
+        is_open = (last["state"] >= ONGOING) & (last["state"] <= PREPARE_ABORT)
+        return is_open, clocks(last), last["state"] != TOMBSTONE
 
     def forgotten(self, codes: np.ndarray) -> np.ndarray:
         """Whether the last record of each of these ids is a tombstone."""

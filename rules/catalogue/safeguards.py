@@ -274,7 +274,8 @@ TIMESTAMP_LIMITS = Safeguard(
 ONE_AT_A_TIME = Safeguard(
     "one broker restarted at a time",
     "how brokers are restarted, until a release has the fix",
-    "A partition that has a live leader whenever a transaction ends gets its marker.",
+    "A partition that has a live leader whenever a transaction ends gets its marker. Where a broker has the only "
+    "replica in sync, end the transactions before it stops.",
     6,
 )
 

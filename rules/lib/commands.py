@@ -73,6 +73,16 @@ def under_replicated() -> str:
     return "kafka-topics.sh --bootstrap-server B --describe --under-replicated-partitions"
 
 
+def describe_topics() -> str:
+    """Shows the leaders and in-sync replicas of all topics."""
+    return "kafka-topics.sh --bootstrap-server B --describe"
+
+
+def list_ids() -> str:
+    """Lists all transactional ids with their producer ids and states."""
+    return f"{TRANSACTIONS} list"
+
+
 def prefer(topic: str, partition: int) -> str:
     """Lets the first of a partition's replicas lead, where it is in sync. An election of type ``unclean`` would let one
     lead that is not, and drop what it lacks."""

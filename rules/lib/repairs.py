@@ -14,6 +14,7 @@ from auditor.rules.lib.stops import BY_METADATA, NOT_BY_METADATA, gated, moved, 
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, Cluster
 from auditor.rules.seen.view import LogView
 
+PRODUCE_AGAIN = "produce again what is missed"
 DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
 
 
@@ -148,7 +149,7 @@ def keep(folder: str, broker: object, look: str) -> Advice:
         Verdict.DO_NOT_ACT,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
         look=(Look(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
-        then=f"copy it to a safe place before broker {broker} is restarted; where the Isr lists nobody else, what can "
+        then=f"copy it to a safe place before broker {broker} next starts; where the Isr lists nobody else, what can "
         "be saved are the records before and behind, read by consumers that seek there",
     )
 
@@ -168,9 +169,9 @@ def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
     return gated(log.cluster, replica.broker_id, Advice(Verdict.ACT, "it loses no record", act=(act,)), sound)
 
 
-def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
+def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODUCE_AGAIN) -> Advice:
     """Keeping what only one replica still has, from an offset on, before its broker follows another lineage and cuts
-    it.
+    it. ``amends``: what is to be produced again.
 
     Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
     """
@@ -181,7 +182,7 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
         f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
         f"{offset} when it starts",
         act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then=f"read the copy: {commands.dump(None, '--print-data-log')} ; produce again what is missed",
+        then=f"read the copy: {commands.dump(None, '--print-data-log')} ; {amends}",
     )
 
 

@@ -15,7 +15,7 @@ from auditor.rules.seen.coordinator_history import (
     LEAST_MARGIN_MS,
     CoordinatorHistory,
 )
-from auditor.rules.seen.elections import Absent, Election, Elections, Leaderless, Offline
+from auditor.rules.seen.elections import Absent, Alone, Election, Elections, Leaderless, Offline
 from auditor.rules.seen.incarnations import Incarnations
 from auditor.rules.seen.log_bounds import Bounds, OpenHere, Read
 from auditor.rules.seen.named import SKEW_MS, arrived
@@ -51,7 +51,8 @@ class Cluster:
     ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
     were not started again, of which ``eligible`` are not in the in-sync set; ``alone_in_sync``: by broker the
     partitions with other replicas, none of which is in sync or eligible; ``short_without``: the first partition, and
-    how many, that have too few in sync for acks=all once a broker is stopped; ``voters``: of the quorum, by its log;
+    how many, that have too few in sync for acks=all once a broker is stopped; ``alone``: by broker what waits for it
+    while it is down, partitions of one replica too; ``voters``: of the quorum, by its log;
     ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not the newest time in
     the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
     fenced or shutting down while others are up; ``offline``: those of them without a leader.
@@ -108,6 +109,7 @@ class Cluster:
     eligible: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     alone_in_sync: dict[int, list[str]] = field(default_factory=dict)
     short_without: dict[int, tuple[str, int]] = field(default_factory=dict)
+    alone: dict[int, Alone] = field(default_factory=dict)
     voters: tuple[int, ...] = ()
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from auditor.rules.seen.named import Named, Source, naming
 __all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
+LISTED = 10  # ids that a sentence may name
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
 
 
@@ -220,6 +221,30 @@ class CoordinatorHistory:
     def named(self, name: str) -> Named:
         """What names a partition (``topic-N``)."""
         return naming(self.sources, name)
+
+    def ids_in(self, names: tuple[str, ...], producers: tuple[int, ...] = (), but: str = "") -> tuple[int, list[str]]:
+        """How many ids have transactions in some of these partitions, or had one of these producer ids last, and the
+        first :data:`LISTED` of them: those first that have one open, then the newest. Without those that the
+        coordinator has forgotten, and one. Made once for the same. Cost: a pass over all records."""
+        key = (names, producers, but)
+        if key not in self._ids_in:
+            owners = self._last_owners(np.array(producers, np.int64))[1]
+            parts = []
+            for number, (log, counts) in enumerate(self.sources):
+                mine = np.zeros(log.id_count, bool)
+                mine[log.ids_in(names)] = mine[owners["id"][owners["source"] == number]] = True
+                ids = np.flatnonzero(mine & counts)
+                is_open, times, known = log.standing(ids)
+                keep = known & (np.array([log.ids[k] != but for k in ids.tolist()], bool) if but else True)
+                parts.append(np.column_stack([~is_open, -times, np.full(len(ids), number), ids])[keep].astype(np.int64))
+            rows = np.concatenate([np.empty((0, 4), np.int64), *parts])
+            first = rows[np.lexsort(rows.T[::-1])][:LISTED].tolist()
+            self._ids_in[key] = len(rows), [self.sources[number][0].ids[k] for _, _, number, k in first]
+        return self._ids_in[key]
+
+    @functools.cached_property
+    def _ids_in(self) -> dict[tuple[tuple[str, ...], tuple[int, ...], str], tuple[int, list[str]]]:
+        return {}
 
     def complete(self, transactional_id: str) -> bool:
         """Whether the id's whole history is in the input: its partition is there and was never cleaned."""

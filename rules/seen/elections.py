@@ -99,5 +99,13 @@ class Absent(NamedTuple):
     sure: bool
 
 
+class Alone(NamedTuple):
+    """What waits for one broker while it is down: ``names``, the partitions (``topic-N``) of which it has the only
+    replica in sync, and the ids of the ``producers`` that have transactions there by these logs, some of each log."""
+
+    names: tuple[str, ...] = ()
+    producers: tuple[int, ...] = ()
+
+
 Elections = dict[tuple[str, int], list[Election]]
 Leaderless = dict[tuple[str, int], list[WithoutLeader]]

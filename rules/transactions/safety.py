@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.flink import for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
-from auditor.rules.lib import commands, repairs
+from auditor.rules.lib import commands, repairs, stops
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry
 from auditor.rules.seen.named import SKEW_MS, Window
@@ -26,6 +27,14 @@ from auditor.rules.transactions.windows import owner_complete, unmarked_behind
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
 GONE = "nothing here: its data was deleted already"
 COMMITTED = "COMMIT was decided, and an abort would drop records that the client was sure of"
+RESTARTED = (
+    "end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be sent again. "
+)
+TWO_PHASES = (
+    "let its application end it: started again with the same transactional.id and its own state, it commits or aborts "
+    "what it had prepared. "
+)
+SEND_AGAIN = "; send them again where they are missed"
 ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
 
 
@@ -33,7 +42,7 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     advice = _advise(log, t)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
-    return advice if back in advice.then else _led_first(log, advice, back)
+    return for_flink(t.owner, advice if back in advice.then else _led_first(log, advice, back))
 
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
@@ -221,12 +230,13 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     if entry.timeout_ms == NO_TIMEOUT_MS:
         return _of_two_phases(entry, loses)
     if t.klass == "active":
+        lossless = "" if may_be_flinks(t.owner) else "nothing is lost: "  # what Flink has pre-committed would be
         return Advice(
             Verdict.WAIT,
-            "nothing is lost: it ends by itself, at its time-out at the latest",
+            f"{lossless}it ends by itself, at its time-out at the latest",
             look=(_in_state(entry.transactional_id, "Ongoing"),),
         )
-    return unended(entry.transactional_id, entry.partition, loses)
+    return unended(log.cluster, entry.transactional_id, entry.partition, loses)
 
 
 def _in_state(transactional_id: str, state: str) -> Look:
@@ -247,16 +257,15 @@ def _of_two_phases(entry: Entry, loses: str) -> Advice:
         (_open_at_its_coordinator(entry.transactional_id),),
         (_in_state(entry.transactional_id, entry.state or "Ongoing"),),
         loses=loses,
-        then="let its application end it: started again with the same transactional.id and its own state, it commits "
-        "or aborts what it had prepared. Do not abort it by hand: what other systems have committed with it would be "
-        "missing here",
+        then=("" if may_be_flinks(entry.transactional_id) else TWO_PHASES)
+        + "Do not abort it by hand: what other systems have committed with it would be missing here",
     )
 
 
-def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
+def unended(cluster: Cluster, transactional_id: str, coordinator: int, loses: str) -> Advice:
     """What to do about a transaction that its coordinator has open beyond its time-out. ``coordinator``: the partition
     of ``__transaction_state`` that has it; ``loses``: what is gone once it is aborted."""
-    return Advice(
+    advice = Advice(
         Verdict.LOOK,
         "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
         (_open_at_its_coordinator(transactional_id),),
@@ -265,18 +274,30 @@ def unended(transactional_id: str, coordinator: int, loses: str) -> Advice:
             Look(commands.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
         ),
         loses=loses,
-        then="end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be "
-        f"sent again. If that does not end it, {other_coordinator(coordinator)}. Do not abort it by hand",
+        then=("" if may_be_flinks(transactional_id) else RESTARTED)
+        + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
     )
+    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
 
 
-def other_coordinator(coordinator: int) -> str:
+def other_coordinator(cluster: Cluster, coordinator: int) -> str:
     """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again."""
+    if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
+        return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
+    moves = "it moves nothing where the preferred replica leads already"
+    alone = "" if count else "; where there is no other replica, its broker has to start again"
     return (
         f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
-        "it moves nothing where the preferred replica leads already; where there is no other replica, its broker has "
-        "to start again)"
+        f"{moves}{alone})"
     )
+
+
+def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
+    """An advice that has :func:`other_coordinator`, with what a restart of its broker puts at risk where it may be
+    one."""
+    if cluster.replicas.get((TOPIC, coordinator), 1) > 1:
+        return advice
+    return stops.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
 
 
 def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
@@ -286,7 +307,7 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
     away = name in cluster.away
     back = f"first {repairs.leader_back(cluster, [name])}" if away else "first give those without a leader one"
     decides = Condition("its coordinator has ended it", False, f"it has decided ({state}) and will write the marker")
-    return Advice(
+    advice = Advice(
         Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
         COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
         (decides,),
@@ -294,9 +315,10 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
             Look(commands.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"),
             _in_state(transactional_id, state),
         ),
-        then=f"{back}; if it does not go on then, {other_coordinator(coordinator)}, so that its markers are sent "
-        "again. Do not abort it by hand",
+        then=f"{back}; if it does not go on then, {other_coordinator(cluster, coordinator)}, so that its markers are "
+        "sent again. Do not abort it by hand",
     )
+    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
 
 
 def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
@@ -308,7 +330,7 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
     elif committing:
         cost = (
             f"aborting touches nothing committed, but tell its owner: {records} behind its COMMIT {stay} unread, on "
-            "which the application may count; send them again where they are missed"
+            "which the application may count" + ("" if may_be_flinks(t.owner) else SEND_AGAIN)
         )
     else:
         cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"

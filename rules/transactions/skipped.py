@@ -33,8 +33,9 @@ from auditor.rules.transactions.written_times import around, closed
 DEFECT = releases.SKIPS_MARKERS
 UNTIL_IT_IS_FIXED = (
     f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
-    f"{DEFECT.releases}): keep replication.factor at 3, restart one broker at a time, and look for 'likely deleted "
-    "already and hence can be skipped' in the coordinators' logs until a release has the fix"
+    f"{DEFECT.releases}): keep replication.factor at 3, stop one broker at a time, and only while no transaction "
+    "is open in its partitions without another in-sync replica, and look for 'likely deleted already and hence can be "
+    "skipped' in the coordinators' logs until a release has the fix"
 )
 
 

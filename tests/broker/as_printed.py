@@ -31,6 +31,7 @@ STAND_IN = '#!/bin/sh\nexec java -Xmx128m -XX:TieredStopAtLevel=1 -cp "{}" {} "$
 MOVED = re.compile(r"[Ss]top broker (\d+), move (\S+)(?: and (\S+))? away and keep (?:it|them), start it")
 STARTED = re.compile(r"start broker (\d+)")
 PATIENCE_S = 240
+DONE = ("Empty", "CompleteCommit", "CompleteAbort")  # states in which an id has nothing open
 
 Row = dict[str, Any]  # a finding as findings.jsonl has it
 
@@ -91,6 +92,16 @@ class Operator:
         self.cluster.await_port(broker)
         return broker
 
+    def state(self, command: str) -> str:
+        """The state of a transactional id, as a command that describes it shows."""
+        _, shown = self.paste(command).strip().splitlines()
+        return next(word for word in shown.split() if word in (*DONE, "Ongoing") or word.startswith("Prepare"))
+
+    def alone(self, command: str, broker: int) -> set[str]:
+        """The partitions of which a broker has the only replica in sync, by what a command shows."""
+        found = re.findall(r"Topic: (\S+)\tPartition: (\d+)\t.*Isr: ([\d,]*)", self.paste(command))
+        return {f"{topic}-{partition}" for topic, partition, isr in found if isr == str(broker)}
+
     def reads(self, topic: str, partition: int, isolation: str = "read_committed", *how: str) -> list[int]:
         """The offsets that a consumer of Kafka's gets."""
         return [int(o) for o in self.run(" ".join(("read", topic, str(partition), isolation, *how))).split()]
@@ -99,6 +110,13 @@ class Operator:
 def commands(row: Row, script: str = "") -> list[str]:
     """The commands of a finding in the order in which they are printed; of one script alone."""
     return [text for kind, text in pieces(row["remedy"]) if kind == "command" and text.startswith(script)]
+
+
+def named_alone(row: Row) -> set[str]:
+    """The partitions without another in-sync replica that an advice names, where it names all of them."""
+    said = "alone for no other partition than "
+    named = [look["expect"].partition(said)[2] for look in row["advice"]["look"] if said in look["expect"]]
+    return set(named[0].split(", ")) if named else set()
 
 
 def of(rows: list[Row], rule: str, topic: str, partition: int) -> Row:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.as_printed import STARTED, Operator, commands, of
+from tests.broker.as_printed import DONE, STARTED, Operator, commands, named_alone, of
 from tests.broker.cluster import Cluster, Driver, segment_bytes
 from tests.broker.jars import missing_tools
 from tests.broker.left_open import UNVERIFIED, first_transaction, late, stray
@@ -173,14 +173,65 @@ def test_a_replica_is_fetched_again_without_a_loss(tmp_path: Path) -> None:
         for partition in whole:  # one after the other: each is whole again before the next is begun with
             row = of(operator.audit(f"damaged-{partition}"), "batch-crc-mismatch", "bank.ledger", partition)
             assert row["broker_id"] == 2
-            dump, look, behind = commands(row)
+            dump, look, alone, behind, *ids = commands(row)
             assert operator.paste(behind).strip() == ""  # every replica is in sync: the broker may be stopped
+            assert operator.alone(alone, 2) == named_alone(row)
+            assert all(operator.state(command) in DONE for command in ids if "describe" in command)
             assert "isvalid: false" in operator.paste(dump, cluster.log_dir(2))
             assert _in_sync(operator.paste(look), partition) == {1, 2}
             assert operator.move_away(row) == 2
             operator.paste_until(look, lambda said, p=partition: _in_sync(said, p) == {1, 2})
         assert {p: operator.reads("bank.ledger", p) for p in whole} == whole
         assert operator.audit("after") == []
+
+
+def test_a_broker_is_stopped_and_no_transaction_hangs(tmp_path: Path) -> None:
+    """A 4.3.1 coordinator skips the markers of partitions without a leader (KAFKA-20734): broker 2 has one of one
+    replica, with a transaction open in it, and is to be stopped since a replica of another one is damaged."""
+    with (
+        Cluster("4.3.1", tmp_path / "cluster", 2, voters=1, heap="256m",
+                transaction_state_log_replication_factor="2") as cluster,
+        Driver(cluster) as run,
+    ):  # fmt: skip
+        time.sleep(4)
+        operator = Operator(cluster, run, tmp_path)
+        run("topic bank.ledger 1 2")
+        run(f"topic {AWAY} 1 1 on=2")
+        first_transaction(run, "bank.ledger")
+        run("load teller bank.ledger 3000 n=3 size=20 pause=40")
+        run("wait")
+        for name in ("quick", "open"):
+            run(f"producer {name} transactional.id=away-{name} transaction.timeout.ms=600000")
+            run(f"init {name}")
+            run(f"begin {name}")
+            run(f"send {name} {AWAY} 0 3 size=8")
+            if name == "quick":
+                run(f"commit {name}")
+        _flip(cluster.log_dir(2) / "bank.ledger-0" / f"{0:020}.log")
+        row = of(operator.audit("damaged"), "batch-crc-mismatch", "bank.ledger", 0)
+        assert row["broker_id"] == 2
+        assert f"{AWAY}-0" in named_alone(row)
+        ended, only, *asked = [each["command"] for each in row["advice"]["act"]][:-1]
+        assert ended.startswith("where brokers run 4.3.0, 4.3.1 or 4.4.0 (KAFKA-20734), first end the transactions of ")
+        assert {"away-open", "away-quick"} <= set(re.findall(r"away-\w+", ended))
+        assert only.startswith("stop the broker only when these commands show each of them Empty, Complete")
+        asked = [command for command in asked if "describe" in command]
+        assert {"Ongoing"} < {operator.state(command) for command in asked}  # so the broker is not stopped yet
+        run("commit open")
+        for name in ("quick", "open"):
+            run(f"close {name}")
+        for command in asked:
+            operator.paste_until(command, lambda said: any(f"\t{state}" in said for state in DONE))
+        for look in row["advice"]["look"]:
+            if "--under-replicated" in look["command"]:
+                assert operator.paste(look["command"]).strip() == ""
+        assert operator.move_away(row) == 2
+        (look,) = (each["command"] for each in row["advice"]["look"] if "--topic bank.ledger" in each["command"])
+        operator.paste_until(look, lambda said: _in_sync(said, 0) == {1, 2})
+        assert row["advice"]["then"].startswith("audit again after the start in any case")
+        assert operator.audit("after") == []
+        assert operator.reads(AWAY, 0) == operator.reads(AWAY, 0, "read_uncommitted")
+        assert len(operator.reads(AWAY, 0)) == 6
 
 
 def _flip(file: Path) -> None:

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from kafka.record.util import calc_crc32c
 
 from auditor.connectors.codec.metadata_records import MetadataRecord
 from auditor.connectors.codec.metadata_states import Change, PartitionState
@@ -35,10 +36,29 @@ def test_the_elections_of_a_real_cluster() -> None:
 
 @pytest.fixture
 def trio(tmp_path: Path) -> Path:
-    """Three brokers with one partition: since the fork 1 and 3 have a later leader epoch, 2 stayed with the old one.
+    """Three brokers with one partition: since the fork 1 and 3 have a later leader epoch, 2 stayed with the old one,
+    under which it has other records (:func:`others`)."""
+    path = forked(tmp_path)
+    others(path / "broker-2" / LOG / SEGMENT)
+    return path
 
-    No high-watermark checkpoint reaches the fork. The leader epoch is outside the checksum.
-    """
+
+def others(path: Path) -> None:
+    """Gives the data batches from the fork on sequence numbers that no other replica has."""
+    data, at = bytearray(path.read_bytes()), 0
+    while at < len(data):
+        base, length = struct.unpack_from(">qi", data, at)
+        (sequence,) = struct.unpack_from(">i", data, at + 53)
+        if base >= FORK and sequence >= 0:
+            struct.pack_into(">i", data, at + 53, sequence + 1_000_000)
+            struct.pack_into(">I", data, at + 17, calc_crc32c(bytes(data[at + 21 : at + 12 + length])))
+        at += 12 + length
+    path.write_bytes(data)
+
+
+def forked(tmp_path: Path) -> Path:
+    """The same with the same batches on all three: their producers sent them again. No high-watermark checkpoint
+    reaches the fork. The leader epoch is outside the checksum."""
     for broker in (1, 2, 3):
         source, target = corpora.unpack("replicas-41") / f"broker-{broker}", tmp_path / f"broker-{broker}"
         shutil.copytree(source / LOG, target / LOG)
@@ -77,6 +97,21 @@ def test_two_leader_epochs_at_one_offset_are_two_truths_whatever_the_checkpoints
     (f,) = reported(trio, {})
     assert (f.kind, f.severity, f.broker_id, f.offset) == ("replica-divergence", "critical", 2, FORK)
     assert f.evidence["same_as_leader_copy"] == [3]
+
+
+@pytest.mark.parametrize("isr", [(), (2,), (1, 2, 3)], ids=["not known", "unclean", "clean"])
+def test_batches_that_were_sent_again_are_not_lost_whoever_was_elected(tmp_path: Path, isr: tuple[int, ...]) -> None:
+    logs = logs_below(forked(tmp_path))
+    for log in logs:
+        log.cluster.elections = elections(*isr) if isr else {}
+    found = {f.kind: f for f in judge(logs, *RULES)}
+    assert found["replica-divergence"].severity == "info"
+    assert found["replica-divergence"].advice is not None
+    assert found["replica-divergence"].advice.verdict == "wait"
+    assert ("unclean-election" in found) == (isr == (2,))
+    for f in found.values():
+        assert f.severity in ("info", "warning")
+        assert "produce again" not in f.remedy
 
 
 def test_after_a_clean_election_it_is_the_tail_of_a_crashed_leader(trio: Path) -> None:

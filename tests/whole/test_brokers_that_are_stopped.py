@@ -107,7 +107,11 @@ def test_a_broker_is_stopped_only_where_nothing_can_be_lost(tmp_path: Path, stat
     text = advice_text(said.row())
     assert said.verdict == verdict
     assert bool([act for act in said.act if act.command.startswith("stop broker 1")]) == (verdict == "act")
-    assert ("Only once that is so: stop broker 1" in text) == (verdict != "act")
+    later = text.partition("Only once that is so: ")[2]
+    assert ("stop broker 1, move" in later) == (verdict != "act")
+    assert ("KAFKA-20734" in text) == ("without another in-sync replica have no leader" in text)
+    alone = "no partition of broker 1 is without another in-sync replica" in text
+    assert alone != ("without another in-sync replica have no leader" in text)
     assert any("--under-replicated-partitions" in look.command for look in said.look)
     assert says in text
     assert ("are refused" in text) == ("are refused" in says)
@@ -123,4 +127,7 @@ def test_without_the_metadata_nobody_knows(tmp_path: Path, spoil: Spoil) -> None
     assert not said.act
     assert said.verdict == "look"
     assert [c.holds for c in said.conditions if "is in sync on broker 1 alone" in c.what] == [None]
-    assert said.then.startswith("only once that is so: stop broker 1")
+    assert said.then.startswith("only once that is so: ")
+    assert "stop broker 1, move" in said.then
+    assert "which partitions broker 1 has without another in-sync replica is not in the input" in said.cost
+    assert "KAFKA-20734" in said.then

@@ -82,6 +82,9 @@ def test_expected_findings_are_reported(name: str, out: Path) -> None:
     found = findings_of(name, out).findings
     for expected in corpora.manifest(name)["expect"]:
         hits = [f for f in found if matches(expected, f)]
+        if expected["finding"] in corpora.unknowable(name) and expected.get("severity") == "info":
+            assert all(f.severity == "info" for f in hits)
+            continue
         assert hits, f"not reported: {expected}"
         if "position" in expected and expected["finding"] != "index_entry_inside_batch":
             assert hits[0].position == expected["position"]

@@ -20,7 +20,7 @@ from auditor.pipeline.cluster.brief import (
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.rules.seen.cluster_view import MIN_IN_SYNC, Cluster
 from auditor.rules.seen.coordinator_history import CoordinatorHistory, StartsLate, join
-from auditor.rules.seen.elections import SHUTTING_DOWN, UP, Offline, standing
+from auditor.rules.seen.elections import SHUTTING_DOWN, UP, Alone, Offline, standing
 from auditor.rules.seen.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.seen.log_bounds import Bounds, Read
 from auditor.rules.seen.named import SKEW_MS
@@ -96,6 +96,7 @@ def _cluster(
     if metadata is not None:
         _by_metadata(cluster, settings, metadata)
     leading = leaders(briefs, cluster)
+    cluster.alone = _alone(cluster, leading)
     cluster.went_on = settings.went_on
     lagging = _out_of_sync(briefs, leading, metadata)
     for at in {*lagging, *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
@@ -190,6 +191,22 @@ def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMe
         for broker in state.isr:
             first, count = cluster.short_without.get(broker, (f"{state.topic}-{state.partition}", 0))
             cluster.short_without[broker] = first, count + 1
+
+
+def _alone(cluster: Cluster, leading: dict[tuple[str, int], Brief]) -> dict[int, Alone]:
+    """By broker the partitions of which it has the only replica in sync, and who wrote transactions there."""
+    names: dict[int, dict[str, None]] = {}
+    for (topic, partition), brokers in cluster.in_sync.items():
+        if len(brokers) == 1:
+            names.setdefault(brokers[0], {})[f"{topic}-{partition}"] = None
+    for broker, more in cluster.alone_in_sync.items():
+        names.setdefault(broker, {}).update(dict.fromkeys(more))
+    of = {name: broker for broker, mine in names.items() for name in mine}
+    producers: dict[int, set[int]] = {}
+    for (topic, partition), b in leading.items() if of else ():
+        if (at := of.get(f"{topic}-{partition}")) is not None:
+            producers.setdefault(at, set()).update(b.oldest["producer_id"].tolist(), b.open_here)
+    return {broker: Alone(tuple(mine), tuple(sorted(producers.get(broker, ())))) for broker, mine in names.items()}
 
 
 def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:

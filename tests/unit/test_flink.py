@@ -1,0 +1,69 @@
+"""Transactional ids that may be Flink's: what is said of their transactions, and what never is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditor.base import flink
+from auditor.base.advice import Act, Advice, Verdict, text
+from auditor.base.flink import IF_FLINK, for_flink, may_be_flinks
+from tests import corpora
+from tests.facts import opened
+
+HARMFUL = re.compile(r"\bsent? (?:\S+ ){0,8}again(?! after)|restart its client|wrote in it has to be", re.IGNORECASE)
+# What coordinators send again are markers.
+OF_COORDINATORS = re.compile(r"(?:so that )?its markers are sent again")
+
+
+@given(st.text(min_size=1), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
+def test_prefix_subtask_checkpoint_may_be_flinks(prefix: str, subtask: int, checkpoint: int) -> None:
+    """As TransactionalIdFactory.buildTransactionalId of flink-connector-kafka makes it; pooled ones have a counter."""
+    assert may_be_flinks(f"{prefix}-{subtask}-{checkpoint}")
+
+
+@pytest.mark.parametrize("name", [
+    None, "", "tx-1", "-0-1", "wc-ae23737a-c37b-445e-b041-20535b5afea7-1", "app-0_1", "orders-7-x", "orders-7-1-",
+    "orders--7", "connect-cluster-123456789012-1", "orders-\u0663-\u0664",
+])  # fmt: skip
+def test_other_names_are_not(name: str | None) -> None:
+    """Kafka Streams' (application, process, thread), Connect's, and a prefix alone."""
+    assert not may_be_flinks(name)
+
+
+def test_it_is_said_once_and_before_what_is_done() -> None:
+    acts = Advice(Verdict.ACT, "c", act=(Act("kafka-transactions.sh --bootstrap-server B abort --topic t"),))
+    said = for_flink("p-0-1", for_flink("p-0-1", acts))
+    assert [act.command for act in said.act] == [IF_FLINK, acts.act[0].command]
+    words = for_flink("p-0-1", for_flink("p-0-1", Advice(Verdict.LOOK, "c", then="then this")))
+    assert words.then == f"{IF_FLINK}. Then this"
+    assert for_flink("p-1", acts) == acts
+
+
+@pytest.mark.parametrize("name", [
+    "hanging-36", "hanging-43-killed", "open-41-killed", "skipped-marker-43", "skipped-then-goes-on-43", "twopc-43",
+    "mended-then-hangs-43", "retried-elsewhere-44", "idle-running-43", "idle-held-43", "idle-killed-41",
+])  # fmt: skip
+@pytest.mark.parametrize("minutes", [0, 300])
+def test_nobody_is_told_to_send_again_what_restoring_the_job_commits(
+    name: str, minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every id of real clusters taken for Flink's, at once and when time-outs are over: no advice says what loses or
+    duplicates its data, and whatever is said of an open transaction says what is different."""
+    monkeypatch.setattr(flink, "_ID", re.compile(r".+", re.DOTALL))
+    audit = opened(corpora.unpack(name), as_of=corpora.manifest(name)["copied_at"] + minutes * 60_000)
+    for found in audit.findings:
+        assert found.advice is not None
+        if found.transactional_id is not None:
+            said = OF_COORDINATORS.sub("", text(found.advice.row()))
+            assert HARMFUL.search(said) is None, (found.kind, said)
+    assert audit.blocked
+    for held in audit.blocked:
+        if held["transactional_id"] is not None:
+            said = text(held["advice"])
+            assert IF_FLINK in said
+            assert HARMFUL.search(OF_COORDINATORS.sub("", said)) is None, said
+            assert "nothing is lost: it ends by itself" not in said
