@@ -35,6 +35,7 @@ COMMITTED = "COMMIT was decided, and an abort would drop records that the client
 PERHAPS_COMMITTED = (
     "it may be part of what was committed last, and an abort then drops records that the client was sure of"
 )
+MIXED = "a transaction of its id that may have written part of this data was decided COMMIT, and has no marker here"
 UNREAD = "its id decided COMMIT, and the part of this log that may have the marker was not read"
 ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
 
@@ -66,6 +67,9 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         if unsure is None or _is_also_open(t):
             return _restore(log, t, commit)
         return _marker_unseen(log, t, unsure)
+    mixed = not gone and _holds_committed(log, t)
+    if mixed and _is_also_open(t):
+        return _until_it_ends(t)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
         return _of_coordinator(log, t, t.entry, gone)
     elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
@@ -73,7 +77,7 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         return _restore(log, t, elsewhere)
     if unsure is not None:
         return _confirm(log, t, unsure)
-    perhaps = None if gone else _why_perhaps_committed(log, t)
+    perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
     if perhaps is not None:
         return _until_it_ends(t) if _is_also_open(t) else _confirm(log, t, perhaps, PERHAPS_COMMITTED)
     return _abort(log, t, gone)
@@ -86,6 +90,22 @@ def committed(log: LogView, t: OpenTransaction) -> Window | None:
     time = log.time(t.row["last_time"])
     unended = [w for w in unended if w.may_hold(t.row, time)]
     return next((w for w in (*ended, *unended) if w.prepare is not None and w.prepare.commit), None)
+
+
+def _holds_committed(log: LogView, t: OpenTransaction) -> bool:
+    """Whether part of this data may be of a transaction that was decided COMMIT and has no marker here."""
+    return any(
+        w.prepare is not None and w.prepare.commit and not _is(w.prepare, t.entry) and _may_hold_part(log, w, t)
+        for w in unmarked_behind(log, t.row)
+    )
+
+
+def _may_hold_part(log: LogView, window: Window, t: OpenTransaction) -> bool:
+    """:meth:`Window.may_hold` of some of the data, which may go on with that of later transactions."""
+    row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
+    epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
+    begun = row["first_append_time"] != 1 or window.start_time - SKEW_MS <= max(times)
+    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
 
 
 def _is(decision: Entry | None, last: Entry | None) -> bool:
@@ -111,12 +131,12 @@ def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
 
 def _some_commit_may_hold(log: LogView, t: OpenTransaction) -> bool:
     """Whether a transaction that was decided COMMIT, behind the marker before this data, may have written it."""
-    named, time = naming(log), log.time(t.row["last_time"])
+    named = naming(log)
     mine = named.of(int(t.row["producer_id"]))
     rows = named.rows[mine]
     behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
     numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + mine.start
-    return any(named.window(number).may_hold(t.row, time) for number in numbers.tolist())
+    return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
 
 
 def _is_also_open(t: OpenTransaction) -> bool:
