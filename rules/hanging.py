@@ -74,7 +74,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     flight).
     What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
     abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
-    may lead, else the marker has to be written again.
+    may lead, else the marker has to be written again. While the id has a transaction open with the epoch of this data,
+    write neither: wait until it ends, then audit again.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
     found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))

@@ -131,17 +131,18 @@ def test_the_part_of_a_log_that_is_read_changes_neither_status_nor_advice(cluste
         for log in json.loads((tmp_path / "live" / "summary.json").read_text(encoding="utf-8"))["logs"]
         if log["topic"] in TOPICS
     }
-    print(begins)
     assert begins == {topic: (OLD_RECORDS if topic.endswith("hang") else FIRST, 0) for topic in TOPICS}
 
 
 def test_where_the_markers_are_not_read_nothing_is_to_be_written(cluster: Cluster, tmp_path: Path) -> None:
-    """From an offset on that the user gave, which is kept."""
+    """From an offset on that the user gave, which is kept. Where commits bump the epoch, the late batch's epoch shows
+    that it is of none."""
     for begin in (FIRST, FIRST + 1):
         found = live(cluster, tmp_path / str(begin), "--from", str(begin))
         for topic, row in found["held"].items():
-            assert row["advice"]["verdict"] == ("look" if topic.endswith("hang") else "wait"), row
-            assert row["advice"]["act"] == []
+            client, kind = topic.split("-")
+            of_none = (cluster.version, client) in BUMPED
+            assert row["advice"]["verdict"] == ("wait" if kind == "open" else "act" if of_none else "look"), topic
             assert "transactionResult" not in row["advice"]["then"]
         assert [row[2] for row in found["found"] if row[0] == "hanging-transaction"] == ["java-hang", "python-hang"]
 
