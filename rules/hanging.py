@@ -99,7 +99,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
             f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
             "files may have been copied at different times"
         )
-    committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
+    committed = safety.committed(log, t)
     skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
     return _open_finding(
         log,
@@ -108,7 +108,11 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
         t,
         message + (f". {defect_in_words(log)}" if skipped else ""),
         doubt=t.in_flight,
-        evidence={"held_back_offsets": held, "decided": "COMMIT" if committed else None, **(skipped or {})},
+        evidence={
+            "held_back_offsets": held,
+            "decided": "COMMIT" if committed is not None and committed.end_time is not None else None,
+            **(skipped or {}),
+        },
         advice=until_it_is_fixed(safety.advise(log, t)) if skipped else safety.advise(log, t),
     )
 

@@ -6,6 +6,7 @@ only for data that no transaction of its coordinator can claim any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,14 +20,14 @@ from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry
 from auditor.rules.seen.named import COMMIT, SKEW_MS, Window
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
+from auditor.rules.transactions.open_transactions import OpenTransaction, open_at_coordinator
 from auditor.rules.transactions.state_records import TOPIC
 from auditor.rules.transactions.windows import (
     begins_inside,
     matching,
+    missing_behind,
     naming,
     owner_complete,
-    unmarked_behind,
 )
 
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
@@ -37,6 +38,7 @@ PERHAPS_COMMITTED = (
 )
 MIXED = "a transaction of its id that may have written part of this data was decided COMMIT, and has no marker here"
 UNREAD = "its id decided COMMIT, and the part of this log that may have the marker was not read"
+DELETED = "its id decided COMMIT, and the part of this log that may have had the marker was deleted"
 ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
 
 
@@ -84,20 +86,23 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
 
 
 def committed(log: LogView, t: OpenTransaction) -> Window | None:
-    """The transaction that was decided COMMIT, may hold this data, and has no marker here."""
-    ended = lost_ends(log, t.row)
-    unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and not _is(w.prepare, t.entry)]
+    """The transaction that was decided COMMIT, may hold this data, and has no marker here; a complete one first."""
     time = log.time(t.row["last_time"])
-    unended = [w for w in unended if w.may_hold(t.row, time)]
-    return next((w for w in (*ended, *unended) if w.prepare is not None and w.prepare.commit), None)
+    found = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
+    return min(found, key=lambda window: window.end_time is None, default=None)
+
+
+def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[Window]:
+    """The transactions of its producer that were decided COMMIT before this data ended, and have no marker here; not
+    the last of its id while its coordinator sends markers."""
+    for w in missing_behind(log, t.row):
+        if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is(w.prepare, t.entry)):
+            yield w
 
 
 def _holds_committed(log: LogView, t: OpenTransaction) -> bool:
     """Whether part of this data may be of a transaction that was decided COMMIT and has no marker here."""
-    return any(
-        w.prepare is not None and w.prepare.commit and not _is(w.prepare, t.entry) and _may_hold_part(log, w, t)
-        for w in unmarked_behind(log, t.row)
-    )
+    return any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
 
 
 def _may_hold_part(log: LogView, window: Window, t: OpenTransaction) -> bool:
@@ -124,9 +129,9 @@ def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
     complete = owner_complete(log, producer_id)
     if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - SKEW_MS:
         return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
-    if not begins_inside(log) or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
+    if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
         return None
-    return UNREAD if _some_commit_may_hold(log, t) else None
+    return (UNREAD if begins_inside(log) else DELETED) if _some_commit_may_hold(log, t) else None
 
 
 def _some_commit_may_hold(log: LogView, t: OpenTransaction) -> bool:

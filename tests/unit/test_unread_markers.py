@@ -107,14 +107,15 @@ class Story:
                 row = {}
         return [*rows, row] if row else rows
 
-    def advice(self, start: int = 0) -> Advice | None:
-        """The advice where t-0 was read from ``start`` on; None where nothing is open."""
+    def advice(self, start: int = 0, *, deleted: bool = False) -> Advice | None:
+        """The advice where t-0 was read from ``start`` on, or begins there; None where nothing is open."""
         history = build_history(1, self.entries())
         history.whole_log[0], history.complete_from[0], history.brokers[0] = self.whole, 0, 1
         end, now = 2 * len(self.ended) + 2, BEGAN + 10 * self.apart + 100_000
         replica = made.facts(
             transactions=made.transactions(*self.rows(start)), clean_shutdown=True, log_start=start, log_end=end,
-            high_watermark=end, first_time=BEGAN, unread_from=0 if start else -1, begins_below_lso=bool(start),
+            high_watermark=end, first_time=BEGAN, unread_from=0 if start and not deleted else -1,
+            begins_below_lso=bool(start),
         )  # fmt: skip
         bounds = Bounds(0, 99, 99, now, True, None, 1)
         cluster = Cluster(now, now, coordinator=history, bounds={COORDINATOR: bounds, ("t", 0): bounds}, at_once=True)
@@ -154,18 +155,18 @@ def test_no_advice_ends_data_otherwise_than_its_coordinator_decided(story: Story
     committed = any(one.commit for one in story.left_open)
     whole = story.advice()
     for start in range(2 * (len(story.ended) - len(story.left_open)) + 1):
-        advice = story.advice(start)
-        if advice is None:
-            assert whole is None
-            continue
-        assert whole is not None
-        if advice.act:
-            assert not committed
-            assert story.then != "here"
-        if COMMIT_BY_HAND in advice.then:
-            assert committed
-            assert not story.is_ongoing or (story.version == 2 and story.then == "elsewhere")
-        assert advice == whole or writes_nothing(advice), start
+        for advice in (story.advice(start), story.advice(start, deleted=True)):
+            if advice is None:
+                assert whole is None
+                continue
+            assert whole is not None
+            if advice.act:
+                assert not committed
+                assert story.then != "here"
+            if COMMIT_BY_HAND in advice.then:
+                assert committed
+                assert not story.is_ongoing or (story.version == 2 and story.then == "elsewhere")
+            assert advice == whole or writes_nothing(advice), start
 
 
 def test_while_the_id_has_the_epoch_open_nothing_is_written() -> None:
