@@ -32,7 +32,13 @@ KINDS = {
 TRANSACTION_STATE = "__transaction_state"
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
 _PRODUCER = ("topic", "partition", "producer_id")
-TONES = {Verdict.ACT: "act", Verdict.WAIT: "wait", Verdict.DO_NOT_ACT: "stop", Verdict.LOOK: "ask"}
+TONES = {
+    Verdict.ACT: "act",
+    Verdict.WAIT: "wait",
+    Verdict.DO_NOT_ACT: "stop",
+    Verdict.DO_NOT_ABORT: "stop",
+    Verdict.LOOK: "ask",
+}
 STUCK = ("hanging", "orphan", "ghost")
 RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is blocked
 

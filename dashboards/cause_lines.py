@@ -71,7 +71,7 @@ def _what_to_do(cause: causes.Cause, width: int, said: Said) -> list[str]:
         return indented(f"What to do: as for {said.by[text]}", width, 2) if cause.kind not in said.kinds else []
     if said.most is not None and (len(said.kinds) >= said.most or cause.kind in said.kinds):
         said.unsaid = True
-        stop = first["advice"] and first["advice"]["verdict"] == Verdict.DO_NOT_ACT
+        stop = first["advice"] and first["advice"]["verdict"] in (Verdict.DO_NOT_ACT, Verdict.DO_NOT_ABORT)
         return indented(text[0][1], width, 2) if stop else []
     said.kinds.add(cause.kind)
     told = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]

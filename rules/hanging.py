@@ -74,7 +74,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     flight).
     What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
     abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
-    may lead, else the marker has to be written again.
+    may lead, else the marker has to be written again. While the id has a transaction open with the epoch of this data,
+    write neither: wait until it ends, then audit again.
     If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
     transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
@@ -100,7 +101,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
             f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
             "files may have been copied at different times"
         )
-    committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
+    committed = safety.committed(log, t)
     skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
     return _open_finding(
         log,
@@ -109,7 +110,11 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
         t,
         message + (f". {defect_in_words(log)}" if skipped else ""),
         doubt=t.in_flight,
-        evidence={"held_back_offsets": held, "decided": "COMMIT" if committed else None, **(skipped or {})},
+        evidence={
+            "held_back_offsets": held,
+            "decided": "COMMIT" if committed is not None and committed.end_time is not None else None,
+            **(skipped or {}),
+        },
         advice=until_it_is_fixed(safety.advise(log, t)) if skipped else safety.advise(log, t),
     )
 

@@ -400,7 +400,7 @@ def log_age(log: LogView, e: Event) -> int | None:
     """How old the log was, in ms, when an event's batch came: no producer of it was idle for longer. None where its
     beginning is not there."""
     began = log.leader.first_time
-    return max(0, e["time"] - began) if log.leader.own_start == 0 and began >= 0 else None
+    return max(0, e["time"] - began) if log.leader.log_start == 0 and began >= 0 else None
 
 
 @rule(

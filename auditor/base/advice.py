@@ -20,6 +20,7 @@ class Verdict(StrEnum):
     WAIT = "wait"  # it ends by itself
     ACT = "act"  # all conditions hold
     DO_NOT_ACT = "do_not_act"  # what suggests itself would lose data
+    DO_NOT_ABORT = "do_not_abort"  # an abort may lose data, and so may a COMMIT: nothing may be written yet
 
 
 WORDS = {
@@ -27,6 +28,7 @@ WORDS = {
     Verdict.WAIT: "Wait",
     Verdict.ACT: "Act",
     Verdict.DO_NOT_ACT: "Do not act",
+    Verdict.DO_NOT_ABORT: "Do not abort",
 }
 
 

@@ -52,8 +52,8 @@ class ReplicaFacts:
     each. ``sums`` are the offset accounting and volumes, see :data:`SUMS`.
 
     ``log_start`` is where what is here begins to count; a tiered log whose remote part is not here begins before it, at
-    ``remote_from``, else -1; one whose first segments a scope left out, at ``unread_from``, else -1. ``local_start``:
-    where its first segment on the broker's own disk begins, -1 without any.
+    ``remote_from``, else -1; one of which a scope, or a live audit, left out the beginning, at ``unread_from``, else
+    -1. ``local_start``: where its first segment on the broker's own disk begins, -1 without any.
 
     What was never cleaned begins at ``intact_from``. ``first_time`` is time(b) of the first judged batch.
     ``unreadable`` says whether bytes could not be read, ``unreadable_at`` the offset at which the last of them lie,
@@ -66,7 +66,8 @@ class ReplicaFacts:
     nobody knows yet. ``digests`` is what its batches are compared with those of other replicas by: the headers of all,
     or of a long log their sums; empty where there is no other replica. ``snapshot_producers`` are the producer ids by a
     snapshot's offset, where replicas are compared.
-    ``live``: from a running cluster.
+    ``live``: from a running cluster. ``begins_below_lso``: reading began at or below the last stable offset, so that no
+    transaction which is open began before.
     ``unverified_batches`` have a checksum that nobody has verified, at the offsets ``unverified``;
     ``unlooked_batches`` have records that were to be looked at, and are not in a copy.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
@@ -126,6 +127,7 @@ class ReplicaFacts:
     unreadable_records: list[tuple[int, int, DecodeError]] = field(default_factory=list)
     unknown_records: list[DecodeError] = field(default_factory=list)
     live: bool = False
+    begins_below_lso: bool = False
     breaks_off: bool = False
     cannot_show: list[str] = field(default_factory=list)
     unverified: list[tuple[int, int]] = field(default_factory=list)
@@ -185,10 +187,10 @@ class ReplicaFacts:
 
     @property
     def open_unknown(self) -> bool:
-        """Whether transactions may be open that nothing here shows: they began in segments that were left out, and no
-        snapshot says which were open behind those."""
+        """Whether transactions may be open that nothing here shows: they began in what was left out, and neither a
+        snapshot nor the last stable offset says which were open behind that."""
         known = (s.readable and self.log_start <= s.offset <= self.log_end for s in self.snapshots)
-        return self.unread_from >= 0 and not any(known)
+        return self.unread_from >= 0 and not self.begins_below_lso and not any(known)
 
     @property
     def absent(self) -> list[tuple[int, int]]:

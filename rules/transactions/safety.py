@@ -6,6 +6,7 @@ only for data that no transaction of its coordinator can claim any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +19,17 @@ from auditor.model.transaction_states import PREPARED
 from auditor.rules.lib import commands, repairs, stops
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry
-from auditor.rules.seen.named import SKEW_MS, Window
+from auditor.rules.seen.named import COMMIT, SKEW_MS, Window
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
+from auditor.rules.transactions.open_transactions import OpenTransaction, open_at_coordinator
 from auditor.rules.transactions.state_records import TOPIC
-from auditor.rules.transactions.windows import owner_complete, unmarked_behind
+from auditor.rules.transactions.windows import (
+    begins_inside,
+    matching,
+    missing_behind,
+    naming,
+    owner_complete,
+)
 
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
 GONE = "nothing here: its data was deleted already"
@@ -35,6 +42,12 @@ TWO_PHASES = (
     "what it had prepared. "
 )
 SEND_AGAIN = "; send them again where they are missed"
+PERHAPS_COMMITTED = (
+    "it may be part of what was committed last, and an abort then drops records that the client was sure of"
+)
+MIXED = "a transaction of its id that may have written part of this data was decided COMMIT, and has no marker here"
+UNREAD = "its id decided COMMIT, and the part of this log that may have the marker was not read"
+DELETED = "its id decided COMMIT, and the part of this log that may have had the marker was deleted"
 ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
 
 
@@ -59,8 +72,15 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     window = None if gone else committed(log, t)
     unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
     if window is not None and window.prepare is not None:
+        if t.entry is not None and _is_also_decided(log, t, window):
+            return _of_coordinator(log, t, t.entry, gone)
         commit = Commit(window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare))
-        return _restore(log, t, commit) if unsure is None else _marker_unseen(log, t, unsure)
+        if unsure is None or _is_also_open(t):
+            return _restore(log, t, commit)
+        return _marker_unseen(log, t, unsure)
+    mixed = not gone and _holds_committed(log, t)
+    if mixed and _is_also_open(t):
+        return _until_it_ends(t)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
         return _of_coordinator(log, t, t.entry, gone)
     elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
@@ -68,23 +88,38 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         return _restore(log, t, elsewhere)
     if unsure is not None:
         return _confirm(log, t, unsure)
-    if not gone and _may_be_the_committed(log, t):
-        return _confirm(
-            log,
-            t,
-            "its id's last transaction ended in COMMIT, and the input does not show if this was it",
-            "it may be part of what was committed last, and an abort then drops records that the client was sure of",
-        )
+    perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
+    if perhaps is not None:
+        return _until_it_ends(t) if _is_also_open(t) else _confirm(log, t, perhaps, PERHAPS_COMMITTED)
     return _abort(log, t, gone)
 
 
 def committed(log: LogView, t: OpenTransaction) -> Window | None:
-    """The transaction that was decided COMMIT, may hold this data, and has no marker here."""
-    ended = lost_ends(log, t.row)
-    unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and not _is(w.prepare, t.entry)]
+    """The transaction that was decided COMMIT, may hold this data, and has no marker here; a complete one first."""
     time = log.time(t.row["last_time"])
-    unended = [w for w in unended if w.may_hold(t.row, time)]
-    return next((w for w in (*ended, *unended) if w.prepare is not None and w.prepare.commit), None)
+    found = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
+    return min(found, key=lambda window: window.end_time is None, default=None)
+
+
+def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[Window]:
+    """The transactions of its producer that were decided COMMIT before this data ended, and have no marker here; not
+    the last of its id while its coordinator sends markers."""
+    for w in missing_behind(log, t.row):
+        if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is(w.prepare, t.entry)):
+            yield w
+
+
+def _holds_committed(log: LogView, t: OpenTransaction) -> bool:
+    """Whether part of this data may be of a transaction that was decided COMMIT and has no marker here."""
+    return any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
+
+
+def _may_hold_part(log: LogView, window: Window, t: OpenTransaction) -> bool:
+    """:meth:`Window.may_hold` of some of the data, which may go on with that of later transactions."""
+    row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
+    epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
+    begun = row["first_append_time"] != 1 or window.start_time - SKEW_MS <= max(times)
+    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
 
 
 def _is(decision: Entry | None, last: Entry | None) -> bool:
@@ -94,11 +129,65 @@ def _is(decision: Entry | None, last: Entry | None) -> bool:
     return (decision.partition, decision.offset) == (last.partition, last.offset)
 
 
-def _may_be_the_committed(log: LogView, t: OpenTransaction) -> bool:
-    """Whether the history of its id is too short to distinguish this data from that of the COMMIT that it ends with."""
-    if t.entry is None or t.entry.state != "CompleteCommit" or owner_complete(log, int(t.row["producer_id"])):
+def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
+    """Why this data may be that of a COMMIT, None where it is not: the history of its id, or the part of this log that
+    was read, may be too short to tell them apart."""
+    producer_id, entry = int(t.row["producer_id"]), t.entry
+    if entry is None:
+        return None
+    complete = owner_complete(log, producer_id)
+    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - SKEW_MS:
+        return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
+    if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
+        return None
+    return (UNREAD if begins_inside(log) else DELETED) if _some_commit_may_hold(log, t) else None
+
+
+def _some_commit_may_hold(log: LogView, t: OpenTransaction) -> bool:
+    """Whether a transaction that was decided COMMIT, behind the marker before this data, may have written it."""
+    named = naming(log)
+    mine = named.of(int(t.row["producer_id"]))
+    rows = named.rows[mine]
+    behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
+    numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + mine.start
+    return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
+
+
+def _is_also_open(t: OpenTransaction) -> bool:
+    """Whether the last record of its id is Ongoing with the epoch of this data, which may then be of that transaction:
+    under transaction.version 0 and 1 all transactions share one epoch, under 2 the next one has the next epoch."""
+    entry = t.entry
+    if entry is None or entry.state != "Ongoing":
         return False
-    return not int(t.row["prev_marker_time"]) >= t.entry.time - SKEW_MS
+    return (entry.producer_id, entry.producer_epoch) == (int(t.row["producer_id"]), int(t.row["last_epoch"]))
+
+
+def _is_also_decided(log: LogView, t: OpenTransaction, window: Window) -> bool:
+    """Whether this data may be of the transaction too that its coordinator decided last, and whose marker it sends."""
+    entry, prepare = t.entry, window.prepare
+    if entry is None or entry.state not in PREPARED or prepare is None or not open_at_coordinator(log, t):
+        return False
+    return window.client_version < 2 or int(t.row["last_epoch"]) >= prepare.producer_epoch
+
+
+def _until_it_ends(t: OpenTransaction) -> Advice:
+    """What to do while the id has a transaction open that this data may be of, as well as of one decided COMMIT: any
+    marker that is written by hand would end half of it."""
+    assert t.entry is not None
+    name, epoch = t.entry.transactional_id, t.entry.producer_epoch
+    return Advice(
+        Verdict.DO_NOT_ABORT,
+        "wait until this transaction ends, then audit again",
+        (
+            Condition(
+                "this data is of a transaction that was decided COMMIT", None, f"{name} has one open, epoch {epoch}"
+            ),
+        ),
+        (_in_state(name, "Ongoing"),),
+        loses=_records(t),
+        then=f"until then write no marker, COMMIT or ABORT: the open transaction of {name} has the same producer "
+        "epoch, and a marker would end it before its client does",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +219,8 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
     decided = Condition("COMMIT was decided", True, "the coordinator's log or another replica's marker")
     if sound is not None:
         return _led_by_the_one_that_has_it(log, sound, decided)
+    if _is_also_open(t):
+        return _until_it_ends(t)
     no_marker = Condition(
         "a replica that may lead has the marker",
         False,

@@ -181,7 +181,7 @@ def _was_open(log: LogView, window: Window, between: tuple[int, int], t: np.void
     nobody asks. Of what retention left behind that it is another transaction's, unless it was there by then: by a
     marker of anyone behind it, or by its stamps, as slow as its producer's clock can be.
     """
-    prepare, start = window.prepare, log.leader.own_start
+    prepare, start = window.prepare, log.leader.log_start
     assert prepare is not None
     if start <= 0 or between[0] >= start or window.client_version >= 2:
         return True

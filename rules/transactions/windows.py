@@ -194,11 +194,18 @@ def _match(log: LogView, producer_id: int) -> Matching:
     taken = np.zeros(len(windows), np.bool_)
     taken[numbers[numbers >= 0]] = True
     unmarked = np.flatnonzero(windows["has_prepare"] & ~taken)
-    if begins_inside(log) and len(unmarked):
-        behind_one = unmarked > (np.flatnonzero(taken)[0] if taken.any() else len(windows))
-        later = windows["prepared"][unmarked] > _first_marker_time(log) + _base_skews(log, windows[unmarked])
-        unmarked = unmarked[behind_one | later]
+    if begins_inside(log):
+        unmarked = unmarked[_would_be_here(log, windows, unmarked, numbers)]
     return Matching(named, mine.start, windows, offset, numbers, unmarked)
+
+
+def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Whether the marker of each of some windows, given by number, would be in what is left or was read of the log:
+    behind that of an earlier window, or decided after the first marker there was written."""
+    first = numbers[numbers >= 0].min(initial=len(windows))
+    later = windows["prepared"][which] > _first_marker_time(log) + _base_skews(log, windows[which])
+    found: np.ndarray = (which > first) | later
+    return found
 
 
 def begins_inside(log: LogView) -> bool:
@@ -341,6 +348,15 @@ def unmarked_behind(log: LogView, t: np.void) -> Iterator[Window]:
     """
     found = matching(log, int(t["producer_id"]))
     return (found.window(number) for number in _unmarked_behind(log, found, t).tolist())
+
+
+def missing_behind(log: LogView, t: np.void) -> Iterator[Window]:
+    """Those of :func:`unmarked_behind` whose marker is not in what was deleted, or not read, at the log's beginning."""
+    found = matching(log, int(t["producer_id"]))
+    numbers = _unmarked_behind(log, found, t)
+    if log.leader.log_start > 0:
+        numbers = numbers[_would_be_here(log, found.windows, numbers, found.numbers)]
+    return map(found.window, numbers.tolist())
 
 
 def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:

@@ -125,9 +125,15 @@ class LiveAudit(Audit):
         name = (finding.topic, finding.partition)
         leaders = {log.name: log.leader for log in self.reading.logs}
         producers = self.reading.cluster.producers(leaders[name], [name]).get(name)
-        return producers is not None and (finding.producer_id, finding.offset) not in {
-            (p.producer_id, p.txn_first_offset) for p in producers
-        }
+        if producers is None:
+            return False
+        begun = next((p.txn_first_offset for p in producers if p.producer_id == finding.producer_id), -1)
+        return begun != finding.offset and not 0 <= begun < self._read_from[name]
+
+    @cached_property
+    def _read_from(self) -> dict[tuple[str, int], int]:
+        """The offset that each log was read from: a transaction may have begun before it."""
+        return {(facts.topic, facts.partition): facts.log_start for facts in self.reading.facts}
 
     def spared(self) -> Inventory | None:
         """Brokers are asked, not their folders."""

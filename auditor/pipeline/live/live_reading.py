@@ -9,6 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from auditor.base.limits import MIB
@@ -34,15 +35,19 @@ from auditor.connectors.live_cluster import (
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.hashing import partition_for
+from auditor.model.releases import Shown
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, timestamp_limit
+from auditor.pipeline.live.markers_before import MOST_BACK, earliest_times, history_of
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading.live_replica import LiveReader, LiveTask
+from auditor.rules.seen.coordinator_history import CoordinatorHistory
 from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import is_compacted
 
 PIECE = MIB  # of a log, asked for at a time
 EMPTY_ANSWERS = 10  # of half a second each, until what was appended is taken for never to be replicated
 DESCRIBED = 1000  # open transactional ids of one broker that are asked for in full
+LISTS_TRANSACTIONS = Shown((3, 0))  # KIP-664
 Watch = Callable[[LiveTask], Callable[[Chunk], None] | None]
 
 
@@ -96,7 +101,8 @@ class Abandoned:
 class Reading:
     """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset; where the options say
     since when, that, and the last stable offset where it is lower; ``begins_at``: offsets that some logs are read from
-    instead. ``left_out``: logs that the options leave out."""
+    instead. ``left_out``: logs that the options leave out. ``before``: what brokers had in memory when reading began.
+    """
 
     cluster: LiveCluster
     options: AuditOptions
@@ -113,6 +119,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     asked_at: int = -1
     left_out: int = 0
+    before: Memory = field(default_factory=Memory)
 
     @property
     def join_key(self) -> str:
@@ -128,11 +135,13 @@ class Reading:
         self.left_out = len(known) - len(self.logs)
         self._settings()
         self.asked_at = self.clock()
-        before = self._memory()
+        self.before = self._memory()
+        if self.before.transactions is not None:  # every broker answers ListTransactions
+            self.settings.releases |= dict.fromkeys(self.brokers, LISTS_TRANSACTIONS)
         self.ends = self._ends()
         for log in sorted((log for log in self.logs if log.name in self.ends.end), key=self._order):
             self.facts.append(self._read(log, watch))
-        self._compare(before, self._memory())
+        self._compare(self.before, self._memory())
         self._report_unread([log for log in self.logs if log.name not in self.ends.end])
 
     def _settings(self) -> None:
@@ -195,6 +204,28 @@ class Reading:
         found = self.ends.since.get(log.name, 0)
         return end if found < 0 else found
 
+    def _start(self, log: Log) -> int:
+        """The offset to read a log from: :meth:`first`, or below it where the markers are that open data needs.
+
+        An offset that the user gave is kept. Cost: up to two requests for a log with data that no coordinator will end.
+        """
+        first, producers = self.first(log), self.before.producers.get(log.name, {})
+        if log.topic.startswith("__") or self.begin != "lso" or self._history is None:
+            return first
+        stable = self.ends.stable.get(log.name, first)
+        for time_ms in earliest_times(self._history, f"{log.topic}-{log.partition}", producers.values()):
+            offset = self.cluster.offsets(log.leader, [log.name], time_ms).get(log.name, -1)
+            if offset >= 0 and stable - offset <= MOST_BACK:
+                first = min(first, max(offset, self.ends.start.get(log.name, 0)))
+        return first
+
+    @cached_property
+    def _history(self) -> CoordinatorHistory | None:
+        """What the coordinators wrote, once their logs were read, which are the first."""
+        read = [facts for facts in self.facts if facts.topic == TRANSACTION_STATE]
+        count = sum(log.topic == TRANSACTION_STATE for log in self.logs)
+        return history_of(read) if len(read) == count else None
+
     def begins(self, facts: ReplicaFacts) -> int:
         """Where the log of these facts begins, as its leader says."""
         return self.ends.start.get((facts.topic, facts.partition), facts.log_start)
@@ -208,7 +239,7 @@ class Reading:
             log_dir=f"broker-{log.leader}",
             cluster_id=self.cluster_id,
             join_key=self.join_key,
-            start=self.first(log),
+            start=self._start(log),
             end=self.ends.end[log.name],
             compacted=is_compacted(log.topic, policy, None),
             expiration_ms=self.settings.expiration_ms(log.leader),
@@ -217,6 +248,8 @@ class Reading:
             raw=self.options.tables and self.options.records,
             limits=self.options.limits,
             cleaning_unknown=policy is None,
+            log_start=self.ends.start.get(log.name, -1),
+            last_stable=self.ends.stable.get(log.name, -1),
         )
         reader = LiveReader(task, watch(task))
         last, why = self._pieces(log, reader)

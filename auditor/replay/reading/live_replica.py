@@ -2,7 +2,7 @@
 do.
 
 A broker shows neither segments nor checkpoints nor indexes: the log counts as one segment that begins where reading
-began, and nothing is said about files. What lies below that offset counts as not there.
+began, and nothing is said about files. What is below that offset counts as not read: nobody looked for markers there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ NOWHERE = Place("", "")
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """A partition to read from ``start`` on; ``end`` is the offset to read up to. ``log_dir`` stands for its broker."""
+    """A partition to read from ``start`` on; ``end`` is the offset to read up to. ``log_dir`` stands for its broker.
+
+    ``log_start`` and ``last_stable`` are the leader's log start and last stable offset, -1: not known.
+    """
 
     topic: str
     partition: int
@@ -51,6 +54,8 @@ class LiveTask:
     raw: bool = False
     limits: Limits = field(default=DEFAULT_LIMITS)
     cleaning_unknown: bool = False
+    log_start: int = -1
+    last_stable: int = -1
 
     @property
     def may_be_cleaned(self) -> bool:
@@ -168,6 +173,9 @@ class LiveReader(ReplicaReader):
         facts.log_end = max(facts.log_end, self.live.end if why_early is None else self.next_offset)
         facts.high_watermark = min(high_watermark, facts.log_end)
         facts.live = True
+        if 0 <= self.live.log_start < self.live.start:
+            facts.unread_from = self.live.log_start
+            facts.begins_below_lso = self.live.start <= self.live.last_stable
         if self.live.may_be_cleaned:
             facts.intact_from = max(self.holes_end, self.live.start)
         if why_early is not None:
