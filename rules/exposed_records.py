@@ -93,9 +93,9 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
     return log.finding(
         RULE,
         severity,
-        f"Broker {replica.broker_id} {returns} up to {plural(records, 'aborted record')} of {log.name} (offsets {first} "
-        f"to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction index "
-        f"{'has' if len(ends) == 1 else 'have'} a last stable offset that is too high",
+        f"Broker {replica.broker_id} {returns} up to {plural(records, 'aborted record')} of {log.name} "
+        f"(offsets {first} to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction "
+        f"index {'has' if len(ends) == 1 else 'have'} a last stable offset that is too high",
         replica=replica,
         file=f"{files[0]}.txnindex",
         position=ends[0]["position"],

@@ -1,7 +1,7 @@
 """Aborted records that read_committed consumers get: what the audit says against every fetch that a broker may answer.
 
 The fetches are simulated here after Kafka's code, one by one: LocalLog.read and addAbortedTransactions,
-OffsetIndex.fetchUpperBoundOffset, TransactionIndex.collectAbortedTxns, and the consumer's CompletedFetch.
+AbstractIndex.smallestUpperBoundSlotFor, TransactionIndex.collectAbortedTxns, and the consumer's CompletedFetch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from auditor.base.advice import Verdict
 from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import place
 from auditor.facts.replica_facts import ReplicaFacts
@@ -99,7 +100,7 @@ def _index(draw: random.Random, segment: Segment, per_append: bool) -> None:
         at += size
 
 
-def written(log: list[Segment], folder: Path, *, without_index: bool = False) -> ReplicaFacts:
+def written(log: list[Segment], folder: Path, *, without_index: bool = False, log_start: int = 0) -> ReplicaFacts:
     """The facts of a log, read from its files."""
     files = []
     for segment in log:
@@ -117,7 +118,7 @@ def written(log: list[Segment], folder: Path, *, without_index: bool = False) ->
                         txnindex=aborted)
         )  # fmt: skip
     replica = Replica("dir", "t", 0, "", segments=tuple(files))
-    return read_replica(ReplicaTask(place(str(folder)), replica, None, 1, "", True))
+    return read_replica(ReplicaTask(place(str(folder)), replica, None, 1, "", True, log_start=log_start))
 
 
 def fetches(log: list[Segment], number: int) -> Iterator[tuple[int, list[Batch], int]]:
@@ -128,8 +129,24 @@ def fetches(log: list[Segment], number: int) -> Iterator[tuple[int, list[Batch],
         for stop in range(first + 1, len(segment.batches) + 1):
             more = stop < len(segment.batches)
             for end in (positions[stop], positions[stop] + 7) if more else (positions[stop],):
-                bound = next((offset for offset, at in segment.offsets if at >= end), behind)
+                slot = upper_bound_slot([at for _, at in segment.offsets], end)
+                bound = behind if slot < 0 else segment.offsets[slot][0]
                 yield segment.batches[first]["base_offset"], segment.batches[first:stop], bound
+
+
+def upper_bound_slot(positions: list[int], target: int) -> int:
+    """AbstractIndex.smallestUpperBoundSlotFor of a small index: its binary search never compares the first entry."""
+    if not positions:
+        return -1
+    if positions[0] > target:
+        return 0
+    low, high = 0, len(positions) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if positions[middle] == target:
+            return middle
+        low, high = (low, middle - 1) if positions[middle] > target else (middle, high)
+    return -1 if low == len(positions) - 1 else low + 1
 
 
 def collected(log: list[Segment], number: int, fetch_offset: int, bound: int) -> list[Entry]:
@@ -168,8 +185,7 @@ def exposed_by_fetches(log: list[Segment]) -> Exposed:
                     if inside and batch["producer_id"] == entry.producer:
                         found[number, entry.last][batch["base_offset"]] = batch["count"]
     return {
-        key: (min(counts), max(counts) + counts[max(counts)] - 1, sum(counts.values()))
-        for key, counts in found.items()
+        key: (min(counts), max(counts) + counts[max(counts)] - 1, sum(counts.values())) for key, counts in found.items()
     }
 
 
@@ -201,3 +217,70 @@ def test_exposed_is_what_some_fetch_returns(seed: int, tmp_path: Path) -> None:
 def test_most_seeds_expose_something_and_some_do_not(tmp_path: Path) -> None:
     counts = [len(exposed_by_fetches(made_log(random.Random(seed)))) for seed in range(60)]
     assert 10 < sum(count > 0 for count in counts) < 60
+
+
+def defect(*, open_first: bool = False, indexed: bool = True) -> list[Segment]:
+    """Three aborted transactions of a producer, then a committed one of another producer, and last stable offsets as a
+    follower writes them that appends all of this at once. ``open_first``: behind the data of an open transaction."""
+    segment, end = Segment(0), 0
+
+    def add(producer: int, commit: bool | None) -> int:
+        nonlocal end
+        data = Batch(segments.simple(end, 3, producer_id=producer, epoch=0, sequence=0, attributes=TRANSACTIONAL))
+        segment.batches.append(data)
+        end = data.last + 1
+        if commit is not None:
+            segment.batches.append(marker(data, commit, base_offset=end, time=segments.TIME))
+            end += 1
+        return data["base_offset"]
+
+    if open_first:
+        add(7, None)
+    aborted = [(add(1, False), end - 1) for _ in range(3)]
+    behind = add(2, True)
+    segment.aborted = [Entry(1, first, last, behind) for first, last in aborted]
+    batches = zip(segment.batches, segment.positions, strict=False)
+    segment.offsets = [(batch.last, at) for batch, at in list(batches)[1:]] if indexed else []
+    return [segment]
+
+
+def test_a_transaction_behind_an_entry_that_is_too_high_is_exposed(tmp_path: Path) -> None:
+    (f,) = findings(written(defect(), tmp_path))
+    assert (f.severity, f.broker_id, f.offset, f.last_offset) == ("critical", 1, 4, 10)
+    assert f.evidence["exposed"] == [[1, 4, 6, 3, 7], [1, 8, 10, 3, 11]]
+    assert f.evidence["index_entries"] == [[1, 0, 3, 12]]
+    assert f.evidence["confidence"] == "proved"
+
+
+def test_entries_that_are_too_high_expose_nothing_where_no_fetch_can_end(tmp_path: Path) -> None:
+    """As in healthy clusters: the next entry of the offset index, or the end, lies behind the last stable offsets."""
+    assert findings(written(defect(indexed=False), tmp_path)) == []
+
+
+def test_records_behind_an_open_transaction_are_not_exposed_yet(tmp_path: Path) -> None:
+    (f,) = findings(written(defect(open_first=True), tmp_path))
+    assert (f.severity, f.offset, f.last_offset) == ("warning", 7, 13)
+    assert "once the open transaction at offset 0 ends" in f.message
+
+
+def test_without_the_offset_index_nobody_knows_where_a_fetch_can_end(tmp_path: Path) -> None:
+    (f,) = findings(written(defect(), tmp_path, without_index=True))
+    assert (f.severity, f.evidence["confidence"], f.evidence["missing"]) == ("info", "undecidable", f"{0:020}.index")
+    assert f.advice is not None
+    assert not f.advice.act
+
+
+def test_no_broker_is_stopped_while_its_replica_may_lead(tmp_path: Path) -> None:
+    """No other replica is in the input: nothing that stops the broker is printed as a step to take."""
+    (f,) = findings(written(defect(), tmp_path))
+    assert f.advice is not None
+    assert (f.advice.verdict, f.advice.act) == (Verdict.LOOK, ())
+    assert "only once that is so" in f.advice.then
+    assert f"{0:020}.index and {0:020}.txnindex" in f.advice.then
+    assert "never move the .txnindex alone" in f.advice.cost
+
+
+def test_what_is_below_the_log_start_is_not_exposed(tmp_path: Path) -> None:
+    """Records that were deleted (DeleteRecords) are returned to nobody."""
+    (f,) = findings(written(defect(), tmp_path, log_start=5))
+    assert f.evidence["exposed"] == [[1, 5, 6, 2, 7], [1, 8, 10, 3, 11]]

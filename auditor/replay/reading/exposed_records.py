@@ -50,7 +50,7 @@ def exposed_records(task: ReplicaTask, facts: ReplicaFacts, listed: np.ndarray) 
         outcomes = outcomes or Outcomes(facts.transactions, facts.log_end)
         bounds = _Bounds(task, number, facts, listed)
         if bounds.may_be_below(int(hidden.stable.max())):
-            found.append(_of_segment(task, number, hidden, bounds, outcomes))
+            found.append(_of_segment(task, number, hidden, bounds, outcomes, facts.log_start))
     return np.concatenate(found) if found else NO_EXPOSED
 
 
@@ -111,8 +111,11 @@ class _Bounds:
         the segment's own is not known."""
         if not self.known:
             return np.minimum(rows[:, walking.LAST_OFFSET] + 1, self.behind)
-        at = np.searchsorted(self.position, rows[:, walking.POSITION] + rows[:, walking.SIZE])
-        return np.append(self.offset, self.behind)[at]
+        ends = rows[:, walking.POSITION] + rows[:, walking.SIZE]
+        at = np.searchsorted(self.position, ends)
+        if len(self.position):  # AbstractIndex.binarySearch never compares the first entry for equality
+            at[(at == 0) & (ends == self.position[0])] = 1
+        return np.append(self.offset, self.behind)[np.minimum(at, len(self.offset))]
 
 
 def _offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
@@ -126,26 +129,30 @@ def _offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
     return decode_offset_index(data, segment.base_offset, segment.index.name)[0]
 
 
-def _of_segment(task: ReplicaTask, number: int, hidden: _Hidden, bounds: _Bounds, outcomes: Outcomes) -> np.ndarray:
-    """The rows of EXPOSED of one segment."""
+def _of_segment(
+    task: ReplicaTask, number: int, hidden: _Hidden, bounds: _Bounds, outcomes: Outcomes, start: int
+) -> np.ndarray:
+    """The rows of EXPOSED of one segment. ``start``: the first offset that consumers can read."""
     found = np.zeros(len(hidden.marker), EXPOSED)
     found["first_offset"], found["last_offset"] = np.iinfo(np.int64).max, -1
     highest = int(hidden.stable.max())
     for rows in headers_of(task, number, int(hidden.first.min())):
         if isinstance(rows, DecodeError):  # as an audit's errors say already
             break
-        if int(rows[0, walking.BASE_OFFSET]) >= highest:
+        if len(rows) and int(rows[0, walking.BASE_OFFSET]) >= highest:
             break
         inside = (rows[:, walking.MAGIC] == 2) & (rows[:, walking.ATTRIBUTES] & walking.TRANSACTIONAL != 0)
-        rows = rows[inside & (rows[:, walking.ATTRIBUTES] & walking.CONTROL == 0)]
+        inside &= (rows[:, walking.ATTRIBUTES] & walking.CONTROL == 0) & (rows[:, walking.LAST_OFFSET] >= start)
+        rows = rows[inside]
         which = outcomes.which(rows[:, walking.BASE_OFFSET], rows[:, walking.PRODUCER_ID])
         rows, which = rows[which >= 0], which[which >= 0]
         at = np.minimum(np.searchsorted(hidden.marker, outcomes.until[which]), len(found) - 1)
         exposed = (hidden.marker[at] == outcomes.until[which]) & (bounds.of(rows) <= hidden.stable[at])
         rows, at = rows[exposed], at[exposed]
-        np.minimum.at(found["first_offset"], at, rows[:, walking.BASE_OFFSET])
-        np.maximum.at(found["last_offset"], at, rows[:, walking.LAST_OFFSET])
-        np.add.at(found["records"], at, np.maximum(rows[:, walking.RECORD_COUNT], 0))
+        last, first = rows[:, walking.LAST_OFFSET], np.maximum(rows[:, walking.BASE_OFFSET], start)
+        np.minimum.at(found["first_offset"], at, first)
+        np.maximum.at(found["last_offset"], at, last)
+        np.add.at(found["records"], at, np.clip(rows[:, walking.RECORD_COUNT], 0, last + 1 - first))
         found["producer_id"][at] = rows[:, walking.PRODUCER_ID]
     found["segment"], found["known"] = number, bounds.known
     found["marker_offset"], found["entry"] = hidden.marker, hidden.entry
