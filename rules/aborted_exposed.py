@@ -33,7 +33,7 @@ RULE = "aborted-records-exposed"
         "info": "where the segment's .index is not in the input",
     },
     absorbed_by=(UNDER_A_WRONG_MARKER,),
-    needs=(Need.ABORTED,),
+    needs=(Need.EXPOSED,),
 )
 def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
     """read_committed consumers get records of aborted transactions

@@ -25,9 +25,18 @@ from auditor.connectors.codec.index import OffsetIndex, decode_offset_index
 from auditor.connectors.storage import read_file
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import EXPOSED, NO_EXPOSED
-from auditor.replay.reading.ahead_counts import Outcomes
+from auditor.replay.reading.ahead_counts import FAR, Outcomes
 from auditor.replay.reading.headers_from import headers_of
 from auditor.replay.task.replica_task import ReplicaTask
+
+
+class _Entries(NamedTuple):
+    """Columns of the entries of all transaction indexes, in the order of segments and positions."""
+
+    segment: np.ndarray
+    producer_id: np.ndarray
+    last_offset: np.ndarray
+    last_stable_offset: np.ndarray
 
 
 class _Hidden(NamedTuple):
@@ -41,9 +50,10 @@ class _Hidden(NamedTuple):
     entry: np.ndarray
 
 
-def exposed_records(task: ReplicaTask, facts: ReplicaFacts, listed: np.ndarray) -> np.ndarray:
-    """The rows of EXPOSED of a replica. ``listed``: the entries of its transaction indexes (ABORTED), in the order of
-    segments and positions. Cost: some passes over these; the headers of segments with hidden entries."""
+def exposed_records(task: ReplicaTask, facts: ReplicaFacts) -> np.ndarray:
+    """The rows of EXPOSED of a replica, by its transactions and the entries of its transaction indexes. Cost: some
+    passes over these; the headers of segments with hidden entries."""
+    listed = _Entries(*(facts.aborted[name] for name in _Entries._fields))
     found: list[np.ndarray] = []
     outcomes = None
     for number, hidden in _hidden(facts, listed):
@@ -54,35 +64,35 @@ def exposed_records(task: ReplicaTask, facts: ReplicaFacts, listed: np.ndarray) 
     return np.concatenate(found) if found else NO_EXPOSED
 
 
-def _hidden(facts: ReplicaFacts, listed: np.ndarray) -> Iterator[tuple[int, _Hidden]]:
+def _hidden(facts: ReplicaFacts, listed: _Entries) -> Iterator[tuple[int, _Hidden]]:
     """The segments with data of hidden entries' transactions, with these."""
     t = facts.transactions
     t = t[(t["commit"] == 0) & (t["marker_offset"] >= 0) & (t["first_offset"] >= 0) & (t["records"] > 0)]
-    if not len(t) or not len(listed):
+    if not len(t) or not len(listed.segment):
         return
-    before = np.maximum.accumulate(np.concatenate([[-1], listed["last_stable_offset"][:-1]]))
+    before = np.maximum.accumulate(np.concatenate([[-1], listed.last_stable_offset[:-1]]))
     t = t[np.argsort(t["marker_offset"], kind="stable")]
-    at = np.minimum(np.searchsorted(t["marker_offset"], listed["last_offset"]), len(t) - 1)
-    own = (t["marker_offset"][at] == listed["last_offset"]) & (t["producer_id"][at] == listed["producer_id"])
+    at = np.minimum(np.searchsorted(t["marker_offset"], listed.last_offset), len(t) - 1)
+    own = (t["marker_offset"][at] == listed.last_offset) & (t["producer_id"][at] == listed.producer_id)
     rows = np.flatnonzero(own & (before > t["first_offset"][at]))
     if not len(rows):
         return
     bases = np.array(facts.segment_bases, np.int64)
     begins = np.maximum(np.searchsorted(bases, t["first_offset"][at[rows]], "right") - 1, 0)
-    ends = np.minimum(np.searchsorted(bases, t["last_offset"][at[rows]], "right") - 1, listed["segment"][rows])
+    ends = np.minimum(np.searchsorted(bases, t["last_offset"][at[rows]], "right") - 1, listed.segment[rows])
     for number in range(int(begins.min()), int(ends.max()) + 1):
         here = rows[(begins <= number) & (ends >= number)]
         if not len(here):
             continue
-        start = int(np.searchsorted(listed["segment"], number))
+        start = int(np.searchsorted(listed.segment, number))
         stop = int(here.max()) + 1
-        highest = np.maximum.accumulate(listed["last_stable_offset"][start:stop])
+        highest = np.maximum.accumulate(listed.last_stable_offset[start:stop])
         # The first entry of each transaction is the one that counts: a second one may be in a later index.
-        marker, row = np.unique(listed["last_offset"][start:stop], return_index=True)
+        marker, row = np.unique(listed.last_offset[start:stop], return_index=True)
         row, marker = row[row > 0], marker[row > 0]
         of = at[start + row]
         first, stable = t["first_offset"][of], highest[row - 1]
-        kept = own[start + row] & (stable > first) & np.isin(marker, listed["last_offset"][here])
+        kept = own[start + row] & (stable > first) & np.isin(marker, listed.last_offset[here])
         if kept.any():
             entry = start + np.searchsorted(highest, stable[kept])
             yield number, _Hidden(marker[kept], first[kept], stable[kept], entry)
@@ -91,10 +101,10 @@ def _hidden(facts: ReplicaFacts, listed: np.ndarray) -> Iterator[tuple[int, _Hid
 class _Bounds:
     """The upper bounds of fetches from a segment, by the byte in it at which they end."""
 
-    def __init__(self, task: ReplicaTask, number: int, facts: ReplicaFacts, listed: np.ndarray) -> None:
+    def __init__(self, task: ReplicaTask, number: int, facts: ReplicaFacts, listed: _Entries) -> None:
         bases = facts.segment_bases
         # Of a running broker the transaction index may be newer than the log that was read before it.
-        newest = max(facts.log_end, int(listed["last_offset"].max()) + 1)
+        newest = min(max(facts.log_end, int(listed.last_offset.max()) + 1), FAR)
         self.behind = bases[number + 1] if number + 1 < len(bases) else newest
         index = _offset_index(task, number)
         self.known = index is not None
@@ -152,7 +162,7 @@ def _of_segment(
         last, first = rows[:, walking.LAST_OFFSET], np.maximum(rows[:, walking.BASE_OFFSET], start)
         np.minimum.at(found["first_offset"], at, first)
         np.maximum.at(found["last_offset"], at, last)
-        np.add.at(found["records"], at, np.clip(rows[:, walking.RECORD_COUNT], 0, last + 1 - first))
+        np.add.at(found["records"], at, np.minimum(rows[:, walking.RECORD_COUNT], last + 1 - first))
         found["producer_id"][at] = rows[:, walking.PRODUCER_ID]
     found["segment"], found["known"] = number, bounds.known
     found["marker_offset"], found["entry"] = hidden.marker, hidden.entry

@@ -198,7 +198,7 @@ class ReplicaReader:
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = self._all_aborted()
         if self.aborted and not facts.text:
-            facts.exposed = exposed_records(self.task, facts, np.concatenate(self.aborted))
+            facts.exposed = exposed_records(self.task, facts)
         self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums | self.refusals
         if self.task.records:
