@@ -17,9 +17,12 @@ import numpy as np
 
 from auditor.facts.events import EVENT
 from auditor.facts.producer_rows import PRODUCER
-from auditor.facts.transaction_rows import ABORTED, ENDED, TRANSACTION
+from auditor.facts.transaction_rows import ABORTED, ENDED, EXPOSED, TRANSACTION
 
-ROWS = {"event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED}
+ROWS = {
+    "event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED,
+    "exposed": EXPOSED,
+}  # fmt: skip
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
 Facts = TypeVar("Facts")
 _FIELDS: dict[type, list[str]] = {}  # at rest they go by their place, which takes a byte

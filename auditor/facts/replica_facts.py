@@ -25,7 +25,7 @@ from auditor.facts.producer_rows import NO_PRODUCERS
 from auditor.facts.segment_scans import SegmentScan
 from auditor.facts.share_offsets import ShareOffset
 from auditor.facts.snapshot_links import SnapshotLink
-from auditor.facts.transaction_rows import NO_ABORTED, NO_TRANSACTIONS
+from auditor.facts.transaction_rows import NO_ABORTED, NO_EXPOSED, NO_TRANSACTIONS
 from auditor.facts.watched_offsets import WatchedOffsets
 
 
@@ -116,6 +116,7 @@ class ReplicaFacts:
     transactions: np.ndarray = field(default_factory=lambda: NO_TRANSACTIONS)
     producers: np.ndarray | PackedRows = field(default_factory=lambda: NO_PRODUCERS)
     aborted: np.ndarray | PackedRows = field(default_factory=lambda: NO_ABORTED)
+    exposed: np.ndarray = field(default_factory=lambda: NO_EXPOSED)
     snapshots: list[SnapshotLink] = field(default_factory=list)
     errors: list[DecodeError] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)

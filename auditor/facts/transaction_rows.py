@@ -1,4 +1,5 @@
-"""Transactions as one partition sees them, and the aborted ones that its transaction indexes list."""
+"""Transactions as one partition sees them, the aborted ones that its transaction indexes list, and those whose records
+consumers get all the same."""
 
 from __future__ import annotations
 
@@ -35,7 +36,18 @@ ABORTED = np.dtype(
     ]
 )
 
-NO_TRANSACTIONS, NO_ABORTED = np.empty(0, TRANSACTION), np.empty(0, ABORTED)
+# One row per aborted transaction and segment with records that read_committed consumers get from this replica: the
+# first and last offset of these and their number; ``entry`` is the row in ABORTED of the entry that ends the search
+# before the transaction's own. ``known`` is 0 where the segment's offset index was not readable: then the records are
+# those that some offset index would expose.
+EXPOSED = np.dtype(
+    [
+        ("segment", "i4"), ("producer_id", "i8"), ("marker_offset", "i8"), ("first_offset", "i8"),
+        ("last_offset", "i8"), ("records", "i8"), ("entry", "i8"), ("known", "i1"),
+    ]
+)  # fmt: skip
+
+NO_TRANSACTIONS, NO_ABORTED, NO_EXPOSED = np.empty(0, TRANSACTION), np.empty(0, ABORTED), np.empty(0, EXPOSED)
 
 # One row a producer: its newest marker, and the time of the one before it; ms.
 ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])

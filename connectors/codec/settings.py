@@ -55,7 +55,8 @@ _ASKED = ("log.cleanup.policy", "log.preallocate", "log.message.timestamp.type",
           "log.cleaner.delete.retention.ms", "log.dirs", "log.dir", "log.cleaner.enable", "log.roll.ms",
           "log.roll.hours", "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
           "log.cleaner.max.compaction.lag.ms",
-          "log.local.retention.ms", "log.local.retention.bytes", "log.retention.check.interval.ms")  # fmt: skip
+          "log.local.retention.ms", "log.local.retention.bytes", "log.retention.check.interval.ms",
+          "replica.selector.class")  # fmt: skip
 # Brokers look at two numbers (three behind "0.") and what -IV they have: 2.8.x and 0.9.0.X are versions to them.
 _VERSION = re.compile(r"(?:0\.[0-9]{1,4}(?:\.[0-9]{1,4})?|[1-9][0-9]{0,3}\.[0-9]{1,4})(?:-IV[0-9]{1,4})?(?:\..*)?")
 # ConfigTransformer's ${provider:path:key}, and what deployments replace before the start: $NAME, $(NAME), {{ name }}.

@@ -23,6 +23,7 @@ class Need(Enum):
     PRODUCERS = "producer ids"
     TRANSACTIONS = "transactions, or markers"
     ABORTED = "entries of a transaction index"
+    EXPOSED = "aborted records that its transaction index does not hide"
     SNAPSHOTS = "producer snapshots"
     REPLICAS = "more replicas than one"
     OF_ANOTHER = "a copy of another topic of its name"
@@ -44,6 +45,7 @@ HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
         Need.PRODUCERS: lambda log: len(log.leader.producers) > 0,
         Need.TRANSACTIONS: lambda log: any(len(c.transactions) for c in log.replicas),
         Need.ABORTED: lambda log: any(len(c.aborted) for c in log.replicas),
+        Need.EXPOSED: lambda log: any(len(c.exposed) for c in log.replicas),
         Need.SNAPSHOTS: lambda log: any(c.snapshots for c in log.replicas),
         Need.REPLICAS: lambda log: len(log.replicas) > 1,
         Need.OF_ANOTHER: lambda log: len(log.of_another) > 0,

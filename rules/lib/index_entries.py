@@ -12,7 +12,7 @@ import numpy as np
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.seen.finding import SEVERITIES
 
-NONE, BEYOND, NO_MARKER, COMMITTED, CLOSED_NOTHING, BEGINS, STABLE = range(7)
+NONE, BEYOND, NO_MARKER, COMMITTED, CLOSED_NOTHING, BEGINS = range(6)
 BY_WHAT_IT_HIDES = (NO_MARKER, CLOSED_NOTHING, BEGINS)
 CRITICAL, ERROR, INFO = (SEVERITIES.index(name) for name in ("critical", "error", "info"))
 
@@ -43,14 +43,12 @@ def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
         return Faults(none, none, none, none)
     kept = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
     rows = np.flatnonzero(kept)
-    first, last, stable, producer = (
-        replica.aborted[name][rows] for name in ("first_offset", "last_offset", "last_stable_offset", "producer_id")
-    )
+    first, last, producer = (replica.aborted[name][rows] for name in ("first_offset", "last_offset", "producer_id"))
     t = replica.transactions
     at = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
     fault = np.where(last >= replica.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
     known = np.flatnonzero(at >= 0)
-    fault[known] = _of_known(replica, at[known], first[known], last[known], stable[known])
+    fault[known] = _of_known(replica, at[known], first[known], last[known])
     wrong = np.flatnonzero(fault != NONE)
     fault, at = fault[wrong], at[wrong]
     severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
@@ -60,13 +58,10 @@ def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
     return Faults(rows[wrong], at, fault, severity)
 
 
-def _of_known(
-    replica: ReplicaFacts, at: np.ndarray, first: np.ndarray, last: np.ndarray, stable: np.ndarray
-) -> np.ndarray:
+def _of_known(replica: ReplicaFacts, at: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """What is wrong with entries whose transactions, rows ``at``, are in the log."""
-    begins, end, commit, before = (
-        replica.transactions[name][at]
-        for name in ("first_offset", "last_stable_offset", "commit", "prev_marker_offset")
+    begins, commit, before = (
+        replica.transactions[name][at] for name in ("first_offset", "commit", "prev_marker_offset")
     )
     lone = begins < 0  # a marker alone: brokers up to 2.7 index it with first = last
     own = (first == last) | (first < replica.log_start)
@@ -78,9 +73,8 @@ def _of_known(
             lone,
             headless,
             (first != begins) & (np.maximum(first, begins) >= replica.log_start),
-            (stable != end) & (end >= replica.log_start) & ((stable >= replica.log_start) | (replica.log_start <= 0)),
         ],
-        [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS, STABLE],
+        [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS],
         NONE,
     )
 
@@ -99,18 +93,6 @@ def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray
     rows, entry = rows[entry >= 0], elsewhere[entry[entry >= 0]]
     strays = listed["segment"][entry] != t["marker_segment"][rows]
     return rows[strays], entry[strays]
-
-
-def ends_search(replica: ReplicaFacts, entries: np.ndarray) -> np.ndarray:
-    """Whether a fetch of the first data of some entries, rows of ``ReplicaFacts.aborted``, may end its search at one
-    that it reads before: it goes on only while the last stable offsets that it meets lie below the end of what is
-    fetched (``collectAbortedTxns``)."""
-    listed = replica.aborted
-    order = np.lexsort((listed["position"], listed["segment"]))
-    highest = np.maximum.accumulate(listed["last_stable_offset"][order])
-    before = np.empty(len(listed), np.int64)
-    before[order] = np.concatenate([[-1], highest[:-1]])
-    return before[entries] > listed["first_offset"][entries]
 
 
 def _keys(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

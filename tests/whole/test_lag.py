@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from auditor.replay.task.replica_task import ReplicaTask
 from tests import corpora
 from tests.copies import copy_of
 from tests.facts import logs_of, opened
+from tests.forge import Forged
 
 COMPARED = [walking.POSITION, walking.SIZE, walking.BASE_OFFSET, walking.LAST_OFFSET, walking.RECORD_COUNT]
 
@@ -186,3 +188,29 @@ def test_what_a_coordinator_lost_is_said(tmp_path: Path) -> None:
     assert unsure
     assert sure
     assert unsure | sure == before
+
+
+def test_aborted_records_that_readers_may_get_are_counted_at_most(tmp_path: Path) -> None:
+    """The first entry of the transaction index ends each search from its segment: of the aborted records there only
+    those of its own transaction stay hidden."""
+    shutil.copytree(corpora.unpack("healthy-41"), tmp_path / "taken")
+    log = Forged(tmp_path / "taken" / "broker-1", "shop.orders-0")
+    files = [log.file(base, "txnindex") for base in sorted(log.segments)]
+    entries = [entry[1:4] for file in files for entry in struct.iter_unpack(">hqqqq", file.read_bytes())]
+    data = bytearray(files[0].read_bytes())
+    struct.pack_into(">q", data, 26, log.end)
+    files[0].write_bytes(data)
+    batches = log.segments[min(log.segments)]
+    exposed = sum(
+        b["count"]
+        for b in batches
+        for producer, first, last in entries[1:]
+        if b["producer_id"] == producer and first <= b["base_offset"] < last
+    )
+    copy_of(tmp_path / "taken", tmp_path / "copy")
+    for folder in ("taken", "copy"):
+        (row,) = (r for r in rows_of(tmp_path / folder) if (r["topic"], r["partition"]) == ("shop.orders", 0))
+        assert row["committed_offset"] == 0
+        assert row["aborted_records"] > exposed > 0
+        assert row["committed_most"] - row["committed_records"] == exposed
+        assert "aborted-records-exposed" in row["undecided"]

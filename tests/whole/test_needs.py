@@ -9,7 +9,7 @@ import pytest
 
 from auditor.facts.events import NO_EVENTS
 from auditor.facts.producer_rows import NO_PRODUCERS
-from auditor.facts.transaction_rows import NO_ABORTED, NO_TRANSACTIONS
+from auditor.facts.transaction_rows import NO_ABORTED, NO_EXPOSED, NO_TRANSACTIONS
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Kind
 from auditor.rules.catalogue.needs import HAS, Need, there
@@ -25,6 +25,7 @@ TAKEN_AWAY = {
     Need.PRODUCERS: {"producers": NO_PRODUCERS},
     Need.TRANSACTIONS: {"transactions": NO_TRANSACTIONS},
     Need.ABORTED: {"aborted": NO_ABORTED},
+    Need.EXPOSED: {"exposed": NO_EXPOSED},
     Need.SNAPSHOTS: {"snapshots": []},
     Need.SHARE_OFFSETS: {"share_offsets": []},
 }  # fmt: skip
@@ -61,7 +62,7 @@ def test_of_a_log_without_its_need_a_rule_has_nothing_to_say(name: str) -> None:
 
 
 def test_each_need_is_told_apart_by_logs_of_real_brokers() -> None:
-    names = ("altered-41", "cut-off-43", "groups-43", "legacy-0102", "tiered-43")
+    names = ("altered-41", "cut-off-43", "groups-43", "index-hides-abort-43", "legacy-0102", "tiered-43")
     found = [there(log) for name in names for log in logs(name)]
     for need in HAS.keys() - {Need.MEMORY}:  # which running brokers alone tell
         assert len({need in has for has in found}) == 2, need

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from auditor.base.advice import Verdict
 from auditor.base.errors import AuditInputError
 from auditor.connectors import names, tiered
 from auditor.connectors.storage import Place, open_file, read_file
@@ -99,6 +101,14 @@ def zeroed(path: Path) -> None:
         file.write_bytes(b"")
 
 
+def too_high(path: Path) -> None:
+    """The first entry of a remote transaction index ends the search of every fetch from its segment."""
+    (file,) = folder(path, "tx-0").glob(f"{480:020}-*.txnindex")
+    data = bytearray(file.read_bytes())
+    struct.pack_into(">q", data, 26, 480 + ENDS["tx-0"][0])
+    file.write_bytes(data)
+
+
 def other_snapshot(path: Path) -> None:
     """A remote snapshot from another segment's end."""
     (one,) = folder(path, "plain-0").glob(f"{90:020}-*.snapshot")
@@ -112,6 +122,7 @@ def other_snapshot(path: Path) -> None:
         (nothing, set()),
         (flipped, {"batch-crc-mismatch"}),
         (zeroed, {"aborted-transaction-not-indexed"}),
+        (too_high, {"aborted-records-exposed"}),
         (other_snapshot, {"snapshot-replay-mismatch"}),
     ],
 )
@@ -123,6 +134,17 @@ def test_a_tiered_log_has_the_findings_of_the_same_log_untiered(
     ours = said(path)
     assert ours == said(untiered(path, tmp_path / "untiered"))
     assert rules <= {str(row[0]) for row in ours}
+
+
+def test_no_broker_is_stopped_for_a_wrong_index_in_remote_storage(tmp_path: Path) -> None:
+    path = corpora.copy(NAME, tmp_path)
+    too_high(path)
+    (f,) = (f for f in opened(path).findings if f.rule == "aborted-records-exposed")
+    assert f.severity == "critical"
+    assert f.evidence["in_remote_storage"]
+    assert (f.offset, f.last_offset) == (570, 574)  # of the second of its two aborted transactions
+    assert f.advice is not None
+    assert (f.advice.verdict, f.advice.act) == (Verdict.LOOK, ())
 
 
 def as_it_was(_broker: Path) -> None:

@@ -43,7 +43,7 @@ LAG = declared(
     end_offset:long where reading ends at present
     offsets:long offsets from the position, or the log start behind it, to the end: what is usually called lag
     committed_records:long records that a read_committed reader gets from there on at present, at least
-    committed_most:long at most: differs where the position points into a cleaned batch (`--records` looks into it)
+    committed_most:long at most: more in a cleaned batch (`--records` looks into it), or by `aborted-records-exposed`
     uncommitted_records:long records that a read_uncommitted reader gets, at least
     uncommitted_most:long the same, at most
     waiting_records:long decided records behind the last stable offset, which read_committed readers get later
@@ -135,6 +135,7 @@ class _Reading:
         self.start, self.end = self.leader.own_start, log.readable_end
         outcomes = Outcomes(self.leader.transactions, self.end)
         self.stable = stable_end(self.leader, self.end)
+        self.exposed = _exposed(log, self.stable)
         self.held = next((t for t in open_transactions(log) if int(t.row["first_offset"]) < self.end), None)
         self.stretches = [self._stretch(p) for p in asked]
         wanted = [edge for s in self.stretches for edge in (s.begin, *(e for a, b in s.settled for e in (a, b + 1)))]
@@ -206,7 +207,7 @@ class _Reading:
         offsets = self.end - s.begin
         numbers = (
             least[SEEN],
-            most[SEEN],
+            most[SEEN] + min(self._exposed_from(s.begin), int(most[ABORTED])),
             least[:MARKER].sum(),
             most[:MARKER].sum(),
             least[WAITING],
@@ -222,6 +223,10 @@ class _Reading:
         if s.position.kind != SHARE:
             shown["settled_records"] = None  # type: ignore[assignment]
         return shown
+
+    def _exposed_from(self, begin: int) -> int:
+        """At most how many aborted records read_committed readers get from there on, once per replica."""
+        return int(self.exposed["records"][self.exposed["last_offset"] >= begin].sum())
 
     def _first(self, s: _Stretch, ahead: Ahead) -> Fields:
         """The first record that a read_committed reader gets, and since when."""
@@ -281,7 +286,20 @@ class _Reading:
             return "which transactions are open is not known"
         if touches(leader.unverified, s.begin, FAR):
             return "checksums of batches behind the position were not verified when the log was copied"
+        if self._exposed_from(s.begin):
+            return (
+                "read_committed consumers may get aborted records too, up to committed_most (aborted-records-exposed)"
+            )
         return None
+
+
+def _exposed(log: LogView, stable: int) -> np.ndarray:
+    """The aborted records below the last stable offset that consumers may get (EXPOSED), from the leader, and where
+    brokers let consumers fetch from followers (KIP-392) from the others."""
+    cluster = log.cluster
+    by_followers = any(cluster.broker_setting(c.broker_id, "replica.selector.class") for c in log.replicas)
+    rows = np.concatenate([c.exposed for c in log.replicas if by_followers or c is log.leader])
+    return rows[rows["first_offset"] < stable]
 
 
 @once

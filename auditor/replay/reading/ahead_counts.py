@@ -68,7 +68,14 @@ class Outcomes:
 
     def of(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
         """OPEN, ABORTED, or SEEN for all else, of transactional batches in the order of their offsets."""
-        found = np.full(len(base), SEEN, np.int64)
+        which = self.which(base, producer)
+        if not len(self.first):
+            return np.full(len(base), SEEN, np.int64)
+        return np.where(which < 0, SEEN, np.where(self.open[which], OPEN, ABORTED))
+
+    def which(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
+        """The row of the open or aborted transaction that each of these batches belongs to, -1 for none."""
+        found = np.full(len(base), -1, np.int64)
         if not len(base) or not len(self.first):
             return found
         low, high = int(base[0]), int(base[-1])
@@ -85,7 +92,7 @@ class Outcomes:
         at = np.searchsorted(begins, number * width + (base - low), "right") - 1
         which = near[np.maximum(at, 0)]
         inside = (at >= 0) & (self.producer[which] == producer) & (self.until[which] >= base)
-        found[inside] = np.where(self.open[which], OPEN, ABORTED)[inside]
+        found[inside] = which[inside]
         return found
 
 

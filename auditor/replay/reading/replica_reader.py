@@ -40,6 +40,7 @@ from auditor.replay.producers.bounds import bounds_of, unread_from
 from auditor.replay.producers.policy_replay import PolicyReplay
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.reading import resume_point
+from auditor.replay.reading.exposed_records import exposed_records
 from auditor.replay.segments import batch_headers
 from auditor.replay.segments import record_checks as records
 from auditor.replay.segments.chunks import Part, read_behind, read_checked
@@ -196,6 +197,8 @@ class ReplicaReader:
         facts, segments = self.facts, self.task.replica.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = self._all_aborted()
+        if self.aborted and not facts.text:
+            facts.exposed = exposed_records(self.task, facts)
         self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums | self.refusals
         if self.task.records:

@@ -79,8 +79,8 @@ def _read(task: TextTask, replica: TextReplica) -> ReplicaFacts:
         reader.facts.errors += segment.errors
         reader.end_segment()
         _indexes(reader, replica, number)
+    reader.facts.text = True  # there are no files that could be read again
     facts = reader.finish(stored)
-    facts.text = True
     facts.cleaner_offset = None if not compacted else facts.cleaner_offset
     key = (task.cluster_id, task.broker_id, task.log_dir, topic, partition)
     facts.tables = {
