@@ -16,7 +16,8 @@ _DONE = {
     Verdict.ACT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its records. "
     "{again}.",
     Verdict.DO_NOT_ACT: "It was not aborted by us. {cost}",
-    Verdict.DO_NOT_ABORT: "It was not aborted by us. {cost}",
+    Verdict.DO_NOT_ABORT: "It was not aborted by us: it may hold records that were committed. When will its client end "
+    "its open transaction?",
     Verdict.WAIT: "It was not aborted by us: it is within its time-out. Is its client still at work?",
     Verdict.LOOK: "It was not aborted by us so far. Is its client still at work?",
 }
