@@ -82,13 +82,9 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
         shown, severity, returns = known, "warning", f"will, once the open transaction at offset {stable} ends, return"
     if not len(shown):
         shown, severity, returns = rows, "info", "may return"
-    first, last, records = (
-        int(shown["first_offset"].min()),
-        int(shown["last_offset"].max()),
-        int(shown["records"].sum()),
-    )
+    first, last = int(shown["first_offset"].min()), int(shown["last_offset"].max())
+    records = int(shown["records"].sum())
     ends = replica.aborted[np.unique(shown["entry"])]
-    files = sorted({_stem(replica, int(number)) for number in ends["segment"]})
     missing = sorted({f"{_stem(replica, int(number))}.index" for number in rows["segment"][rows["known"] == 0]})
     return log.finding(
         RULE,
@@ -97,7 +93,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
         f"(offsets {first} to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction "
         f"index {'has' if len(ends) == 1 else 'have'} a last stable offset that is too high",
         replica=replica,
-        file=f"{files[0]}.txnindex",
+        file=f"{_stem(replica, int(ends[0]['segment']))}.txnindex",
         position=ends[0]["position"],
         offset=first,
         last_offset=last,
@@ -112,7 +108,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
             "missing": few(missing) or None,
             **({"confidence": "undecidable"} if severity == "info" else {}),
         },
-        advice=_advice(log, replica, files, any(replica.is_remote(int(number)) for number in ends["segment"]))
+        advice=_advice(log, replica, {int(number) for number in ends["segment"]})
         if len(known)
         else Advice(Verdict.LOOK, then=f"copy {few(missing)} of broker {replica.broker_id} too, and audit again"),
     )
@@ -122,14 +118,15 @@ def _stem(replica: ReplicaFacts, segment: int) -> str:
     return (replica.file(segment) or "").removesuffix(".log")
 
 
-def _advice(log: LogView, replica: ReplicaFacts, files: list[str], remote: bool) -> Advice:
+def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
     """Another leader first, then a rebuilt index: a start recovers a segment that has no offset index, and works the
     last stable offsets out batch by batch (LogSegment.recover)."""
     broker, name = replica.broker_id, log.name
-    if remote:
+    files = [_stem(replica, number) for number in sorted(segments) if not replica.is_remote(number)]
+    if not files:
         return Advice(
             Verdict.LOOK,
-            f"no command of Kafka rebuilds the transaction index of a segment in remote storage ({few(files)})",
+            "no command of Kafka rebuilds the transaction index of a segment in remote storage",
             then="compare what read_committed consumers of these offsets processed with the offsets listed",
         )
     sound = Condition(
