@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from tests.broker.cluster import Driver, segment_bytes
 
 KINDS = ("plain", "compacted", "held", "trimmed", "compacted-held", "rolls", "rolls-held")
-SEGMENT, ROLLING = 4096, 512  # bytes of a segment; of one that is full after a few batches, in the midst of transactions
+SEGMENT, ROLLING = (
+    4096,
+    512,
+)  # bytes of a segment; of one that is full after a few batches, in the midst of transactions
 
 
 @dataclass(frozen=True)
