@@ -17,9 +17,9 @@ class EmptyInput(NamedTuple):
     is_new: bool = False
 
 
-NO_SEGMENTS = EmptyInput("no segment files in the input")
+NO_SEGMENTS = EmptyInput("no segment files in the input (.log)")
 ONLY_METADATA = EmptyInput("no partitions in the input, only cluster metadata")
-NO_SEGMENTS_OF = "no segment files of cluster {} in the input"
+NO_SEGMENTS_OF = "no segment files of cluster {} in the input (.log)"
 NO_TOPICS = EmptyInput("no topics yet: the cluster's metadata has none", is_new=True)
 NOTHING_VISIBLE = EmptyInput("no partitions visible: empty cluster, or missing Describe permission")
 NOTHING_READABLE = EmptyInput("no visible partition could be read: see the notes")

@@ -24,7 +24,7 @@ from tests import corpora
 from tests.facts import here, opened
 
 CORPUS = "lag-rolls-43"  # its metadata log has the topics ab and op, and those of Kafka itself
-NO_SEGMENTS = "no segment files in the input"
+NO_SEGMENTS = "no segment files in the input (.log)"
 ONLY_METADATA = "no partitions in the input, only cluster metadata"
 Said = tuple[int, str, str]  # exit code, stdout and stderr
 
@@ -201,7 +201,7 @@ def test_a_cluster_without_segments_beside_another_one(tmp_path: Path) -> None:
     settings = re.sub(r"cluster\.id=.*", "cluster.id=another", (empty / "meta.properties").read_text())
     (empty / "meta.properties").write_text(settings)
     status, said, err = called("audit", with_data, empty, "--out", tmp_path / "out", "--master", "inline")
-    named = "no segment files of cluster another in the input"
+    named = "no segment files of cluster another in the input (.log)"
     assert (status, err.splitlines()) == (3, [f"auditor: {named}"])
     assert said.startswith(named[0].upper() + named[1:])
 
