@@ -176,7 +176,8 @@ def judge(cluster: dict[str, Any]) -> dict[str, int]:
         said = "\n".join(f"{row['severity']}: {row['message']}" for row in shown if row["severity"] in failing)
         raise AirflowFailException(f"{', '.join(f'{counts[name]} {name}' for name in failing)}\n{said}")
     if not summary["complete"]:
-        raise AirflowFailException(f"part of the input could not be read: {summary['unreadable'][:SHOWN]}")
+        why = summary.get("empty_input") or f"part of the input could not be read: {summary['unreadable'][:SHOWN]}"
+        raise AirflowFailException(why)
     return counts
 
 

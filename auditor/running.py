@@ -199,6 +199,7 @@ def command(done: Audit, printed: Printing | None = None, alert: Asked | None = 
         progress.done()
     if not chosen.quiet:
         printing.show(done, chosen)
+    warn_of_empty(done)
     if chosen.verbose and done.options.master is None and (missing := missing_for_spark()):
         warn([f"no {missing} found, so this ran without Spark, as with --master inline"])
     if asked.channels:
@@ -292,6 +293,12 @@ def _hint(error: BaseException) -> str:
     if type(error).__module__.startswith(("py4j", "pyspark")):
         return "Spark's own words are in the trace; --master inline does without Spark"
     return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
+
+
+def warn_of_empty(done: Audit) -> None:
+    """Says on standard error why there was nothing to judge, where that is so."""
+    if (empty := done.empty_input) is not None:
+        warn([empty.reason])
 
 
 class Progress:

@@ -15,7 +15,7 @@ MAX_TEXT = 4000
 def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], fail_on: str) -> str:
     """The whole text. ``rules``: those that ran, by id. A finding at or above ``fail_on`` is a failure, one below it a
     skipped case, and so are those that are not printed (``hidden`` of a rule: how many); a rule that found nothing
-    passes; what could not be read is an error."""
+    passes; what could not be read, or an input without anything to judge, is an error."""
     top = ET.Element("testsuites", name="auditor")
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
     by_rule: dict[str, list[Finding]] = {name: [] for name in rules}
@@ -58,7 +58,10 @@ def _input(suite: ET.Element, summary: Values) -> None:
         where = _text("/".join(filter(None, (row["log_dir"], row["file"]))))
         case = ET.SubElement(suite, "testcase", classname="auditor.input", name=where)
         ET.SubElement(case, "error", type=_text(row["reason"]), message=_text(row["detail"] or row["reason"]))
-    if not summary["unreadable"]:
+    if empty := None if summary.get("complete", True) else summary.get("empty_input"):
+        case = ET.SubElement(suite, "testcase", classname="auditor.input", name="something to judge")
+        ET.SubElement(case, "error", type="empty_input", message=_text(empty))
+    elif not summary["unreadable"]:
         ET.SubElement(suite, "testcase", classname="auditor.input", name="all of it was read")
 
 

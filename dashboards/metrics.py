@@ -92,6 +92,8 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
         ("state",),
         {(state,): summary["bytes"][state] or 0 for state in _STATES},
     )
+    count("complete", "1 if all of the input was read, 0 if a part was not or there was nothing to judge", (),
+          {(): float(summary.get("complete") is not False)})  # fmt: skip
     count("batches", "Record batches audited", (), {(): summary["batches"] or 0})
     count("validation_failures", "What leaders would have counted as refused of what is stored, by their own counters "
           "(KIP-467); without --records, those that headers show", ("counter",), _refusals(summary))  # fmt: skip

@@ -119,6 +119,7 @@ def summary(given: Values) -> Fields:
             "baseline",
             "batches",
             "records",
+            "empty_input",
             "capacity",
             "expectations",
             "ran",

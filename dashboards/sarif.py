@@ -46,7 +46,7 @@ def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Valu
         "invocations": [
             {
                 "executionSuccessful": bool(summary.get("complete", True)),
-                "toolExecutionNotifications": [_notification(row) for row in summary["unreadable"]],
+                "toolExecutionNotifications": _notifications(summary),
             }
         ],
         "results": [_result(finding, numbers) for finding in findings],
@@ -70,9 +70,14 @@ def _rule(name: str, rule: Values) -> Fields:
     }
 
 
-def _notification(row: Values) -> Fields:
-    text = visible(f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}")
-    return {"level": "error", "message": {"text": text}}
+def _notifications(summary: Values) -> list[Fields]:
+    """What could not be read, and that there was nothing to judge."""
+    said = [f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}" for row in summary["unreadable"]]
+    found = [{"level": "error", "message": {"text": visible(text)}} for text in said]
+    if empty := summary.get("empty_input"):
+        level = "note" if summary.get("complete", True) else "error"
+        found.append({"level": level, "message": {"text": visible(empty)}})
+    return found
 
 
 def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:

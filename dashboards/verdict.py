@@ -94,6 +94,9 @@ def _headline(
         many = plural(len(unknown), "partition")
         lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
         return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
+    if empty := summary.get("empty_input"):
+        said = empty[:1].upper() + empty[1:]
+        return "unsure", f"{said}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else said
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         if not summary["batches"] and summary["bytes"]["unreadable"] == summary["bytes"]["total"]:
             return "unsure", "Nothing could be read"

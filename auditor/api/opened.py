@@ -162,7 +162,7 @@ class OpenedAudit(Face):
 
     @property
     def exit_status(self) -> int:
-        """What ``auditor audit`` would end with: 0, 1 (findings at or above ``fail_on``), 3 (input not read)."""
+        """What ``auditor audit`` would end with: 0, 1 (findings at or above ``fail_on``), 3 (input unread or empty)."""
         with self._asking():
             return self._audit.exit_code()
 

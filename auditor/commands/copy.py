@@ -70,7 +70,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status: 3 where part of the input could not be read."""
+    """Run the command; returns its exit status: 3 where part of the input could not be read, or has no segments."""
     manners.behind_all_others()
     manners.sparing()
     from auditor.commands import copy_around  # only now: these load Arrow, which has been told by now, and the readers
@@ -126,7 +126,11 @@ def run(args: argparse.Namespace) -> int:
         if done.refused:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
         sys.stdout.write(f"it is no backup; read it: auditor audit {shown(str(out))} --out DIR\n")
-    return 3 if done.refused else 0
+    if not done.segments:
+        from auditor.pipeline.empty_input import NO_SEGMENTS
+
+        running.warn([NO_SEGMENTS.reason])
+    return 3 if done.refused or not done.segments else 0
 
 
 @contextlib.contextmanager

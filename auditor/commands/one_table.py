@@ -66,6 +66,7 @@ def run(
         rows: pa.Table = found if hasattr(found, "to_batches") else found.toArrow()  # Spark's
         texts = [line for batch in rows.to_batches() for line in json_lines(batch)]
         status = 3 if audit.incomplete() else 0
+        running.warn_of_empty(audit)
         audit.close()
     asked = (row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"]))
     said = sorted(filter(wanted, asked), key=_place)

@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     with running.failures(), running.runner(options) as runner, _newer(args, options, questions, runner) as audit:
         told = list(asked_again.Newer(audit).answers(questions))
         unread = audit.incomplete()
+        running.warn_of_empty(audit)
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.format == "json":

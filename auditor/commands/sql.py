@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
             show(audit.query(text), args.format)
             _say_without_records(text, audit)
         status = 3 if audit.incomplete() else 0
+        running.warn_of_empty(audit)
         audit.close()
     return status
 

@@ -85,7 +85,10 @@ def run(args: argparse.Namespace) -> int:
         with claimed(out, first.spared()):
             trace_in.append(out)
             watch = Watch(options, runner, Journal(out))
-            return watch.until_idle(args.interval, args.until_idle, report)
+            status = watch.until_idle(args.interval, args.until_idle, report)
+            if watch.last is not None:
+                running.warn_of_empty(watch.last)
+            return status
 
 
 def _say(line: Fields) -> None:

@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
         show(done.result, sys.stdout)
         sys.stdout.write(f"\nwritten: {shown(args.out, WHAT_IF)}\n")
+    running.warn_of_empty(done)
     return done.exit_code()
 
 

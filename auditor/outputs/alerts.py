@@ -35,7 +35,7 @@ from auditor.outputs.shelf import Shelf
 from auditor.pipeline import results
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import SEVERITIES, iso
+from auditor.rules.seen.finding import SEVERITIES
 
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 # The channels: the secret that each needs, and the one that has its address.
@@ -168,12 +168,11 @@ def _news_of(
 ) -> News:
     wanted = SEVERITIES[: SEVERITIES.index(asked.least) + 1]
     shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
-    clocks = [cluster.as_of for cluster in audit.clusters.values()]
     return News(
         shown[0],
         shown[1],
         shown[2],
-        iso(max(clocks, default=-1)),
+        audit.as_of_text,
         results.cluster_names(audit),
         _holders(audit, {row["fingerprint"]: row for rows in (shown[0], shown[2]) for row in rows}),
         asked.pages,

@@ -189,11 +189,12 @@ def summarise(audit: Audit) -> Fields:
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
-        "as_of": iso(audit.as_of),
+        "as_of": audit.as_of_text,
         "as_of_given": audit.options.as_of is not None,
         "newest": iso(max((c.newest_time for c in audit.clusters.values()), default=-1)),
         "complete": not audit.incomplete(),
         "verdict": None,
+        "empty_input": None if audit.empty_input is None else audit.empty_input.reason,
         "scope": scope(audit),
         "policy": [c._asdict() for c in audit.choices],
         "counts": counts(audit.open_findings),

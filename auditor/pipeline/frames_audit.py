@@ -183,6 +183,10 @@ class FramesAudit(Audit):
         return self.inventory
 
     @property
+    def empty_input(self) -> None:
+        """Nothing: a frame without rows is what its caller made."""
+
+    @property
     def left_out(self) -> LeftOut:
         """Nothing that anybody knows of."""
         return LeftOut(0, 0)

@@ -25,7 +25,7 @@ from auditor.pipeline.runner import LOG, JudgedLogs, Placed, place_of
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import commands
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.finding import Finding, iso
 from auditor.rules.settled.fingerprint import signed
 from auditor.rules.settled.floods import Kept
 from auditor.rules.settled.resolve import resolve_each
@@ -220,5 +220,10 @@ class JudgedAudit(ReadAudit):
 
     @property
     def as_of(self) -> int:
-        """The clock that the audit goes by, in ms; 0 where the input tells no time."""
-        return max((c.as_of for c in self.clusters.values()), default=0)
+        """The clock that the audit goes by, in ms; 0 where nobody gave one and the input tells no time."""
+        return max((c.as_of for c in self.clusters.values()), default=self.options.as_of or 0)
+
+    @property
+    def as_of_text(self) -> str | None:
+        """The same as results have it; None where nothing tells the time."""
+        return iso(self.as_of) if self.as_of or self.options.as_of is not None else None

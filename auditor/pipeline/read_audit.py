@@ -19,10 +19,11 @@ from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.scoped import LeftOut
 from auditor.connectors.tiered import with_remote
-from auditor.pipeline import kept_facts, plan
+from auditor.pipeline import empty_input, kept_facts, plan
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
+from auditor.pipeline.empty_input import EmptyInput
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.task.replica_task import ReplicaTask, TextTask
 
@@ -121,6 +122,15 @@ class ReadAudit:
     def settings(self) -> dict[str, ClusterSettings]:
         """The settings of each cluster by join key."""
         return self._opened[0]
+
+    @property
+    def empty_input(self) -> EmptyInput | None:
+        """Why the input, or all of it about one cluster, holds nothing to judge; None where it holds something."""
+        asked = self.options.scope
+        found = empty_input.of_directories(self.scoped, self.settings, asked)
+        if found is None or not asked.may_lack:
+            return found
+        return empty_input.of_directories(self.inventory, self.settings)
 
     @property
     def outside(self) -> list[tuple[str, DecodeError]]:

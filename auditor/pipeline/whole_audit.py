@@ -93,7 +93,10 @@ class Audit(JudgedAudit):
         return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
 
     def incomplete(self) -> bool:
-        """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""
+        """Whether a part of the input could not be read (not: read and found damaged, in flight or gone), or there was
+        nothing to judge though the cluster is not known to be new."""
+        if (empty := self.empty_input) is not None and not empty.is_new:
+            return True
         return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:

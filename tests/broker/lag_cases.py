@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from tests.broker.cluster import Driver, segment_bytes
 
-KINDS = ("plain", "compacted", "held", "trimmed", "compacted-held")
+KINDS = ("plain", "compacted", "held", "trimmed", "compacted-held", "rolls", "rolls-held")
+SEGMENT, ROLLING = (
+    4096,
+    512,
+)  # bytes of a segment; of one that is full after a few batches, in the midst of transactions
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,10 @@ class Case:
 
 def make_logs(run: Driver, version: str, seeds: range) -> dict[int, tuple[str, int]]:
     """A partition a seed with a history of its own; where each is."""
-    small = segment_bytes(version, 4096)
     clean = "cleanup.policy=compact min.cleanable.dirty.ratio=0.01 delete.retention.ms=100"
     count = -(-len(seeds) // len(KINDS))
     for kind in KINDS:
+        small = segment_bytes(version, ROLLING if "rolls" in kind else SEGMENT)
         run(f"topic lag.{kind} {count} 1 {small} {clean if 'compacted' in kind else ''}")
     for name in ("t0", "t1"):
         run(f"producer {name} transactional.id={name}")

@@ -33,9 +33,10 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 USER, PASSWORD = "auditor", "auditor-secret"
+GUEST, GUEST_PASSWORD = "guest", "guest-secret"  # who may log in, and has no permission where permissions are asked for
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
-    f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}";'
+    f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}" user_{GUEST}="{GUEST_PASSWORD}";'
 )
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -177,6 +177,54 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     assert set(read) == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked"}
     assert read["batches"].column("base_offset").to_pylist() == [0, 10, 13]
     assert read["findings"].num_rows == len(found)
+
+
+class Hidden(OneLog):
+    """A cluster that lists these partitions to a user, and shows nothing of them."""
+
+    def __init__(self, logs: list[Log]) -> None:
+        super().__init__(b"", {})
+        self.listed = logs
+
+    def metadata(self) -> tuple[str, list[int], list[Log]]:
+        return "c", [1], self.listed
+
+    def offsets(self, *_: object, **__: object) -> dict[Name, int]:
+        return {}
+
+
+NOT_VISIBLE = "no partitions visible: empty cluster, or missing Describe permission"
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ([], NOT_VISIBLE),
+        ([Log("t", 0, -1, 0, (1,), ())], "no visible partition could be read"),
+        ([Log("t", 0, 1, 0, (1,), (1,))], "no visible partition could be read"),
+    ],
+    ids=["nothing-listed", "no-leader", "no-answer"],
+)
+def test_a_cluster_of_which_nothing_was_read_is_no_all_clear(
+    listed: list[Log], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = AuditOptions(("c",), tmp_path, as_of=1_795_838_417_137)
+    reading = Reading(cast(LiveCluster, Hidden(listed)), options, Budget(1 << 20, 1 << 30), "lso")
+    assert running.command(LiveAudit(reading, here()), Printing(quiet=True)) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"auditor: {said}")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["complete"], summary["as_of"]) == (False, "2026-11-28T04:00:17.137Z")
+    assert summary["verdict"]["tone"] == "unsure"
+    assert summary["verdict"]["headline"].startswith(said[0].upper() + said[1:])
+
+
+@pytest.mark.parametrize("scope", [{"topics": ("t",)}, {"only_partitions": ("t-0",), "may_lack": True}])
+def test_where_nothing_is_visible_no_filter_is_wrong(scope: dict[str, Any]) -> None:
+    options = AuditOptions(("c",), Path(), **scope)
+    audit = LiveAudit(Reading(cast(LiveCluster, Hidden([])), options, Budget(1 << 20, 1 << 30), "lso"), here())
+    assert audit.empty_input is not None
+    assert audit.empty_input.reason == NOT_VISIBLE
 
 
 def test_an_early_end_is_an_error_of_its_own() -> None:

@@ -16,6 +16,7 @@ from auditor.base.words import plural
 from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.scoped import LeftOut
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
+from auditor.pipeline.empty_input import NOTHING_READABLE, NOTHING_VISIBLE, EmptyInput
 from auditor.pipeline.live.live_reading import Reading
 from auditor.pipeline.live.live_tables import Tables
 from auditor.pipeline.read_audit import Say, nobody
@@ -59,6 +60,14 @@ class LiveAudit(Audit):
     def scoped(self) -> Inventory:
         """What was read: nothing else was fetched."""
         return self.inventory
+
+    @property
+    def empty_input(self) -> EmptyInput | None:
+        """Why there was nothing to judge: no partition is visible to this user, or none could be read."""
+        reading = self.reading
+        if not reading.logs:
+            return None if reading.left_out else NOTHING_VISIBLE
+        return None if reading.facts else NOTHING_READABLE
 
     @property
     def left_out(self) -> LeftOut:

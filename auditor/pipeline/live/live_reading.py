@@ -130,7 +130,8 @@ class Reading:
         """Reads everything; ``watch`` gives for each log who is shown its chunks."""
         self.cluster_id, self.brokers, known = self.cluster.metadata()
         scope = self.options.scope
-        check(scope, ((log.topic, log.partition, log.leader) for log in known))
+        if known:  # where nothing is visible, no filter is wrong
+            check(scope, ((log.topic, log.partition, log.leader) for log in known))
         self.logs = [log for log in known if scope.wants(log.topic, log.partition, log.leader)]
         self.left_out = len(known) - len(self.logs)
         self._settings()

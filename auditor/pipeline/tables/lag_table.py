@@ -85,6 +85,7 @@ LEFT = (
     "committed_bytes",
     "uncommitted_bytes",
 )
+CONTRADICTORY = "the counts contradict each other: record counts or transactions of this log are wrong"
 
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
@@ -185,7 +186,8 @@ class _Reading:
         ahead = self.counts.ahead(s.begin)
         row |= {"stands": self._stands(p, ahead)}
         if p.offset <= self.end:
-            row |= self._left(s, ahead) | self._first(s, ahead)
+            left = self._left(s, ahead)
+            row |= {"undecided": row["undecided"] or CONTRADICTORY} if left is None else left | self._first(s, ahead)
         return row
 
     def _stands(self, p: Position, ahead: Ahead) -> str:
@@ -195,8 +197,12 @@ class _Reading:
             return "beyond_end"
         return STANDS[ahead.stands]
 
-    def _left(self, s: _Stretch, ahead: Ahead) -> Fields:
+    def _left(self, s: _Stretch, ahead: Ahead) -> Fields | None:
+        """The counts of a position; None where they break ``0 <= least <= most <= offsets``, which holds of any log."""
         least, most = ahead.least.copy(), ahead.most.copy()
+        offsets = self.end - s.begin
+        if (least < 0).any() or int(most.sum()) > offsets:
+            return None
         done = 0
         for first, last in s.settled:
             fewest, highest = self.counts.between(first, last + 1)
@@ -204,7 +210,8 @@ class _Reading:
             most -= fewest
             done += int(fewest[:MARKER].sum())
         least = np.maximum(least, 0)
-        offsets = self.end - s.begin
+        if (least > most).any():
+            return None
         numbers = (
             least[SEEN],
             most[SEEN] + min(self._exposed_from(s.begin), int(most[ABORTED])),
@@ -214,7 +221,7 @@ class _Reading:
             least[OPEN],
             least[ABORTED],
             least[MARKER],
-            max(0, offsets - int(ahead.most.sum())),
+            offsets - int(ahead.most.sum()),
             done,
             ahead.fetched_stable,
             ahead.fetched,

@@ -19,7 +19,7 @@ from auditor.pipeline.what_if import verdicts, what_if_numbers, what_if_plan
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.task.replica_task import ReplicaTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
-from auditor.rules.seen.finding import Finding, iso
+from auditor.rules.seen.finding import Finding
 from auditor.rules.settled.fingerprint import signed
 from auditor.rules.settled.resolve import resolve_each
 
@@ -102,7 +102,7 @@ class WhatIfAudit(Audit):
         """``what-if.json``."""
         rows, names = self.judged, self.names
         return {
-            "as_of": iso(max([c.as_of for c in self.clusters.values()], default=0)),
+            "as_of": self.as_of_text,
             "policy": [choice._asdict() for choice in self.choices],
             "complete": not self.incomplete(),
             "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks), self.options.scope.said),

@@ -159,17 +159,14 @@ class Counts:
         self.reached = here.stop
         self.next_offset = behind + 1
 
-    def asked(self, base: int, behind: int) -> bool:
-        """Whether one of the offsets lies in ``[base, behind)``."""
-        return bool(((self.offsets >= base) & (self.offsets < min(behind, self.end))).any())
-
-    def may_pass(self, at: int, behind: int, until: int) -> bool:
-        """Whether ``[at, behind)`` may be passed over, if nothing is taken before ``until``: no offset points into it,
-        the first record for a read_committed reader is known, and no transaction that is not committed is cut."""
+    def may_pass(self, at: int, behind: int) -> bool:
+        """Whether ``[at, behind)`` may be passed over: no offset points into it, the first record for a read_committed
+        reader is known, and no open or aborted transaction crosses one of its ends: :meth:`pass_over` counts each with
+        all of its records where it begins, and batches that are read behind would count the rest again."""
         asked = self.reached < len(self.offsets) and self.offsets[self.reached] < behind
         if asked or (self.without_first and at < self.stable):
             return False
-        return not (self.outcomes.crosses(at) or self.outcomes.crosses(until))
+        return not (self.outcomes.crosses(at) or self.outcomes.crosses(behind))
 
     def pass_over(self, at: int, behind: int, sums: np.ndarray) -> None:
         """What lies in ``[at, behind)``, by its records, those of control batches, and its bytes."""

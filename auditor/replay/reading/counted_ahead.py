@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,13 +25,9 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
     low, end = int(counts.offsets[0]), counts.end
     each = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
     each = [(number, base, behind) for number, base, behind in each if low < behind and base < end]
-    sums = [_sums(task, number, scans, behind) for number, _, behind in each]
-    read = [
-        base for left, (_, base, behind) in zip(sums, each, strict=True) if left is None or counts.asked(base, behind)
-    ]
-    for left, (number, base, behind) in zip(sums, each, strict=True):
-        until = (read[bisect_right(read, base) :] or [end])[0]
-        if left is not None and counts.may_pass(base, behind, until):
+    for number, base, behind in each:
+        left = _sums(task, number, scans, behind)
+        if left is not None and counts.may_pass(base, behind):
             counts.pass_over(base, behind, left)
             continue
         full = left is not None and _is_full(counts, scans[number])
@@ -50,7 +45,7 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
                 continue
             left = left - _of(rows) - (_before(counts, base, rows[0]) if begins_inside else 0)
             begins_inside = False
-            if counts.may_pass(counts.next_offset, behind, until):
+            if counts.may_pass(counts.next_offset, behind):
                 counts.pass_over(counts.next_offset, behind, left)
                 break
     return None
