@@ -68,7 +68,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                 "consumers fail here, and an unclean restart may truncate the log here",
                 e,
                 replica=replica,
-                last_offset=last["last_offset"],
+                last_offset=max(last["base_offset"], last["last_offset"]),  # which may be what is damaged
                 producer_id=None,
                 producer_epoch=None,
                 transactional_id=None,
@@ -90,8 +90,8 @@ def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
-    """Whether the batch is the very last one of a live directory's newest segment."""
-    return bool(e["segment"] == len(replica.segments) - 1 and e["last_offset"] >= replica.log_end - 1)
+    """Whether no sound batch is behind it in a live directory's newest segment. Its own last offset may be damaged."""
+    return bool(e["segment"] == len(replica.segments) - 1 and e["base_offset"] >= replica.log_end)
 
 
 @rule(

@@ -67,6 +67,7 @@ class ReplicaFacts:
     or of a long log their sums; empty where there is no other replica. ``snapshot_producers`` are the producer ids by a
     snapshot's offset, where replicas are compared.
     ``live``: from a running cluster.
+    ``damaged`` are the base offsets of batches that have a CRC mismatch, as ranges: what their records said is missing.
     ``unverified_batches`` have a checksum that nobody has verified, at the offsets ``unverified``;
     ``unlooked_batches`` have records that were to be looked at, and are not in a copy.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
@@ -128,6 +129,7 @@ class ReplicaFacts:
     live: bool = False
     breaks_off: bool = False
     cannot_show: list[str] = field(default_factory=list)
+    damaged: list[tuple[int, int]] = field(default_factory=list)
     unverified: list[tuple[int, int]] = field(default_factory=list)
     unverified_batches: int = 0
     unlooked_batches: int = 0

@@ -90,6 +90,20 @@ class Chunk:
                 errors.append(DecodeError("", position, size, reason, f"{field.name} {field.stored}"))
         return replace(self, rows=rows[kept], errors=errors)
 
+    def intact(self) -> Chunk:
+        """The same without the batches that have a CRC mismatch: their records are no evidence of anything."""
+        sound = self.rows[:, walking.FLAWS] & FLAW_CRC == 0
+        if sound.all():
+            return self
+        chosen = np.flatnonzero(sound)
+        return replace(
+            self,
+            rows=self.rows[chosen],
+            raw=None if self.raw is None else [self.raw[row] for row in chosen.tolist()],
+            summary=None if self.summary is None else RecordSummary(*(column[chosen] for column in self.summary)),
+            looked=None if self.looked is None else self.looked[chosen],
+        )
+
     def opened(self, rows: np.ndarray, batches: BatchColumns, limits: Limits) -> Iterator[Decoded]:
         """The records, with payload, of ``rows`` of one that was read with its bytes; ``batches`` are those rows."""
         if self.held is not None:

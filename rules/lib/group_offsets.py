@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.facts.unverified import touches
 from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
 from auditor.model.group_members import Assignments
 from auditor.model.group_story import GROUP_RECORDS, Story, Watcher
@@ -19,6 +20,7 @@ from auditor.model.offsets import NO_PRODUCER_ID
 from auditor.rules.seen.view import LogView
 
 CONSUMER_OFFSETS = "__consumer_offsets"
+FAR = 1 << 62
 
 
 def watched(log: LogView) -> WatchedOffsets | None:
@@ -44,6 +46,11 @@ def watched(log: LogView) -> WatchedOffsets | None:
             groups=[group for group in dict.fromkeys(groups) if group is not None],
         )
     return log.leader.watched_offsets
+
+
+def lost_between(log: LogView, first: int, last: int | None = None) -> bool:
+    """Whether records between two offsets of the log, or behind one, are in batches with a CRC mismatch."""
+    return touches(log.leader.damaged, first, FAR if last is None else last)
 
 
 def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:

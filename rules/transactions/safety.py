@@ -18,8 +18,15 @@ from auditor.rules.lib import commands, repairs
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry
 from auditor.rules.seen.named import SKEW_MS, Window
+from auditor.rules.seen.open_checksums import unverified, verified_first
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
+from auditor.rules.transactions.open_transactions import (
+    DAMAGED,
+    OpenTransaction,
+    decision_may_be_lost,
+    lost_ends,
+    open_at_coordinator,
+)
 from auditor.rules.transactions.state_records import TOPIC
 from auditor.rules.transactions.windows import owner_complete, unmarked_behind
 
@@ -32,6 +39,8 @@ ALIVE = "it may be alive, and an abort then drops records that its client is abo
 def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     advice = _advise(log, t)
+    if mine := [each for each in unverified([log.leader]) if each[1] >= int(t.row["first_offset"])]:
+        advice = verified_first(advice, mine)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
     return advice if back in advice.then else _led_first(log, advice, back)
 
@@ -51,12 +60,16 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
     if window is not None and window.prepare is not None:
         commit = Commit(window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare))
+        if unsure is None and decision_may_be_lost(log, t.row, window.prepare):
+            unsure = DAMAGED
         return _restore(log, t, commit) if unsure is None else _marker_unseen(log, t, unsure)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
         return _of_coordinator(log, t, t.entry, gone)
     elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
     if elsewhere is not None:
         return _restore(log, t, elsewhere)
+    if t.missing == DAMAGED:
+        return _decision_lost(log, t)
     if unsure is not None:
         return _confirm(log, t, unsure)
     if not gone and _may_be_the_committed(log, t):
@@ -160,6 +173,24 @@ def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
         (Condition("its marker has not come since the copy", None, missing),),
         (_listed(log, t),),
         then="its marker may be there already: where the leader does not list it, there is nothing to do",
+    )
+
+
+def _decision_lost(log: LogView, t: OpenTransaction) -> Advice:
+    """What was decided may be in a damaged batch: whatever brokers have read from it, and list, is no evidence."""
+    history = log.cluster.coordinator
+    logs = {} if history is None else history.logs
+    partitions = [p for p in logs if logs[p].damaged and (t.entry is None or t.entry.partition == p)]
+    places = few(f"{TOPIC}-{p} from offset {logs[p].damaged[p][0][0]} on" for p in partitions)
+    return Advice(
+        Verdict.DO_NOT_ACT,
+        "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
+        "told are committed",
+        (Condition("its coordinator decided nothing that is lost", None, f"CRC mismatch in {places}"),),
+        loses=_records(t),
+        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a coordinator that "
+        "loaded the damaged records lists what they say. The finding batch-crc-mismatch has both readings of a record "
+        "where one flipped bit explains the checksum",
     )
 
 

@@ -296,7 +296,7 @@ class ReplicaReader:
             at = records.Bounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
             self.audit.keep(records.check(chunk.batches, chunk.summary, answers, at, self.task))
         if self.internal is not None:
-            self.facts.errors += self.internal.take(segment.name, chunk)
+            self.facts.errors += self.internal.take(segment.name, chunk.intact())
         for error in chunk.errors:
             self.files.error(error)
         self.facts.errors += chunk.body_errors
