@@ -188,9 +188,9 @@ def _decision_lost(log: LogView, t: OpenTransaction) -> Advice:
         "told are committed",
         (Condition("its coordinator decided nothing that is lost", None, f"CRC mismatch in {places}"),),
         loses=_records(t),
-        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a coordinator that "
-        "loaded the damaged records lists what they say. The finding batch-crc-mismatch has both readings of a record "
-        "where one flipped bit explains the checksum",
+        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a coordinator "
+        "that loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
+        "batch-crc-mismatch has both readings",
     )
 
 
