@@ -124,3 +124,23 @@ def test_without_the_metadata_nobody_knows(tmp_path: Path, spoil: Spoil) -> None
     assert said.verdict == "look"
     assert [c.holds for c in said.conditions if "is in sync on broker 1 alone" in c.what] == [None]
     assert said.then.startswith("only once that is so: stop broker 1")
+
+
+@pytest.mark.parametrize("byte", [25, 50, 70, -1])
+def test_damaged_metadata_shows_of_nobody_that_he_is_in_sync(tmp_path: Path, byte: int) -> None:
+    """What its damaged batch said may have changed who is in sync: what was to be done stands behind the condition."""
+    lab = Lab(tmp_path, "hanging-36", ABOUT, OTHER)
+    controller = Controller(lab.broker(), lab.as_of)
+    other((1, 2))(controller)
+    controller.save()
+    rule = spoiled_index(lab)
+    assert advice(lab, rule).act
+    metadata = lab.log("__cluster_metadata-0")
+    last = metadata.last
+    name, position = metadata.place(last)
+    path = lab.broker() / name
+    data = bytearray(path.read_bytes())
+    data[position + byte % len(last.data)] ^= 1
+    path.write_bytes(data)
+    said = advice(lab, rule)
+    assert (said.verdict, said.act) == ("look", ())
