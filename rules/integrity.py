@@ -8,6 +8,7 @@ from typing import Any
 
 from auditor.base.advice import Advice, Look
 from auditor.base.errors import DecodeError
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
@@ -35,6 +36,7 @@ from auditor.rules.seen.view import LogView, runs
 from auditor.rules.settled.together import in_each_replica
 
 FAMILY = "segment integrity"
+SHOWN = 20  # batches of a finding whose readings it has
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
@@ -77,10 +79,17 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "stored_crc": e["stored_crc"],
                     "batches": len(run),
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
+                    "one_flipped_bit": _readings(replica, run),
                 },
                 doubt=in_flight,
                 advice=_looked_at(repairs.refetch(log, replica), replica, e),
             )
+
+
+def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
+    """What the first batches say as they are stored, and with the one bit inverted that explains the mismatch."""
+    found = (replica.readings.get((int(e["segment"]), int(e["position"]))) for e in run[:SHOWN])
+    return [each for each in found if each is not None] or None
 
 
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
@@ -65,6 +65,7 @@ FACTS = (
     "scans",
     "lost_at",
     "damaged",
+    "flipped_bits",
     "unverified",
     "unverified_batches",
     "dropped_events",
@@ -84,6 +85,7 @@ class SegmentsRead(NamedTuple):
     scans: list[SegmentScan]
     lost_at: int
     damaged: list[tuple[int, int]]
+    flipped_bits: dict[tuple[int, int], FlippedBit]
     unverified: list[tuple[int, int]]
     unverified_batches: int
     dropped_events: dict[int, int]
@@ -183,6 +185,7 @@ def _taken(reader: Reading, before: Before) -> SegmentsRead:
         scans=facts.scans,
         lost_at=facts.lost_at,
         damaged=facts.damaged,
+        flipped_bits=facts.flipped_bits,
         unverified=facts.unverified,
         unverified_batches=facts.unverified_batches,
         dropped_events=facts.dropped_events,
