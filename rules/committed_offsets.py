@@ -391,7 +391,8 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
                 "confidence": "undecidable" if doubt else "proved",
             },
             doubt=late,
-            lost=lost_between(log, c.record_offset),  # a later commit
+            lost=lost_between(log, c.record_offset)
+            or (above and bounds.end_damaged),  # a later commit, or the log's end
             advice=_reset(log, c, bounds.log_end if above else bounds.log_start, doubt),
         )
 

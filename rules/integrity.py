@@ -51,7 +51,8 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
 
-    Checks: the checksum stored in a whole batch differs from that of its bytes.
+    Checks: the checksum stored in a whole batch differs from that of its bytes. No other finding takes evidence from
+    its records. Where one flipped bit explains the checksum, the evidence has both readings of the batch.
     Why it matters: the batch was damaged on disk or on its way there. Consumers fail at it, and a broker that starts
     after a crash cuts the log there, with everything behind it.
     Can be wrong: a tail that was being written while it was copied.

@@ -86,5 +86,5 @@ def _judged(log: LogView, topic: str, bounds: Bounds, state: ShareOffset) -> Ite
             "confidence": "undecidable" if doubt else "proved",
         },
         doubt=late,
-        lost=lost_between(log, state.record_offset),
+        lost=lost_between(log, state.record_offset) or (above and bounds.end_damaged),
     )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.facts.events import Kind
 from auditor.facts.unverified import touches
 from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
 from auditor.model.group_members import Assignments
@@ -82,8 +83,10 @@ def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iter
     found = found.filter(pyarrow.compute.greater_equal(found["offset"], log.leader.log_start))
     found = found.sort_by("offset")
     lists = [_plain(found[name]) for name in ("offset", *columns)]
+    damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(Kind.CRC)]
     for offset, *row in zip(*lists, strict=True):
-        yield offset, kind, tuple(row)
+        if not any(first <= offset <= last for first, last in damaged):
+            yield offset, kind, tuple(row)
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

@@ -68,10 +68,9 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
     if elsewhere is not None:
         return _restore(log, t, elsewhere)
-    if t.missing == DAMAGED:
-        return _decision_lost(log, t)
     if unsure is not None:
-        return _confirm(log, t, unsure)
+        places = _damaged_places(log, t)
+        return _decision_lost(t, places) if places else _confirm(log, t, unsure)
     if not gone and _may_be_the_committed(log, t):
         return _confirm(
             log,
@@ -176,20 +175,26 @@ def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
     )
 
 
-def _decision_lost(log: LogView, t: OpenTransaction) -> Advice:
+def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
+    """Where batches with a CRC mismatch are that may hold the decision about open data, or its marker."""
+    history, places = log.cluster.coordinator, []
+    if history is not None and t.missing == DAMAGED:
+        mine = ((p, found.damaged) for p, found in history.logs.items() if t.entry is None or t.entry.partition == p)
+        places = [f"{TOPIC}-{p} from offset {damaged[p][0][0]} on" for p, damaged in mine if damaged]
+    behind = [first for first, last in log.leader.damaged if last > int(t.row["last_offset"])]
+    return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
+
+
+def _decision_lost(t: OpenTransaction, places: list[str]) -> Advice:
     """What was decided may be in a damaged batch: whatever brokers have read from it, and list, is no evidence."""
-    history = log.cluster.coordinator
-    logs = {} if history is None else history.logs
-    partitions = [p for p in logs if logs[p].damaged and (t.entry is None or t.entry.partition == p)]
-    places = few(f"{TOPIC}-{p} from offset {logs[p].damaged[p][0][0]} on" for p in partitions)
     return Advice(
         Verdict.DO_NOT_ACT,
         "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
         "told are committed",
-        (Condition("its coordinator decided nothing that is lost", None, f"CRC mismatch in {places}"),),
+        (Condition("its decision and its marker are not in a damaged batch", None, f"CRC mismatch in {few(places)}"),),
         loses=_records(t),
-        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a coordinator "
-        "that loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
+        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a broker that "
+        "loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
         "batch-crc-mismatch has both readings",
     )
 

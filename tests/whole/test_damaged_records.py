@@ -201,3 +201,50 @@ def test_both_readings_of_a_marker(byte: int, field: str, stored: object, invert
     assert (reading["base_offset"], reading["byte"], reading["bit"], reading["field"]) == (3, byte, 0, field)
     if stored is not None:
         assert (reading["as_stored"], reading["inverted"]) == (stored, inverted)
+
+
+@pytest.mark.parametrize("coordinator", [True, False])
+def test_a_damaged_marker_makes_no_abort_safe(coordinator: bool, tmp_path: Path) -> None:
+    """Its producer id is another one: a broker that loaded it has the transaction open, which was committed."""
+    path = broker(tmp_path, "t-0")
+    log, state = Forged(path, "t-0"), Coordinator(path, 0)
+    end(log, data(log, 4, 0, BEGAN, transactional=True), True, BEGAN + 5)
+    data(log, -1, -1, BEGAN + 9, epoch=-1)
+    if coordinator:  # cleaned but for the last record of the id
+        state.state("app", "CompleteCommit", (4, 0), BEGAN + 6, start=BEGAN)
+        state.log.all()[0].set(base_offset=3)
+    finish(log, *([state] if coordinator else []))
+    if not coordinator:
+        shutil.rmtree(path / "__transaction_state-0")
+    name, position = log.place(log.markers()[0])
+    content = bytearray((path / name).read_bytes())
+    content[position + 50] ^= 1
+    (path / name).write_bytes(content)
+    (row,) = opened(tmp_path, as_of=BEGAN + 3 * HOUR).blocked
+    assert (row["topic"], row["advice"]["verdict"], list(row["advice"]["look"])) == ("t", "do_not_act", [])
+
+
+def test_a_dump_that_shows_a_crc_mismatch_says_nothing_of_its_records(tmp_path: Path) -> None:
+    """What kafka-dump-log.sh prints of ``__transaction_state``, with one batch that is not valid."""
+    name = "broker-1.__transaction_state-1.log.txt"
+    lines = (corpora.ROOT / "hanging-36" / "oracle" / name).read_text().splitlines()
+    wrong = [n for n, line in enumerate(lines) if line.startswith("baseOffset: 2 ")]
+    for n in wrong:
+        lines[n] = lines[n].replace("isvalid: true", "isvalid: false")
+    assert wrong
+    assert 2 in offsets_of(tmp_path / "sound", name, (corpora.ROOT / "hanging-36" / "oracle" / name).read_text())
+    found = offsets_of(tmp_path / "damaged", name, "\n".join(lines))
+    assert found
+    assert 2 not in found
+
+
+def offsets_of(folder: Path, name: str, text: str) -> list[int]:
+    """The records of the coordinator that an audit of a dump goes by."""
+    folder.mkdir()
+    (folder / name).write_text(text)
+    audit = opened(folder)
+    history = next(iter(audit.clusters.values())).coordinator
+    assert history is not None
+    return [
+        e.offset for found in history.logs.values() for code in range(found.id_count) for e in found.entries_of(code)
+    ]

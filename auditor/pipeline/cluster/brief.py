@@ -69,6 +69,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         topic_id=facts.topic_id,
         broker_id=facts.broker_id,
         starts_late=facts.starts_late,
+        end_damaged=any(last >= facts.log_end for _, last in facts.damaged),
         open_known=facts.lost_at < 0 and not facts.ends_early and len(opened) < MOST_OPEN and not facts.open_unknown,
     )
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it

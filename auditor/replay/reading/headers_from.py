@@ -95,10 +95,9 @@ def _offsets(task: ReplicaTask, number: int) -> tuple[int, int]:
 
 def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
     """The offsets of the records in one batch; None where they cannot be had."""
-    batch = stored_batch(task, number, position)
-    if batch is None or batch[1] is None:
+    row, raw = stored_batch(task, number, position) or (None, None)
+    if row is None or raw is None:
         return None
-    row, raw = batch
     decoded = decode_records([raw], walking.columns_of(row[None, :]), limits=task.limits)
     found = [run for run in decoded if not run.failures]
     return np.concatenate([run.records.offset for run in found]) if found else None
