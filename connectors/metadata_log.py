@@ -95,6 +95,12 @@ class MetadataLog:
                         if name.endswith(".log"):
                             self._note_epochs(b)
                             self._count(b, whole, lost=bool(chunk.errors))
+                        elif not whole.all():  # without its footer it is passed over
+                            self.lost |= any(segment.base_offset > 0 for segment in self.replica.segments[:1])
+                            return
+                        self.lost |= not whole.all()
+                    chunk = chunk.intact()
+                    b = chunk.batches
                     for i, record in records_of(chunk.raw or [], b, file=name, limits=self.limits):
                         if not isinstance(record, DecodeError):
                             control = bool(b.attributes[i] & CONTROL)

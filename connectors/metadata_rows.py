@@ -77,7 +77,7 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
                     detail = f"{RECORD_AT} {record.offset}: {problem.detail}"
                     errors.append(DecodeError(*place, int(chunk.batches.size[row]), problem.reason, detail))
                 if not isinstance(said, Problem):
-                    fields = json.dumps(_shown(said, how.payload), ensure_ascii=False)
+                    fields = json.dumps(shown_fields(said, how.payload), ensure_ascii=False)
                     rows.append((*place, record.offset, record.timestamp, said.name, said.version, fields))
             yield "metadata_records", from_rows(METADATA_RECORDS, piece.key, rows)
             yield "decode_errors", from_errors(piece.key, errors)
@@ -85,7 +85,7 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
         opened.close()
 
 
-def _shown(record: MetadataRecord, payload: bool) -> Fields:
+def shown_fields(record: MetadataRecord, payload: bool) -> Fields:
     """The fields that may be shown, as Kafka's tool prints them: without the tagged ones that are not there."""
     if record.name not in BY_NAME:
         return {}

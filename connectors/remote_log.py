@@ -99,7 +99,9 @@ class _Reading:
         try:
             for chunk in read_segment(f, size, file=name, limits=self.task.limits, raw=True):
                 self.unread |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
-                self.unread |= bool(self.rows.add(name, chunk))
+                sound = chunk.intact()
+                self.unread |= len(sound.rows) < len(chunk.rows)
+                self.unread |= bool(self.rows.add(name, sound))
                 for _file, _position, offset, time, *values in self.rows.rows.pop("remote_log_metadata", ()):
                     self.newest = max(self.newest, time)
                     self._record(offset, RemoteLogMetadataRow(*values))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Turns, since
@@ -19,7 +20,7 @@ from auditor.rules.catalogue.safeguards import GROUP_METADATA, LATE_WRITES
 from auditor.rules.hanging import who
 from auditor.rules.lib import commands
 from auditor.rules.lib.cleaning import whole_from
-from auditor.rules.lib.group_offsets import watched
+from auditor.rules.lib.group_offsets import lost_between, watched
 from auditor.rules.seen.finding import Finding, lowered
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, safety
@@ -42,6 +43,8 @@ def at_commit(log: LogView, rule_id: str, severity: str, c: Commit, message: str
         "group_empty": None if c.generation is None else c.generation.empty,
         **more.pop("evidence", {}),
     }
+    offsets = [c.record_offset, *_record_offsets(evidence)]
+    more["lost"] = more.pop("lost", False) or lost_between(log, min(offsets), max(offsets))
     return log.finding(
         rule_id,
         severity,
@@ -59,6 +62,13 @@ def at_commit(log: LogView, rule_id: str, severity: str, c: Commit, message: str
         evidence=evidence,
         **more,
     )
+
+
+def _record_offsets(evidence: Fields) -> Iterator[int]:
+    """Yield the offsets of the records that a finding compares."""
+    for name, value in evidence.items():
+        if "record_offset" in name and value is not None:
+            yield from value if isinstance(value, list) else [value]
 
 
 def writer(log: LogView, c: Commit) -> str:
@@ -381,6 +391,8 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
                 "confidence": "undecidable" if doubt else "proved",
             },
             doubt=late,
+            lost=lost_between(log, c.record_offset)
+            or (above and bounds.end_damaged),  # a later commit, or the log's end
             advice=_reset(log, c, bounds.log_end if above else bounds.log_start, doubt),
         )
 

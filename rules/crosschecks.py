@@ -152,7 +152,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
             transactional_id=entry.transactional_id,
             time_ms=time,
             evidence={"expected": highest, "found": p["max_data_epoch"]},
-            doubt=log.cluster.lacks(TOPIC, partition, written, other_clock=other),
+            doubt=log.cluster.lacks(TOPIC, partition, written, other_clock=other) or partition in history.broken,
         )
 
 
@@ -225,7 +225,7 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         return
     for p in writing[history.forgotten(writing["producer_id"])]:
         last = log.last_entry(int(p["producer_id"]))
-        if last is None:
+        if last is None or history.may_be_outdated(last):
             continue
         expired = last.record_time + log.cluster.went_back  # by a clock that was set back since, it was then
         if log.time(p["data_time"]) <= expired + SKEW_MS:

@@ -8,6 +8,7 @@ from typing import Any
 
 from auditor.base.advice import Advice, Look
 from auditor.base.errors import DecodeError
+from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
@@ -35,6 +36,7 @@ from auditor.rules.seen.view import LogView, runs
 from auditor.rules.settled.together import in_each_replica
 
 FAMILY = "segment integrity"
+SHOWN = 20  # batches of a finding whose readings it has
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
@@ -49,7 +51,8 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
 
-    Checks: the checksum stored in a whole batch differs from that of its bytes.
+    Checks: the checksum stored in a whole batch differs from that of its bytes. No other finding takes evidence from
+    its records. Where one flipped bit explains the checksum, the evidence has both readings of the batch.
     Why it matters: the batch was damaged on disk or on its way there. Consumers fail at it, and a broker that starts
     after a crash cuts the log there, with everything behind it.
     Can be wrong: a tail that was being written while it was copied.
@@ -69,7 +72,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                 "consumers fail here, and an unclean restart may truncate the log here",
                 e,
                 replica=replica,
-                last_offset=last["last_offset"],
+                last_offset=max(last["base_offset"], last["last_offset"]),  # which may be what is damaged
                 producer_id=None,
                 producer_epoch=None,
                 transactional_id=None,
@@ -78,10 +81,17 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "stored_crc": e["stored_crc"],
                     "batches": len(run),
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
+                    "one_flipped_bit": _readings(replica, run),
                 },
                 doubt=in_flight,
                 advice=_looked_at(repairs.refetch(log, replica), replica, e),
             )
+
+
+def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
+    """What the first batches say as they are stored, and with the one bit inverted that explains the mismatch."""
+    found = (replica.readings.get((int(e["segment"]), int(e["position"]))) for e in run[:SHOWN])
+    return [each for each in found if each is not None] or None
 
 
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
@@ -91,8 +101,8 @@ def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
-    """Whether the batch is the very last one of a live directory's newest segment."""
-    return bool(e["segment"] == len(replica.segments) - 1 and e["last_offset"] >= replica.log_end - 1)
+    """Whether no sound batch is behind it in a live directory's newest segment. Its own last offset may be damaged."""
+    return bool(e["segment"] == len(replica.segments) - 1 and e["base_offset"] >= replica.log_end)
 
 
 @rule(

@@ -8,6 +8,7 @@ from auditor.base.words import plural
 from auditor.facts.share_offsets import ShareOffset
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
+from auditor.rules.lib.group_offsets import lost_between
 from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.log_bounds import Bounds
 from auditor.rules.seen.view import LogView
@@ -85,4 +86,5 @@ def _judged(log: LogView, topic: str, bounds: Bounds, state: ShareOffset) -> Ite
             "confidence": "undecidable" if doubt else "proved",
         },
         doubt=late,
+        lost=lost_between(log, state.record_offset) or (above and bounds.end_damaged),
     )

@@ -83,7 +83,7 @@ def _initialised_between(log: LogView, older: Commit, late: Commit) -> bool:
     last = None if history is None else history.last_of_producer(late.producer_id)
     if history is None or last is None or late.producer_epoch <= older.producer_epoch:
         return False
-    if last.client_version < 2:
+    if last.client_version < 2 or last.partition in history.broken:  # the record of it may be one that is lost
         return True
     return history.initialised(late.producer_id, older.producer_epoch + 1, late.producer_epoch)
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("auditor", "connectors", "rules", "dashboards", "airflow_dags")
 OURS = (*PRODUCT, "tests", "bench")
 MAX_FUNCTION_LINES = 70
-MAX_FILE_LINES = 500
+MAX_FILE_LINES = 900
 MAX_FILE_BYTES = 5 << 20
 
 # Who must not import whom; what stands after "but" in an entry is let through. A room not named may import anything.

@@ -63,6 +63,28 @@ class DamagedField(NamedTuple):
         return cls(said[1], int(said[2]), int(said[3]), said[4] == "is right", int(said[5]), int(said[6]))
 
 
+FLIPPED_BIT = "flipped_bit"
+_FLIPPED = re.compile(r"bit (\d) of byte (\d+) of the batch was flipped: inverted, the checksum is right")
+
+
+class FlippedBit(NamedTuple):
+    """The one bit (0: the lowest) of a byte of a batch whose inversion makes its checksum right."""
+
+    byte: int
+    bit: int
+
+    def error(self, file: str, position: int, length: int) -> DecodeError:
+        """The row about it; the bytes are those of the batch."""
+        detail = f"bit {self.bit} of byte {self.byte} of the batch was flipped: inverted, the checksum is right"
+        return DecodeError(file, position, length, FLIPPED_BIT, detail)
+
+    @classmethod
+    def of(cls, error: DecodeError) -> FlippedBit | None:
+        """What an error says of a flipped bit; None where it is about something else."""
+        said = _FLIPPED.fullmatch(error.detail) if error.reason == FLIPPED_BIT else None
+        return None if said is None else cls(int(said[2]), int(said[1]))
+
+
 REASONS = {
     "crc_mismatch": "the stored checksum is not that of the bytes",
     "truncated": "the bytes end before the structure does",
@@ -74,6 +96,7 @@ REASONS = {
     "bomb_limit": "decompression would exceed the limit in bytes or in ratio",
     "batch_limit": "a batch larger than the limit",
     DAMAGED_FIELD: "a field of a batch's header that its checksum does not cover; the value that fits was taken for it",
+    FLIPPED_BIT: "the one bit of a batch whose inversion makes its checksum right; its records count for nothing",
     "bad_record": "the records of a batch do not parse",
     "bad_version": "a format version, or a level of a feature, that is newer than this reader",
     "bad_value": "a field with a value that its format forbids",

@@ -139,8 +139,22 @@ def _cut(ids: np.ndarray, states: np.ndarray, producers: np.ndarray, begun: np.n
     return number + 1
 
 
-def windows_of(columns: Columns) -> np.ndarray:
+Damaged = Mapping[int, Sequence[tuple[int, int]]]  # by partition, the offsets of batches that have a CRC mismatch
+
+
+def gaps_before(columns: Columns, damaged: Damaged) -> np.ndarray:
+    """Count the damaged batches before each row in its partition: rows with one count have no lost record between."""
+    out = np.zeros(len(columns["id"]), np.int64)
+    for partition, ranges in damaged.items():
+        edges = np.sort(np.array(ranges, np.int64).ravel())
+        mine = columns["partition"] == partition
+        out[mine] = np.searchsorted(edges, columns["offset"][mine])
+    return out
+
+
+def windows_of(columns: Columns, damaged: Damaged | None = None) -> np.ndarray:
     """The number of the transaction that each row belongs to, -1 for none; a transaction's rows follow one another.
+    Rows of an id with a ``damaged`` batch between them are of one transaction only if they have the same start.
 
     A transaction begins with its first Ongoing record, or where something else shows that another one had begun, and
     ends with its Complete record. A record of it that comes again, after an append that failed, begins none: a decision
@@ -149,7 +163,15 @@ def windows_of(columns: Columns) -> np.ndarray:
     out = np.empty(len(columns["id"]), np.int32)
     cut = _cut if len(out) > PLAIN_ROWS else _cut.py_func
     cut(columns["id"], columns["state"], columns["producer_id"], columns["start"], out)
-    return out
+    return _parted(columns, damaged, out) if damaged else out
+
+
+def _parted(columns: Columns, damaged: Damaged, numbers: np.ndarray) -> np.ndarray:
+    """Part transactions where records between two rows are lost and the rows do not have the same start."""
+    gaps, start = gaps_before(columns, damaged), columns["start"]
+    other = (gaps[1:] != gaps[:-1]) & ((start[1:] != start[:-1]) | (start[1:] < 0))
+    more = np.cumsum(np.append(0, other & (numbers[1:] == numbers[:-1]) & (numbers[1:] >= 0)))[: len(numbers)]
+    return np.where(numbers >= 0, numbers + more, -1).astype(np.int32)
 
 
 def tally(counts: np.ndarray, ids: np.ndarray) -> None:
@@ -176,6 +198,7 @@ class CoordinatorLog:
     ``pairs`` (:data:`PAIR`) has a row for each producer id that an id had, by producer id and id: where its last record
     is, that record's partition, the highest epoch, and the earliest time. ``broken_at``: the last offset whose record a
     limit kept out, -1 for none. ``version_1``: whether some value has version 1, which 4.0 began to write.
+    ``damaged``: the batches between its records that have a CRC mismatch, whose own records are not among them.
     """
 
     count: int
@@ -192,6 +215,7 @@ class CoordinatorLog:
     more_states: list[str] = field(default_factory=list)
     broken_at: int = -1
     version_1: bool = False
+    damaged: Damaged = field(default_factory=dict)
 
     def __getstate__(self) -> Fields:
         names = self.__dataclass_fields__

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, FlippedBit
+from auditor.base.values import Fields
 from auditor.facts.at_rest import without_defaults
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.blamed_records import Culprits
@@ -68,6 +69,9 @@ class ReplicaFacts:
     snapshot's offset, where replicas are compared.
     ``live``: from a running cluster. ``begins_below_lso``: reading began at or below the last stable offset, so that no
     transaction which is open began before.
+    ``damaged`` are the base offsets of batches that have a CRC mismatch, as ranges: what their records said is missing.
+    ``flipped_bits`` has the one bit that explains such a mismatch, ``readings`` what the batch says with it inverted
+    and without.
     ``unverified_batches`` have a checksum that nobody has verified, at the offsets ``unverified``;
     ``unlooked_batches`` have records that were to be looked at, and are not in a copy.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
@@ -131,6 +135,9 @@ class ReplicaFacts:
     begins_below_lso: bool = False
     breaks_off: bool = False
     cannot_show: list[str] = field(default_factory=list)
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    flipped_bits: dict[tuple[int, int], FlippedBit] = field(default_factory=dict)  # by segment number and position
+    readings: dict[tuple[int, int], Fields] = field(default_factory=dict)  # by the same
     unverified: list[tuple[int, int]] = field(default_factory=list)
     unverified_batches: int = 0
     unlooked_batches: int = 0

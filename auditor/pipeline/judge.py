@@ -15,6 +15,7 @@ from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
+from auditor.facts.unverified import touches
 from auditor.pipeline import asides
 from auditor.rules import placement
 from auditor.rules.catalogue import registry
@@ -140,7 +141,7 @@ def _notes(replica: ReplicaFacts) -> list[str]:
     if count := replica.unverified_batches:
         notes.append(
             f"{name}: checksums of {plural(count, 'batch')} in {replica.log_dir} were not verified when it was copied: "
-            "what would rest on them is not decided, and damage in them is not seen (auditor copy --checksums all)"
+            "what rests on them is not proved, and damage in them is not seen (auditor copy --checksums all)"
         )
     if replica.breaks_off:
         live = "the log was not read to its end"
@@ -189,6 +190,7 @@ def chain(log: LogView, replica: ReplicaFacts) -> Fields:
     """How much of the log is proved by its snapshots: each link replays from one snapshot to the next."""
     links = sorted(replica.snapshots, key=lambda link: link.offset)
     sound = [link for link in links if link.comparable and not _broken(log, replica, link)]
+    sound = [link for link in sound if not touches(replica.unverified, link.base, link.offset - 1)]
     proved = sum(max(0, min(link.offset, replica.log_end) - max(link.base, replica.log_start)) for link in sound)
     length = replica.log_end - replica.log_start
     return {

@@ -13,12 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
-from auditor.base.errors import DamagedField, DecodeError
+from auditor.base.errors import FLIPPED_BIT, DamagedField, DecodeError, FlippedBit
 from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.control import open_controls
+from auditor.connectors.codec.flipped_bits import BYTES_IN_ALL, MOST_BYTES, flipped_bit
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.mending import Known, Mender, signed64
@@ -90,6 +91,20 @@ class Chunk:
                 errors.append(DecodeError("", position, size, reason, f"{field.name} {field.stored}"))
         return replace(self, rows=rows[kept], errors=errors)
 
+    def intact(self) -> Chunk:
+        """The same without the batches that have a CRC mismatch: their records are no evidence of anything."""
+        sound = self.rows[:, walking.FLAWS] & FLAW_CRC == 0
+        if sound.all():
+            return self
+        chosen = np.flatnonzero(sound)
+        return replace(
+            self,
+            rows=self.rows[chosen],
+            raw=None if self.raw is None else [self.raw[row] for row in chosen.tolist()],
+            summary=None if self.summary is None else RecordSummary(*(column[chosen] for column in self.summary)),
+            looked=None if self.looked is None else self.looked[chosen],
+        )
+
     def opened(self, rows: np.ndarray, batches: BatchColumns, limits: Limits) -> Iterator[Decoded]:
         """The records, with payload, of ``rows`` of one that was read with its bytes; ``batches`` are those rows."""
         if self.held is not None:
@@ -143,6 +158,7 @@ class _Building:
         self.errors: list[DecodeError] = []
         self.body_errors: list[DecodeError] = []
         self.of_bodies: list[int] = []  # positions
+        self.left_to_search = BYTES_IN_ALL
 
     def take(self, window: Window, rows: int, at: int, *, closed: bool) -> None:
         """Settle the rows that a walk up to ``at`` added, while their bytes are at hand. ``closed``: some have to be
@@ -151,6 +167,7 @@ class _Building:
         self.bytes += at - window.at
         window.at = at
         self.rows = rows
+        self._explain(window, added)
         if not closed and self.summaries is None and self.raw is None:
             return
         fresh = walking.columns_of(added)
@@ -169,6 +186,18 @@ class _Building:
             starts = fresh.position - window.origin
             ends = starts + fresh.size
             self.raw += [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def _explain(self, window: Window, added: np.ndarray) -> None:
+        """Note the flipped bit of each batch with a CRC mismatch that one such bit explains."""
+        damaged = added[(added[:, walking.FLAWS] & FLAW_CRC != 0) & (added[:, walking.MAGIC] == 2)]
+        for row in damaged:
+            position, size = int(row[walking.POSITION]), int(row[walking.SIZE])
+            if size > min(MOST_BYTES, self.left_to_search):
+                continue
+            self.left_to_search -= size
+            found = flipped_bit(window.data[position - window.origin : position - window.origin + size])
+            if found is not None:
+                self.body_errors.append(FlippedBit(*found).error(self.file, position, size))
 
     def _opens(self, window: Window, batches: BatchColumns) -> Opens:
         data, origin, limits = window.data, window.origin, self.of_looks
@@ -191,7 +220,9 @@ class _Building:
         if not failures:
             return []
         fresh = []
-        reported = {error.position for error in self.body_errors}  # a wrapper fails twice where records are asked for
+        reported = {
+            error.position for error in self.body_errors if error.reason != FLIPPED_BIT
+        }  # a wrapper fails twice where records are asked for
         for row, failure in failures:
             position, size = int(batches.position[row]), int(batches.size[row])
             if position not in reported:

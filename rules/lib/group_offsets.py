@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.facts.events import Kind
+from auditor.facts.unverified import touches
 from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
 from auditor.model.group_members import Assignments
 from auditor.model.group_story import GROUP_RECORDS, Story, Watcher
@@ -19,6 +21,7 @@ from auditor.model.offsets import NO_PRODUCER_ID
 from auditor.rules.seen.view import LogView
 
 CONSUMER_OFFSETS = "__consumer_offsets"
+FAR = 1 << 62
 
 
 def watched(log: LogView) -> WatchedOffsets | None:
@@ -44,6 +47,11 @@ def watched(log: LogView) -> WatchedOffsets | None:
             groups=[group for group in dict.fromkeys(groups) if group is not None],
         )
     return log.leader.watched_offsets
+
+
+def lost_between(log: LogView, first: int, last: int | None = None) -> bool:
+    """Whether records between two offsets of the log, or behind one, are in batches with a CRC mismatch."""
+    return touches(log.leader.damaged, first, FAR if last is None else last)
 
 
 def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:
@@ -75,8 +83,10 @@ def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iter
     found = found.filter(pyarrow.compute.greater_equal(found["offset"], log.leader.log_start))
     found = found.sort_by("offset")
     lists = [_plain(found[name]) for name in ("offset", *columns)]
+    damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(Kind.CRC)]
     for offset, *row in zip(*lists, strict=True):
-        yield offset, kind, tuple(row)
+        if not any(first <= offset <= last for first, last in damaged):
+            yield offset, kind, tuple(row)
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

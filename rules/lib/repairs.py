@@ -95,7 +95,7 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
 def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advice:
     """Bringing a leader back: started is a broker that has all of these partitions. Errors: none."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
-    known = all(_had_all(cluster, place) for place in places)
+    known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
     some = _some(sorted(names))
     has_all = Condition(f"who has all of {some} is known", known or None, BY_METADATA if known else NOT_BY_METADATA)
     act = (Act(leader_back(cluster, names)),) if known else ()

@@ -73,7 +73,8 @@ class Cluster:
     names of the settings that its file sets, of those whose file is in the input; ``configs_by``: who says the others.
     ``at_once``: all is of one moment; ``mixed``: a log directory is of two copies, so that nothing is sure. ``absent``:
     replicas in sync without a folder, where the input has all of their brokers (``--whole``). ``scope``: what was read;
-    what it left out is not known, whatever it was.
+    what it left out is not known, whatever it was. ``unverified``: by ``topic-partition`` the offsets, as ranges, of
+    batches of its leader replica whose checksum nobody has verified.
     """
 
     as_of: int
@@ -128,6 +129,7 @@ class Cluster:
     read_at: dict[tuple[str, str, int], Read] = field(default_factory=dict)
     misread: dict[str, str] = field(default_factory=dict)
     mixed: bool = False
+    unverified: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from auditor.facts.coordinator_log import EMPTY, ONGOING, PAIR, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
-from auditor.rules.seen.named import Named, Source, naming
+from auditor.rules.seen.named import SKEW_MS, Named, Source, naming
 
 __all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
@@ -260,7 +260,7 @@ class CoordinatorHistory:
         if entry.time <= time or self.complete(entry.transactional_id):
             return True
         log, number = self.place(entry.transactional_id)
-        whole = self.complete_from.get(entry.partition, 1 << 62)
+        whole = max(self.complete_from.get(entry.partition, 1 << 62), self.broken.get(entry.partition, -1))
         for columns, span in log.rows_of(number) if log is not None else ():
             mine = (columns["partition"][span] == entry.partition) & (columns["offset"][span] >= whole)
             if (mine & (columns["record_time"][span] <= time)).any():
@@ -290,8 +290,20 @@ class CoordinatorHistory:
         return entry.offset < self.broken.get(entry.partition, -1)
 
     def intact(self, entry: Entry) -> bool:
-        """Whether the log was never cleaned from this record on."""
-        return entry.offset >= self.complete_from.get(entry.partition, 1 << 62)
+        """Whether the log was never cleaned from this record on, and all of it could be read."""
+        return entry.offset >= self.complete_from.get(entry.partition, 1 << 62) and not self.may_be_outdated(entry)
+
+    def may_lack_since(self, partition: int, time: int) -> bool:
+        """Whether a record that was written behind a time (ms) may be in a batch of the partition that has a CRC
+        mismatch: the first record behind such batches has the latest time that they can have."""
+        log = self.logs.get(partition)
+        damaged = () if log is None else log.damaged.get(partition, ())
+        if log is None or not damaged:
+            return False
+        last = max(last for _, last in damaged)
+        behind = [columns["record_time"][columns["offset"] > last] for columns in log.all_pieces()]
+        first = min((int(times.min()) for times in behind if len(times)), default=1 << 62)
+        return time < 0 or time <= first + SKEW_MS
 
 
 def build_history(partition_count: int, entries: Iterable[Entry]) -> CoordinatorHistory:
@@ -313,6 +325,7 @@ def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> Coordinato
                 ranks.setdefault(name, (k << 32) + number)
                 entries += log.entries_of(number)
         history.shared = pack(entries)
+        history.shared.damaged = {p: ranges for log in logs.values() for p, ranges in log.damaged.items()}
         history.ranks = [ranks[name] for name in history.shared.ids]
     return history
 

@@ -24,6 +24,7 @@ class Bounds(NamedTuple):
     ``read``: when, as a copy says; ``moment`` is then its beginning.
     ``out_of_sync``: its broker is not in sync by the metadata, and none that is got just as far in the input; or it ran
     on, or again, behind what is here. ``until``: it was stopped cleanly, but may have gone on behind this time (ms).
+    ``end_damaged``: a batch with a CRC mismatch is behind ``log_end``, whose offsets nobody knows.
     """
 
     log_start: int
@@ -39,6 +40,7 @@ class Bounds(NamedTuple):
     out_of_sync: bool = False
     until: int = -1
     read: Read | None = None
+    end_damaged: bool = False
 
 
 class OpenHere(NamedTuple):

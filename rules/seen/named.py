@@ -18,6 +18,7 @@ from auditor.facts.coordinator_log import (
     PREPARE_COMMIT,
     Columns,
     CoordinatorLog,
+    Damaged,
     Entry,
     clocks,
     windows_of,
@@ -174,7 +175,7 @@ def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Na
             if taken >= most:
                 out.left_out = True
                 break
-            columns, found, times = _of_piece(log.unpacked(number), counts, sets)
+            columns, found, times = _of_piece(log.unpacked(number), log.damaged, counts, sets)
             found["chunk"] = len(out.chunks)
             taken += len(columns["id"])
             out.chunks.append((log, columns))
@@ -189,7 +190,9 @@ def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Na
     return out
 
 
-def _of_piece(columns: Columns, counts: np.ndarray, sets: np.ndarray) -> tuple[Columns, np.ndarray, np.ndarray]:
+def _of_piece(
+    columns: Columns, damaged: Damaged, counts: np.ndarray, sets: np.ndarray
+) -> tuple[Columns, np.ndarray, np.ndarray]:
     """The records of a piece whose transactions name a partition, which the ``sets`` have; those transactions; and when
     Ongoing records name it."""
     naming = sets[columns["set"]] & counts[columns["id"]]
@@ -197,7 +200,7 @@ def _of_piece(columns: Columns, counts: np.ndarray, sets: np.ndarray) -> tuple[C
     stamps = np.zeros(len(ongoing), STAMP)
     stamps["producer_id"], stamps["epoch"] = columns["producer_id"][ongoing], columns["producer_epoch"][ongoing]
     stamps["time"] = clocks(columns)[ongoing]
-    numbers = windows_of(columns)
+    numbers = windows_of(columns, damaged)
     wanted = np.zeros(int(numbers.max(initial=-1)) + 2, bool)
     wanted[numbers[naming]] = True
     wanted[-1] = False  # where those lie that are of no transaction

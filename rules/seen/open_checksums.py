@@ -1,22 +1,31 @@
-"""What rests on batches whose checksum nobody has verified, as a copy without payload may leave it, is not decided."""
+"""What rests on batches whose checksum nobody has verified, as a copy without payload may leave it, is not proved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
-from auditor.base.values import Values
+from auditor.base.advice import Advice, Condition
+from auditor.base.values import Fields, Values
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
 
-THEN = "Whether these batches are as they were written is open: copy it again with auditor copy --checksums all."
+Ranges = list[tuple[int, int]]
+SHOWN = 20  # ranges of offsets that a finding names
+THEN = "Verify them first: copy the log again with auditor copy --checksums all, and audit that copy"
 
 
-def rests_on_open_checksums(replicas: Iterable[ReplicaFacts], fields: Values) -> str:
-    """What to do where a finding with these fields rests on such batches of one of the replicas, else nothing.
+def unverified(replicas: Iterable[ReplicaFacts]) -> Ranges:
+    """Return the offsets of the unverified batches of some replicas, as ranges."""
+    return sorted({each for replica in replicas for each in replica.unverified})
 
-    It rests on all from the lowest offset that it names: what is missed before a batch may stand in a damaged one.
+
+def between(ranges: Ranges, fields: Values) -> Ranges:
+    """Return the unverified batches among the offsets that a finding with these fields names.
+
+    The lowest offset counts: what is missed before a batch may be in a damaged one.
     """
     at, until = fields.get("offset"), fields.get("last_offset")
     first, last = (None if offset is None else int(offset) for offset in (at, until))
@@ -24,4 +33,25 @@ def rests_on_open_checksums(replicas: Iterable[ReplicaFacts], fields: Values) ->
         named = (value for name, value in fields.get("evidence", {}).items() if name.endswith("_offset"))
         last = max(first, first if last is None else last)
         first = min([first, *(int(value) for value in named if isinstance(value, (int, np.integer)) and value >= 0)])
-    return THEN if any(touches(replica.unverified, first, last) for replica in replicas) else ""
+    return [each for each in ranges if touches([each], first, last)]
+
+
+def not_proved(evidence: Fields, ranges: Ranges) -> None:
+    """Lower the confidence of what is derived by replay of a log with unverified batches, and name these."""
+    evidence["checksums"] = "not verified"
+    evidence["unverified_offsets"] = [list(each) for each in ranges[:SHOWN]]
+    if evidence.get("confidence", "proved") == "proved":
+        evidence["confidence"] = "likely"
+
+
+def verified_first(advice: Advice, ranges: Ranges) -> Advice:
+    """Return the same advice without its acts: what they rest on may be damaged."""
+    if not advice.act:
+        return advice
+    first, last = ranges[0][0], ranges[-1][1]
+    what = "the batches that it rests on are as they were written"
+    asked = advice.unless(Condition(what, None, f"checksums not verified between offsets {first} and {last}"))
+    acts = " ; ".join(act.command for act in advice.act)
+    later = f". {advice.then}" if advice.then else ""
+    # What it would move counts, so that no other finding's advice fetches from there.
+    return replace(asked, then=f"{THEN}. Only once that is so: {acts}{later}", moves=advice.moves)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict
 from auditor.base.limits import OF_A_RULE
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.values import Fields
@@ -24,7 +23,9 @@ from auditor.rules.seen.coordinator_history import (
 from auditor.rules.seen.elections import standing
 from auditor.rules.seen.finding import Finding, moment
 from auditor.rules.seen.named import arrived
-from auditor.rules.seen.open_checksums import rests_on_open_checksums
+from auditor.rules.seen.open_checksums import Ranges, between, not_proved, unverified, verified_first
+
+CHECKSUMS = "batch-crc-mismatch"  # the rule that rests on nothing but the checksum itself
 
 
 @dataclass(slots=True)
@@ -174,6 +175,7 @@ class LogView:
         at: np.void | None = None,
         marker: np.void | None = None,
         doubt: bool = False,
+        lost: bool = False,
         **fields: Any,
     ) -> Finding:
         """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory.
@@ -182,7 +184,8 @@ class LogView:
         time where ``fields`` do not.
 
         ``doubt``: whether it rests on something that may only be absent because a file was copied too early, or of
-        another time than its neighbours. Then it is an info, undecidable, and ``if_true`` is what it would be.
+        another time than its neighbours; ``lost``: whether it may be in a batch with a CRC mismatch. Then it is an
+        info, undecidable, and ``if_true`` is what it would be. What rests on unverified batches is not proved.
         """
         c = replica or self.leader
         if at is not None:
@@ -191,14 +194,16 @@ class LogView:
             fields = self._marker_of(marker) | fields
         segment = fields.pop("segment", segment)
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
-        damaged = severity != "info" and rests_on_open_checksums((c, self.leader), fields | {"evidence": evidence})
-        if damaged:
-            severity, fields["if_true"] = "info", severity
-            fields["advice"] = Advice(Verdict.LOOK, then=damaged)
-            evidence |= {"checksums": "not verified", "confidence": "undecidable"}
-        if doubt or self.cluster.mixed:
+        unsure = doubt or self.cluster.mixed
+        if unsure or lost:
             severity, fields["if_true"] = "info", severity if severity != "info" else fields.get("if_true")
-            evidence |= {"in_flight": True, "confidence": "undecidable"}
+            why = {"in_flight": True} if unsure else {"missing": "records of a batch with a CRC mismatch"}
+            evidence |= {**why, "confidence": "undecidable"}
+        if rule != CHECKSUMS and (ranges := self._unverified(c, fields, evidence)):
+            mine = between(ranges, fields | {"evidence": evidence})
+            not_proved(evidence, mine or ranges)
+            if mine and fields.get("advice") is not None:
+                fields["advice"] = verified_first(fields["advice"], mine)
         evidence["log_dir"] = c.log_dir
         evidence.setdefault("confidence", "proved")
         others = [o.log_dir for o in self.replicas if o is not c]
@@ -220,6 +225,15 @@ class LogView:
             evidence=evidence,
             **{name: plain(value) for name, value in fields.items()},
         )
+
+    def _unverified(self, replica: ReplicaFacts, fields: Fields, evidence: Fields) -> Ranges:
+        """The unverified batches of this log that a finding is derived from, or of other logs that it names."""
+        found = unverified((replica, self.leader))
+        if not found and self.cluster.unverified:
+            named = [f"{fields.get('topic', self.topic)}-{fields.get('partition', self.partition)}"]
+            named += [str(name) for name in evidence.get("partitions") or ()]
+            found = next((self.cluster.unverified[name] for name in named if name in self.cluster.unverified), [])
+        return found
 
     def _data_of(self, t: np.void) -> Fields:
         return {

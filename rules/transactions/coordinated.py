@@ -13,6 +13,7 @@ from auditor.facts.coordinator_log import (
     PREPARE_ABORT,
     Columns,
     CoordinatorLog,
+    Damaged,
     tally,
     windows_of,
 )
@@ -43,9 +44,9 @@ class Transactions(NamedTuple):
     forced: np.ndarray
 
 
-def transactions(columns: Columns) -> Transactions:
-    """Those of a piece, in its order."""
-    numbers = windows_of(columns)
+def transactions(columns: Columns, damaged: Damaged | None = None) -> Transactions:
+    """Those of a piece, in its order. ``damaged``: the batches of its log whose records are lost."""
+    numbers = windows_of(columns, damaged)
     starts = np.flatnonzero((numbers >= 0) & (np.append(-1, numbers[:-1])[: len(numbers)] != numbers))
     inside = numbers >= 0
     ends = ends_of(columns, starts, inside)
@@ -74,7 +75,7 @@ def decisions(found: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """
     decided, aborted, forced = (np.zeros(found.id_count, np.int64) for _ in range(3))
     for columns in found.all_pieces():
-        mine = transactions(columns)
+        mine = transactions(columns, found.damaged)
         ids, prepare = columns["id"][mine.starts], mine.ends.prepare
         abort = (prepare >= 0) & (columns["state"][prepare] == PREPARE_ABORT)
         tally(decided, ids[prepare >= 0])

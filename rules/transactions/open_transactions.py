@@ -19,6 +19,8 @@ from auditor.rules.transactions.written_times import at_the_latest, recorded
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
+DAMAGED = "the damaged part of __transaction_state"
+LOST_DECISION = "what was decided may be in a batch of __transaction_state that has a CRC mismatch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +167,27 @@ def _class(
         return "undecidable", "the coordinator's log is not among the inputs", False, "__transaction_state"
     if entry is None:
         return _unowned(log, row, history)
-    if history.may_be_outdated(entry):
+    outdated = history.may_be_outdated(entry)
+    if (outdated or contradiction is not None) and decision_may_be_lost(log, row, entry):
+        return "undecidable", LOST_DECISION, False, DAMAGED
+    if outdated:
         return "undecidable", "a newer record of its id may be unreadable", False, "a part of __transaction_state"
     if contradiction is not None:
         return "hanging", contradiction, _marker_in_flight(log, row, entry), None
     klass = "late" if _late(log, entry, timeout) else "active"
     return klass, f"the coordinator has it as {entry.state}", False, None
+
+
+def decision_may_be_lost(log: LogView, row: np.void, entry: Entry | None) -> bool:
+    """Whether the decision about open data may be in a batch of ``__transaction_state`` that has a CRC mismatch: where
+    no broker's clock shows that the data came behind that batch. ``entry``: the last record of its id, None where no id
+    is known, so that any partition may have it."""
+    history = log.cluster.coordinator
+    if history is None:
+        return False
+    written = int(row["first_time"]) if row["first_append_time"] == 1 else -1
+    since = max(written, int(row["prev_marker_time"]))
+    return any(history.may_lack_since(p, since) for p in (history.logs if entry is None else (entry.partition,)))
 
 
 def _ghost(
@@ -182,6 +199,8 @@ def _ghost(
         missing = "__transaction_state"
     elif entry is None:
         _, _, in_flight, missing = _unowned(log, row, history)
+    elif decision_may_be_lost(log, row, entry):
+        missing = DAMAGED
     elif history.may_be_outdated(entry):
         missing = "a part of __transaction_state"
     elif _contradiction(log, row, entry) is not None:
@@ -207,6 +226,8 @@ def _late(log: LogView, entry: Entry, timeout: int) -> bool:
 
 
 def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[str, str, bool, str | None]:
+    if decision_may_be_lost(log, row, None):
+        return "undecidable", LOST_DECISION, False, DAMAGED
     if not history.complete_for_all():
         absent = few(p for p in range(history.partition_count) if p not in history.complete_from)
         missing = f"__transaction_state partitions {absent}" if absent else "the cleaned part of __transaction_state"

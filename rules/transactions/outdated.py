@@ -15,6 +15,8 @@ from auditor.rules.seen.log_bounds import Bounds, OpenHere
 from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
+UNREADABLE = "a newer record of its id may be in a part of its coordinator's log that is damaged or could not be read"
+
 
 def still_open(cluster: Cluster, entry: Entry) -> dict[str, OpenHere]:
     """The partitions of an id's transaction in which it is open, by name, as far as they are in the input."""
@@ -35,6 +37,8 @@ def ended(cluster: Cluster, entry: Entry) -> str | None:
     A marker came behind the record, and no partition where the transaction is open was copied later than that.
     """
     history = cluster.coordinator
+    if history is not None and history.may_be_outdated(entry):
+        return UNREADABLE
     if history is None or _of_one_moment(cluster, entry):
         return None
     opened = still_open(cluster, entry)
@@ -70,6 +74,8 @@ def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
     those in which it is open. Where they end before and others go on, they may have been copied before.
     """
     history = cluster.coordinator
+    if history is not None and history.may_be_outdated(entry):
+        return UNREADABLE
     if history is None or _of_one_moment(cluster, entry):
         return None
     if (how := ended(cluster, entry)) is not None:

@@ -20,8 +20,14 @@ from auditor.rules.lib import commands, repairs, stops
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry
 from auditor.rules.seen.named import COMMIT, SKEW_MS, Window
+from auditor.rules.seen.open_checksums import unverified, verified_first
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions.open_transactions import OpenTransaction, open_at_coordinator
+from auditor.rules.transactions.open_transactions import (
+    DAMAGED,
+    OpenTransaction,
+    decision_may_be_lost,
+    open_at_coordinator,
+)
 from auditor.rules.transactions.state_records import TOPIC
 from auditor.rules.transactions.windows import (
     begins_inside,
@@ -54,6 +60,8 @@ ALIVE = "it may be alive, and an abort then drops records that its client is abo
 def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     advice = _advise(log, t)
+    if mine := [each for each in unverified([log.leader]) if each[1] >= int(t.row["first_offset"])]:
+        advice = verified_first(advice, mine)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
     return for_flink(t.owner, advice if back in advice.then else _led_first(log, advice, back))
 
@@ -75,7 +83,9 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         if t.entry is not None and _is_also_decided(log, t, window):
             return _of_coordinator(log, t, t.entry, gone)
         commit = Commit(window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare))
-        if unsure is None or _is_also_open(t):
+        if unsure is None and decision_may_be_lost(log, t.row, window.prepare):
+            unsure = DAMAGED
+        if unsure is None or (_is_also_open(t) and unsure != DAMAGED):
             return _restore(log, t, commit)
         return _marker_unseen(log, t, unsure)
     mixed = not gone and _holds_committed(log, t)
@@ -87,7 +97,8 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     if elsewhere is not None:
         return _restore(log, t, elsewhere)
     if unsure is not None:
-        return _confirm(log, t, unsure)
+        places = _damaged_places(log, t)
+        return _decision_lost(t, places) if places else _confirm(log, t, unsure)
     perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
     if perhaps is not None:
         return _until_it_ends(t) if _is_also_open(t) else _confirm(log, t, perhaps, PERHAPS_COMMITTED)
@@ -260,6 +271,30 @@ def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
         (Condition("its marker has not come since the copy", None, missing),),
         (_listed(log, t),),
         then="its marker may be there already: where the leader does not list it, there is nothing to do",
+    )
+
+
+def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
+    """Where batches with a CRC mismatch are that may hold the decision about open data, or its marker."""
+    history, places = log.cluster.coordinator, []
+    if history is not None and t.missing == DAMAGED:
+        mine = ((p, found.damaged) for p, found in history.logs.items() if t.entry is None or t.entry.partition == p)
+        places = [f"{TOPIC}-{p} from offset {damaged[p][0][0]} on" for p, damaged in mine if damaged]
+    behind = [first for first, last in log.leader.damaged if last > int(t.row["last_offset"])]
+    return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
+
+
+def _decision_lost(t: OpenTransaction, places: list[str]) -> Advice:
+    """What was decided may be in a damaged batch: whatever brokers have read from it, and list, is no evidence."""
+    return Advice(
+        Verdict.DO_NOT_ACT,
+        "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
+        "told are committed",
+        (Condition("its decision and its marker are not in a damaged batch", None, f"CRC mismatch in {few(places)}"),),
+        loses=_records(t),
+        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a broker that "
+        "loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
+        "batch-crc-mismatch has both readings",
     )
 
 

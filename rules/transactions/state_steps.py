@@ -25,6 +25,7 @@ from auditor.facts.coordinator_log import (
     TOMBSTONE,
     Columns,
     CoordinatorLog,
+    gaps_before,
 )
 from auditor.model.transaction_account import Held, IdAccount, Judgement, step_problem
 from auditor.model.transaction_states import TransactionValue
@@ -94,12 +95,14 @@ def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[St
         states = columns["state"]
         known = states < len(STATES)
         pairs = (columns["id"][1:] == columns["id"][:-1]) & known[1:] & known[:-1]
+        gaps = gaps_before(columns, found.damaged)
+        lost = gaps[1:] != gaps[:-1]  # records between two rows are in a batch with a CRC mismatch
         at = np.flatnonzero(pairs & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE)))
         odd = at[~sieve.sound(columns, at)]
         if not len(odd):
             continue
-        whole = columns["offset"][odd] >= intact
-        parted = np.append(False, ~pairs)  # a piece begins behind a completed transaction, or with another id
+        whole = (columns["offset"][odd] >= intact) & ~lost[odd]
+        parted = np.append(False, ~pairs | lost)  # a piece begins behind a completed transaction, or with another id
         parted[odd[~whole] + 1] = True  # records between may have been cleaned away
         yield from _replayed(found, columns, odd[whole], parted)
 

@@ -1,4 +1,4 @@
-"""Checksums that a copy has not verified: of large batches headers alone are read, and what rests on them is open."""
+"""Checksums that a copy has not verified: of large batches headers alone are read, and what rests on them is likely."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from auditor.connectors.codec.segment import read_segment
 from auditor.copying import one_folder
 from auditor.copying.run import copied, verified
 from auditor.copying.second_look import rests_on
+from auditor.rules.seen.finding import Finding
 from tests import segments
 from tests.conftest import NIGHTLY
 from tests.facts import opened
@@ -97,22 +98,41 @@ def test_damage_to_a_body_is_neither_seen_nor_denied(source: Path, tmp_path: Pat
     assert [f.to_json() for f in opened(copy).findings] == [f.to_json() for f in opened(source).findings]
 
 
-def test_what_rests_on_an_open_checksum_is_undecided_until_it_is_verified(source: Path, tmp_path: Path) -> None:
+def test_an_unverified_checksum_lowers_no_severity(source: Path, tmp_path: Path) -> None:
     """A sequence that leaps: of a sound batch it is a gap, of a damaged one it is nothing of its producer's."""
     data = segment(0, 20) + b"".join(batch(n, sequence=n + 5) for n in range(20, COUNT))
     (source / "t-0" / NAME).write_bytes(data)
     copy = tmp_path / "copy"
     copied([str(source)], copy, checksums="none")
-    was = [f for f in opened(source).findings if f.severity != "info"]
-    now = [f for f in opened(copy).findings if f.if_true]
+    was, now = ([f for f in opened(path).findings if f.severity != "info"] for path in (source, copy))
     assert was
-    assert [(f.rule, f.offset, f.if_true, f.severity) for f in now] == [
-        (f.rule, f.offset, f.severity, "info") for f in was
-    ]
-    assert all(f.evidence["confidence"] == "undecidable" and not f.advice.act for f in now if f.advice)
-    left = verified([str(source)], copy, rests_on(opened(copy)))
-    assert left == 0
+    assert [(f.rule, f.offset, f.severity) for f in now] == [(f.rule, f.offset, f.severity) for f in was]
+    for f in now:
+        assert (f.evidence["confidence"], f.evidence["checksums"]) == ("likely", "not verified")
+        assert any(first <= f.offset <= last for first, last in f.evidence["unverified_offsets"])
+        assert f.if_true is None
+        assert not f.advice.act
+    for extra in ([], ["--fail-on-unsure"]):
+        arguments = ["audit", str(copy), "--out", str(tmp_path / "audit"), "--master", "inline[1]", "--quiet", *extra]
+        assert cli.main(arguments) == 1
+    assert verified([str(source)], copy, rests_on(opened(copy))) == 0
     assert [f.to_json() for f in opened(copy).findings] == [f.to_json() for f in opened(source).findings]
+
+
+@pytest.mark.parametrize("at", range(21, 61))
+def test_a_copy_proves_nothing_by_an_unverified_batch(at: int, source: Path, tmp_path: Path) -> None:
+    """A bit of the first batch's header flipped (byte 50 is of its producer id): the directory shows a CRC mismatch,
+    and what a copy makes of that batch is proved by nothing."""
+    flipped(source, at)
+    copy = tmp_path / "copy"
+    copied([str(source)], copy, checksums="none")
+    was, now = ({(f.rule, f.offset) for f in opened(path).findings if _proved(f)} for path in (source, copy))
+    assert ("batch-crc-mismatch", 0) in was
+    assert now <= was
+
+
+def _proved(f: Finding) -> bool:
+    return bool(f.evidence["confidence"] == "proved")
 
 
 @pytest.mark.parametrize("at", [0, 5, 8, 10, 12, 14, 16, 17, 21, 26, 43, 50, 53, 57, 61, 30_000])
@@ -149,7 +169,7 @@ def test_no_damage_is_a_false_alarm_while_checksums_are_open(seed: int, tmp_path
     (broker / "t-0" / NAME).write_bytes(data)
     copied([str(broker.parent)], tmp_path / "copy", checksums="none")
     was, now = (
-        {(f.rule, f.offset, f.severity) for f in opened(path).findings if f.severity != "info"}
+        {(f.rule, f.offset, f.severity) for f in opened(path).findings if f.severity != "info" and _proved(f)}
         for path in (broker.parent, tmp_path / "copy")
     )
     # Of damaged batches that follow each other, which are one finding, some may be open.

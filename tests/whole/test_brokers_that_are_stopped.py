@@ -131,3 +131,23 @@ def test_without_the_metadata_nobody_knows(tmp_path: Path, spoil: Spoil) -> None
     assert "stop broker 1, move" in said.then
     assert "which partitions broker 1 has without another in-sync replica is not in the input" in said.cost
     assert "KAFKA-20734" in said.then
+
+
+@pytest.mark.parametrize("byte", [25, 50, 70, -1])
+def test_damaged_metadata_shows_of_nobody_that_he_is_in_sync(tmp_path: Path, byte: int) -> None:
+    """What its damaged batch said may have changed who is in sync: what was to be done stands behind the condition."""
+    lab = Lab(tmp_path, "hanging-36", ABOUT, OTHER)
+    controller = Controller(lab.broker(), lab.as_of)
+    other((1, 2))(controller)
+    controller.save()
+    rule = spoiled_index(lab)
+    assert advice(lab, rule).act
+    metadata = lab.log("__cluster_metadata-0")
+    last = metadata.last
+    name, position = metadata.place(last)
+    path = lab.broker() / name
+    data = bytearray(path.read_bytes())
+    data[position + byte % len(last.data)] ^= 1
+    path.write_bytes(data)
+    said = advice(lab, rule)
+    assert (said.verdict, said.act) == ("look", ())

@@ -10,7 +10,7 @@ import pyarrow as pa
 from auditor.facts.at_rest import without_defaults
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
-from auditor.facts.events import HOLES, events_of, hole_of
+from auditor.facts.events import HOLES, Kind, events_of, hole_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
 from auditor.rules.seen.log_bounds import Bounds, OpenHere
@@ -53,6 +53,7 @@ class Brief:
     undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
     went_back: int = 0  # ms
     oldest: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)  # the first markers
+    unverified: list[tuple[int, int]] = field(default_factory=list)
 
 
 def brief(facts: ReplicaFacts) -> Brief:
@@ -68,12 +69,14 @@ def brief(facts: ReplicaFacts) -> Brief:
         topic_id=facts.topic_id,
         broker_id=facts.broker_id,
         starts_late=facts.starts_late,
+        end_damaged=any(last >= facts.log_end for _, last in facts.damaged),
         open_known=facts.lost_at < 0 and not facts.ends_early and len(opened) < MOST_OPEN and not facts.open_unknown,
     )
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
     broken += [facts.log_end] * facts.cut_short
     broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
+    broken += [last for _, last in facts.damaged]  # records of these batches are no evidence
     coordinator_log = _coordinator_log(facts)
     started = facts.leader_epochs[-1][1] if facts.leader_epochs else -1
     return Brief(
@@ -101,6 +104,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         undecided=NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
         went_back=_went_back(facts.transactions, coordinator_log),
         oldest=_a_producer(facts.transactions, first=True),
+        unverified=facts.unverified,
     )
 
 
@@ -201,6 +205,12 @@ def entries(table: pa.Table) -> list[Entry]:
     return out
 
 
+def _undamaged(found: list[Entry], facts: ReplicaFacts) -> list[Entry]:
+    """The entries of a dump, without those of batches that it shows with a CRC mismatch."""
+    wrong = [(e["base_offset"], e["last_offset"]) for e in events_of(facts.events, Kind.CRC)]
+    return [entry for entry in found if not any(first <= entry.offset <= last for first, last in wrong)]
+
+
 def _number(value: int | None, otherwise: int = -1) -> int:
     return otherwise if value is None else value
 
@@ -208,8 +218,11 @@ def _number(value: int | None, otherwise: int = -1) -> int:
 def _coordinator_log(facts: ReplicaFacts) -> CoordinatorLog | None:
     """What the replica holds of ``__transaction_state``; of texts, which are small, made from their table."""
     table = facts.tables.get("transaction_log")
+    if facts.coordinator_log is not None:
+        facts.coordinator_log.damaged = {facts.partition: facts.damaged} if facts.damaged else {}
     if facts.coordinator_log is not None or table is None:
         return facts.coordinator_log
-    log = pack(entries(table))
+    log = pack(_undamaged(entries(table), facts))
+    log.damaged = {facts.partition: facts.damaged} if facts.damaged else {}
     log.version_1 = 1 in table["value_version"].unique().to_pylist()
     return log

@@ -98,6 +98,7 @@ def _cluster(
     leading = leaders(briefs, cluster)
     cluster.alone = _alone(cluster, leading)
     cluster.went_on = settings.went_on
+    cluster.unverified = {f"{topic}-{number}": b.unverified for (topic, number), b in leading.items() if b.unverified}
     lagging = _out_of_sync(briefs, leading, metadata)
     for at in {*lagging, *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
@@ -162,6 +163,8 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
     for state in metadata.partitions.values():
         cluster.leaders[(state.topic, state.partition)] = state.leader
         cluster.replicas[(state.topic, state.partition)] = len(state.replicas)
+        if not settings.whole:  # what the lost records said may have changed who is in sync
+            continue
         stopped = settings.stopped.get((state.topic_id, state.partition), ())
         in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
         cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
@@ -176,7 +179,8 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
         away = [p for p in metadata.partitions.values() if _away(metadata, p)]
         cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
         cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
-    cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
+    cluster.next_producer_id = metadata.next_producer_id() if settings.whole else None
+    cluster.metadata_time = settings.newest_time
     cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
 
 

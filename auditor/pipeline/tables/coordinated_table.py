@@ -76,7 +76,7 @@ def rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[
         groups.setdefault(name, set()).update(mine)
     for log, counts in history.whole_ids(partition):
         for columns in log.all_pieces():
-            mine = _counting(coordinated.transactions(columns), counts[columns["id"]])
+            mine = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
             if len(mine.starts):
                 values = _own(log, columns, mine) | _of_partitions(columns, mine, branches, groups)
                 yield from_columns(COORDINATED, (*at, TRANSACTION_STATE, partition), len(mine.starts), values)

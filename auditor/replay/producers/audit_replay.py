@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import UNVERIFIED
+from auditor.connectors.codec.batch_columns import FLAW_CRC, UNVERIFIED
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import joined
 from auditor.model.policies import KIP_360, Policy
@@ -93,9 +93,15 @@ class AuditReplay:
         if lost:
             self.facts.lost_at = until
 
-    def _note_unverified(self, rows: np.ndarray) -> None:
-        """Notes which offsets have batches whose checksum nobody has verified."""
-        found = rows[rows[:, walking.FLAWS] & UNVERIFIED != 0]
+    def _note_checksums(self, rows: np.ndarray) -> None:
+        """Note which offsets have batches with a CRC mismatch, and batches whose checksum nobody has verified."""
+        flaws = rows[:, walking.FLAWS]
+        if not np.bitwise_or.reduce(flaws, initial=0) & (UNVERIFIED | FLAW_CRC):
+            return
+        damaged = rows[flaws & FLAW_CRC != 0, walking.BASE_OFFSET]
+        if len(damaged):
+            self.facts.damaged = joined(self.facts.damaged, damaged, damaged)
+        found = rows[flaws & UNVERIFIED != 0]
         if len(found):
             self.facts.unverified_batches += len(found)
             self.facts.unverified = joined(
@@ -107,7 +113,7 @@ class AuditReplay:
         ``steps`` then has a STEP for each of them, until the next call."""
         if self.noted and len(self.steps) < len(rows):
             self.steps = np.empty(2 * len(rows), st.STEP)
-        self._note_unverified(rows)
+        self._note_checksums(rows)
         at, batches = 0, as_records(rows)
         self.chain.date(batches, self.bounds.broker_times)
         while at < len(rows):

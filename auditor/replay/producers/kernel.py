@@ -243,9 +243,9 @@ def _remember_below(replay: Replay, batch: np.record, row: int, last_sequence: i
 
 @kernel
 def _broken(log: Log, batch: np.record) -> None:
-    """A batch whose checksum is wrong: nothing may rest on its content."""
+    """A batch whose checksum is wrong: nothing may rest on its content, its last offset neither."""
     progress = log.progress[0]
-    if batch.last_offset >= log.params[0].log_start:
+    if max(batch.base_offset, batch.last_offset) >= log.params[0].log_start:
         log.events[new_event(log, CRC, batch, NOTHING, progress.broker_time)].stored_crc = batch.crc
     progress.ordinal += 1
     progress.unreadable_ordinal = progress.ordinal

@@ -95,16 +95,24 @@ def _offsets(task: ReplicaTask, number: int) -> tuple[int, int]:
 
 def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
     """The offsets of the records in one batch; None where they cannot be had."""
+    row, raw = stored_batch(task, number, position) or (None, None)
+    if row is None or raw is None:
+        return None
+    decoded = decode_records([raw], walking.columns_of(row[None, :]), limits=task.limits)
+    found = [run for run in decoded if not run.failures]
+    return np.concatenate([run.records.offset for run in found]) if found else None
+
+
+def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndarray, bytes | None] | None:
+    """One batch: its row of a walk, and its bytes as they are stored, None where a copy without payload does not have
+    them; None where it cannot be read."""
     for chunk in _chunks(task, number, position, position + 1, raw=True):
-        if isinstance(chunk, DecodeError) or not len(chunk.rows) or chunk.raw is None:
+        if isinstance(chunk, DecodeError) or not len(chunk.rows):
             continue
-        if int(chunk.rows[0, walking.POSITION]) != position:
-            continue
-        batches = chunk.batches.take(slice(0, 1))
-        if len(chunk.raw[0]) < min(int(batches.size[0]), walking.HEADER + 1):
-            return None  # a copy without payload
-        found = [run for run in decode_records(chunk.raw[:1], batches, limits=task.limits) if not run.failures]
-        return np.concatenate([run.records.offset for run in found]) if found else None
+        row = chunk.rows[0]
+        if int(row[walking.POSITION]) == position:
+            raw = chunk.raw[0] if chunk.raw else b""
+            return row, raw if len(raw) >= min(int(row[walking.SIZE]), walking.HEADER + 1) else None
     return None
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, FlippedBit
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.checkpoint import (
     EpochStart,
@@ -41,6 +41,7 @@ from auditor.replay.producers.policy_replay import PolicyReplay
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.reading import resume_point
 from auditor.replay.reading.exposed_records import exposed_records
+from auditor.replay.reading.flipped_readings import readings
 from auditor.replay.segments import batch_headers
 from auditor.replay.segments import record_checks as records
 from auditor.replay.segments.chunks import Part, read_behind, read_checked
@@ -203,6 +204,8 @@ class ReplicaReader:
         facts.sums = self.bytes | facts.sums | self.refusals
         if self.task.records:
             facts.culprits = culprits_of(facts, self._opened_batch, self.task.before_ms, self.sender)
+        if facts.flipped_bits:
+            facts.readings = readings(self.task, facts)
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
@@ -299,10 +302,15 @@ class ReplicaReader:
             at = records.Bounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
             self.audit.keep(records.check(chunk.batches, chunk.summary, answers, at, self.task))
         if self.internal is not None:
-            self.facts.errors += self.internal.take(segment.name, chunk)
+            self.facts.errors += self.internal.take(segment.name, chunk.intact())
         for error in chunk.errors:
             self.files.error(error)
-        self.facts.errors += chunk.body_errors
+        for error in chunk.body_errors:
+            bit = FlippedBit.of(error)
+            if bit is None:
+                self.facts.errors.append(error)
+            else:
+                self.facts.flipped_bits[self.audit.segment, error.position] = bit
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
         """Replays a chunk, noting where bytes lie that could not be read. Zeros hide nothing.

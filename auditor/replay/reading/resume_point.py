@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
@@ -58,6 +58,21 @@ class Reading(Protocol):
     aborted_rows: int
 
 
+FACTS = (
+    "segments",
+    "segment_bases",
+    "segment_times",
+    "scans",
+    "lost_at",
+    "damaged",
+    "flipped_bits",
+    "unverified",
+    "unverified_batches",
+    "dropped_events",
+    "digests",
+)
+
+
 class SegmentsRead(NamedTuple):
     """What the batches of a replica came to, and where the replay stands behind them. Plain data, to be pickled.
 
@@ -69,6 +84,10 @@ class SegmentsRead(NamedTuple):
     segment_times: list[int]
     scans: list[SegmentScan]
     lost_at: int
+    damaged: list[tuple[int, int]]
+    flipped_bits: dict[tuple[int, int], FlippedBit]
+    unverified: list[tuple[int, int]]
+    unverified_batches: int
     dropped_events: dict[int, int]
     digests: dict[str, np.ndarray] | PackedColumns | BatchSums
     errors: list[DecodeError]
@@ -165,6 +184,10 @@ def _taken(reader: Reading, before: Before) -> SegmentsRead:
         segment_times=facts.segment_times,
         scans=facts.scans,
         lost_at=facts.lost_at,
+        damaged=facts.damaged,
+        flipped_bits=facts.flipped_bits,
+        unverified=facts.unverified,
+        unverified_batches=facts.unverified_batches,
         dropped_events=facts.dropped_events,
         digests=facts.digests,
         errors=facts.errors[before.errors :],
@@ -182,7 +205,7 @@ def _taken(reader: Reading, before: Before) -> SegmentsRead:
 
 def _put_back(reader: Reading, read: SegmentsRead) -> None:
     facts, audit = reader.facts, reader.audit
-    for name in ("segments", "segment_bases", "segment_times", "scans", "lost_at", "dropped_events", "digests"):
+    for name in FACTS:
         setattr(facts, name, getattr(read, name))
     facts.errors += read.errors
     for name, count in read.bytes.items():

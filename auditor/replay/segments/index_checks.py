@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.connectors.codec.index import OffsetIndex, TimeIndex
 from auditor.facts.events import Kind, blank_events
@@ -142,6 +143,18 @@ def _settled(count: int, *columns: np.ndarray) -> Settled:
     return Settled(count, found.digest())
 
 
+def _bounded(rows: np.ndarray, end: int = 0) -> np.ndarray:
+    """Rows in which a batch with a CRC mismatch ends where the next one begins, the last row at ``end``, but no batch
+    before its own base offset: its last offset may be damaged."""
+    damaged = rows[:, walking.FLAWS] & FLAW_CRC != 0
+    if not damaged.any():
+        return rows
+    out = rows.copy()
+    following = np.append(rows[1:, walking.BASE_OFFSET] - 1, end)
+    out[damaged, walking.LAST_OFFSET] = np.maximum(following, rows[:, walking.BASE_OFFSET])[damaged]
+    return out
+
+
 class OffsetCheck:
     """An offset index, to be compared with the batches of its segment from its entry number ``done`` on. Memory: 70
     bytes an entry.
@@ -186,7 +199,7 @@ class OffsetCheck:
 
     def take(self, rows: np.ndarray) -> None:
         """The next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
-        _follow_places(as_records(rows), self.places)
+        _follow_places(as_records(_bounded(rows, HIGHEST)), self.places)
 
     def faults(self, end: int, unread: Sequence[tuple[int, int]] = ()) -> FaultyEntries:
         """Entries that no append of this segment explains, when all its batches have come.
@@ -272,7 +285,7 @@ class TimeCheck:
     def take(self, rows: np.ndarray, largest: np.ndarray | None = None) -> None:
         """The next batches; ``largest``: the largest time (ms) of each where that is not what all headers say. A batch
         with a wrong checksum has none."""
-        batches = as_records(rows)
+        batches = as_records(_bounded(rows))
         stamps = batches["max_timestamp"] if largest is None else largest
         _follow_times(batches, np.where(batches["flaws"] & FLAW_CRC, -HIGHEST, stamps), self.times)
 
