@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.base.values import Values
 from auditor.dashboards import answers, report_shapes, verdict
-from auditor.dashboards.wording import SEVERITIES, clip, kind, visible
+from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
 
 WORST = 50  # partitions with series of their own
 ACCEPTED = "accepted"  # in place of a standing, where a baseline accepts that a partition is blocked
@@ -60,6 +60,12 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
         "Findings by severity, zeros included",
         ("severity",),
         {(name,): number for name, number in answers.tally(findings, summary).items()},
+    )
+    count(
+        "findings_by_outcome",
+        "Critical and error findings by outcome, zeros included",
+        ("outcome",),
+        _by_outcome(listed),
     )
     count(
         "accepted_findings",
@@ -144,6 +150,13 @@ def _label(name: object) -> str:
 
 def _by_rule(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
     return dict(Counter((finding["rule"], kind(finding), finding["severity"]) for finding in findings))
+
+
+def _by_outcome(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
+    """Open critical and error findings; of a run of the past, whose rule is none any more, the outcome is ``none``."""
+    grave = [finding for finding in findings if finding["severity"] in GRAVE]
+    counted = Counter(finding.get("outcome") or "none" for finding in grave)
+    return {(name,): counted[name] for name in OUTCOMES}
 
 
 def _refusals(summary: Values) -> Samples:

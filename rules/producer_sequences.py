@@ -59,6 +59,11 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
     "sequence-gap",
     family=FAMILY,
     severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
+    outcomes={
+        "lost": "",
+        "reordered": "where the records between come later",
+        "at_risk": "where the sequence went back, or that it was taken is not proved",
+    },
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
@@ -96,6 +101,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         if sure["confidence"] == Missing.PROVED and e["context"] & STATE_MAY_BE_LOST:
             sure = {"confidence": Missing.LIKELY}
         grave = ahead and sure["confidence"] != Missing.UNDECIDABLE and _between_committed(log, e)
+        taken = grave or (ahead and sure["confidence"] == Missing.PROVED)
         yield log.at_event(
             "sequence-gap",
             "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
@@ -107,6 +113,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             if_true="error" if sure.get("missing") == LEADERS_LOG else None,
+            outcome="reordered" if swapped else "lost" if taken else "at_risk",
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
@@ -290,6 +297,7 @@ def look_at(log: LogView, e: Event) -> Look:
     "duplicate-sequence-range",
     family=FAMILY,
     severities={"error": ""},
+    outcomes={"duplicated": ""},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
@@ -348,6 +356,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         "error": "where the next batch goes on as if it were none",
         "info": "where the broker may have forgotten it, or batches between them",
     },
+    outcomes={"at_risk": ""},
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(PRODUCER_EXPIRATION,),
     needs=(Need.EVENTS,),
@@ -407,6 +416,7 @@ def log_age(log: LogView, e: Event) -> int | None:
     "plain-data-inside-transaction",
     family=FAMILY,
     severities={"critical": "", "warning": "where the leader had changed"},
+    outcomes={"refused": ""},
     needs=(Need.EVENTS,),
 )
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import commands, crash_recovery
 from auditor.rules.seen.coordinator_history import CoordinatorHistory
-from auditor.rules.seen.finding import SEVERITIES, Finding, iso
+from auditor.rules.seen.finding import GRAVE, OUTCOMES, SEVERITIES, Finding, iso
 from auditor.rules.settled import prevention
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
@@ -229,9 +229,17 @@ def _asides(audit: Audit) -> list[Fields]:
 
 
 def verdict_row(audit: Audit, summary: Values) -> Fields:
-    """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit status."""
+    """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit code; how
+    many critical and error findings have which outcome, and how many of each severity a baseline suppresses."""
     decided = decided_of(audit, summary)
-    return {"tone": decided.tone, "headline": decided.headline, "exit": audit.exit_code()}
+    grave = [f.outcome for f in audit.open_findings if f.severity in GRAVE]
+    return {
+        "tone": decided.tone,
+        "headline": decided.headline,
+        "exit": audit.exit_code(),
+        "outcomes": {name: grave.count(name) for name in OUTCOMES if name in grave},
+        "suppressed": dict(decided.suppressed),
+    }
 
 
 def decided_of(audit: Audit, summary: Values) -> verdict.Verdict:

@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from auditor.base.values import Fields, Values
-from auditor.pipeline.held import GRAVE
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.finding import GRAVE, Finding
 
 Place = tuple[str, int]  # topic and partition
 
