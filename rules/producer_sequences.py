@@ -37,6 +37,7 @@ from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import LogView, runs
 
 FAMILY = "producer state"
+NOT_IDLE_MS = 1000  # no broker is set to forget a producer so soon
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
 # Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
@@ -60,9 +61,9 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
     family=FAMILY,
     severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
     outcomes={
-        "lost": "",
+        "lost": "where they were committed, or the broker remembered the producer",
         "reordered": "where the records between come later",
-        "at_risk": "where the sequence went back, or that it was taken is not proved",
+        "at_risk": "else",
     },
     absorbed_by=(
         *OF_A_HANGING_BATCH,
@@ -101,7 +102,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         if sure["confidence"] == Missing.PROVED and e["context"] & STATE_MAY_BE_LOST:
             sure = {"confidence": Missing.LIKELY}
         grave = ahead and sure["confidence"] != Missing.UNDECIDABLE and _between_committed(log, e)
-        taken = grave or (ahead and sure["confidence"] == Missing.PROVED)
+        taken = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
         yield log.at_event(
             "sequence-gap",
             "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
@@ -109,7 +110,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
             + (f"{plural(jump, 'record')} missing in this log" if ahead else what)
             + (", of transactions that were committed" if grave else "")
-            + (f" (it had been idle for {duration(idle)})" if idle > 1000 else ""),
+            + (f" (it had been idle for {duration(idle)})" if idle > NOT_IDLE_MS else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             if_true="error" if sure.get("missing") == LEADERS_LOG else None,
@@ -131,6 +132,12 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 f"written {_between(e)}",
             ),
         )
+
+
+def _remembered(e: Event) -> bool:
+    """Whether the broker still knew the producer from its batch before: only then does what it accepted prove that it
+    had accepted all numbers below. Its expiration may have been shorter for a while than any setting shows now."""
+    return not e["context"] & STATE_MAY_BE_LOST and 0 <= e["timestamp"] - e["previous_time"] <= NOT_IDLE_MS
 
 
 def _and_at_others(log: LogView) -> str:
