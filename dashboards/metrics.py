@@ -12,7 +12,7 @@ import datetime
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
@@ -28,6 +28,7 @@ _NO_LABEL = re.compile(r"\W", re.ASCII)  # what a label's name may not have in i
 _PARTITION = ("cluster", "broker", "topic", "partition", "standing")
 
 Samples = dict[tuple[str, ...], float]
+Count = Callable[[str, str, Sequence[str], Mapping[tuple[str, ...], float]], None]
 
 
 def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summary: Values) -> None:
@@ -42,8 +43,6 @@ def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summ
 
 def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     registry, cluster = CollectorRegistry(), clusters(summary)
-    listed = answers.unaccepted(findings)
-    accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
     blocked = answers.blocked((), findings, summary)
 
     def gauge(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
@@ -54,25 +53,7 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     def count(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
         gauge(name, says, ("cluster", *labels), {(cluster, *key): value for key, value in values.items()})
 
-    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
-    count(
-        "findings_by_severity",
-        "Findings by severity, zeros included",
-        ("severity",),
-        {(name,): number for name, number in answers.tally(findings, summary).items()},
-    )
-    count(
-        "findings_by_outcome",
-        "Critical and error findings by outcome, zeros included",
-        ("outcome",),
-        _by_outcome(listed),
-    )
-    count(
-        "accepted_findings",
-        "Findings that the baseline accepts; no other number has them",
-        ("severity",),
-        {(name,): accepted[name] for name in SEVERITIES},
-    )
+    _findings(count, findings, summary)
     count("open_transactions", "Open transactions by class", ("class",), _classes(findings, summary))
     count(
         "blocked_partitions",
@@ -114,6 +95,31 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
         {(str(summary["tool"]["version"]), ",".join(policies)): 1},
     )
     return registry
+
+
+def _findings(count: Count, findings: Sequence[Values], summary: Values) -> None:
+    """How many findings there are, those that a baseline accepts apart."""
+    listed = answers.unaccepted(findings)
+    accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
+    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
+    count(
+        "findings_by_severity",
+        "Findings by severity, zeros included",
+        ("severity",),
+        {(name,): number for name, number in answers.tally(findings, summary).items()},
+    )
+    count(
+        "findings_by_outcome",
+        "Critical and error findings by outcome, zeros included",
+        ("outcome",),
+        _by_outcome(listed),
+    )
+    count(
+        "accepted_findings",
+        "Findings that the baseline accepts; no other number has them",
+        ("severity",),
+        {(name,): accepted[name] for name in SEVERITIES},
+    )
 
 
 def _names(named: Sequence[Values]) -> tuple[tuple[str, ...], Samples]:
