@@ -78,6 +78,10 @@ def run(args: argparse.Namespace) -> int:
         told = list(newer.answers(questions, asked_again.suppressed(earlier.summary)))
         unread = audit.incomplete()
     notes += ["not read: a part of the newer input"] if unread else []
+    if live_input:
+        notes.append(
+            "not read: other partitions, and what lies before the offsets asked about; new findings: auditor live"
+        )
     notes.append("this compares the findings of that run; for all that the newer input shows run: auditor audit")
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]

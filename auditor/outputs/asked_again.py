@@ -227,13 +227,14 @@ class Newer:
         self._sight = _Sight(audit, earlier, live)
 
     def answers(self, questions: Sequence[Question], known: Collection[str] = ()) -> Iterator[Told]:
-        """Each question with its answer, in their order; then the findings at or above the run's ``--fail-on`` that it
-        did not have; ``known``: fingerprints of those that it had all the same."""
+        """Each question with its answer, in their order; then, of a copy, the findings at or above the run's
+        ``--fail-on`` that it did not have; ``known``: fingerprints of those that it had all the same. A running cluster
+        is read from where the questions begin, which is too little to look for others."""
         asked = [question for question in questions if question.fingerprint]
         for question in questions:
             log, lacking = self._log_of(question)
             yield self._of_finding(question, lacking) if question.fingerprint else self._of_hold(question, log, lacking)
-        for finding in self._findings.values():
+        for finding in () if self._live else self._findings.values():
             if finding.severity not in self._grave or finding.fingerprint in known:
                 continue
             if any(self._is_it(question, finding) for question in asked):
