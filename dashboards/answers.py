@@ -329,6 +329,15 @@ def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
     return counts
 
 
+def suppressed(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
+    """Findings that a baseline suppresses, by severity: the summary's counts, or counted where it has none."""
+    given = ((summary.get("baseline") or {}).get("counts") or {}).get("by_severity")
+    if given is None:
+        mine = [f["severity"] for f in findings if f.get("accepted")]
+        given = {name: mine.count(name) for name in SEVERITIES}
+    return {name: given[name] for name in SEVERITIES if given.get(name)}
+
+
 def unaccepted(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that no baseline accepts."""
     return [f for f in findings if not f.get("accepted")]

@@ -57,12 +57,15 @@ class Column(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of some boards. ``compared``: whether any has a run before it."""
+    """The columns of some boards. ``compared``: whether any has a run before it; ``open``: how many critical and error
+    findings are open; ``suppressed``: how many of any severity a baseline suppresses."""
 
     held: Column[Blocked]
     lost: Column[Finding]
     new: Column[Finding]
     compared: bool
+    open: int = 0
+    suppressed: int = 0
 
 
 def columns(boards: Sequence[Board]) -> Columns:
@@ -72,7 +75,14 @@ def columns(boards: Sequence[Board]) -> Columns:
     new = [(board.cluster, row) for board in boards for row in board.new or ()]
     held.sort(key=lambda item: _begun(item[1].holder.row))
     new.sort(key=lambda item: SEVERITIES.index(item[1]["severity"]))
-    return Columns(_column(held), _column(lost), _column(new), any(board.new is not None for board in boards))
+    return Columns(
+        _column(held),
+        _column(lost),
+        _column(new),
+        any(board.new is not None for board in boards),
+        sum(board.verdict.open for board in boards),
+        sum(sum(board.verdict.suppressed.values()) for board in boards),
+    )
 
 
 def oldest(boards: Iterable[Board]) -> str | None:

@@ -10,9 +10,9 @@ from auditor.base.advice import Verdict
 from auditor.base.words import plural
 from auditor.dashboards import causes
 from auditor.dashboards.alike import Names, alike, names, values_in_lines
-from auditor.dashboards.remedies import GRAVE, SHOWN
+from auditor.dashboards.remedies import SHOWN
 from auditor.dashboards.text_columns import indented, wrap
-from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, place, short_fingerprint, told, visible
+from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, clip, kind, place, short_fingerprint, told, visible
 
 PLACES = 3
 VALUES = 10  # places of a cause whose values are listed

@@ -12,9 +12,7 @@ from auditor.dashboards.addresses import Links
 from auditor.dashboards.board import Board, Cluster
 from auditor.dashboards.time_axis import axis
 from auditor.dashboards.trend import Lane
-from auditor.dashboards.wording import SEVERITIES, instant
-
-GRAVE = ("critical", "error")
+from auditor.dashboards.wording import GRAVE, SEVERITIES, instant
 
 
 @dataclass(frozen=True, slots=True)

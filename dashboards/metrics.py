@@ -12,13 +12,13 @@ import datetime
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.base.values import Values
 from auditor.dashboards import answers, report_shapes, verdict
-from auditor.dashboards.wording import SEVERITIES, clip, kind, visible
+from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
 
 WORST = 50  # partitions with series of their own
 ACCEPTED = "accepted"  # in place of a standing, where a baseline accepts that a partition is blocked
@@ -28,6 +28,7 @@ _NO_LABEL = re.compile(r"\W", re.ASCII)  # what a label's name may not have in i
 _PARTITION = ("cluster", "broker", "topic", "partition", "standing")
 
 Samples = dict[tuple[str, ...], float]
+Count = Callable[[str, str, Sequence[str], Mapping[tuple[str, ...], float]], None]
 
 
 def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summary: Values) -> None:
@@ -42,8 +43,6 @@ def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summ
 
 def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     registry, cluster = CollectorRegistry(), clusters(summary)
-    listed = answers.unaccepted(findings)
-    accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
     blocked = answers.blocked((), findings, summary)
 
     def gauge(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
@@ -54,19 +53,7 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     def count(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
         gauge(name, says, ("cluster", *labels), {(cluster, *key): value for key, value in values.items()})
 
-    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
-    count(
-        "findings_by_severity",
-        "Findings by severity, zeros included",
-        ("severity",),
-        {(name,): number for name, number in answers.tally(findings, summary).items()},
-    )
-    count(
-        "accepted_findings",
-        "Findings that the baseline accepts; no other number has them",
-        ("severity",),
-        {(name,): accepted[name] for name in SEVERITIES},
-    )
+    _findings(count, findings, summary)
     count("open_transactions", "Open transactions by class", ("class",), _classes(findings, summary))
     count(
         "blocked_partitions",
@@ -112,6 +99,31 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     return registry
 
 
+def _findings(count: Count, findings: Sequence[Values], summary: Values) -> None:
+    """How many findings there are, those that a baseline accepts apart."""
+    listed = answers.unaccepted(findings)
+    accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
+    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
+    count(
+        "findings_by_severity",
+        "Findings by severity, zeros included",
+        ("severity",),
+        {(name,): number for name, number in answers.tally(findings, summary).items()},
+    )
+    count(
+        "findings_by_outcome",
+        "Critical and error findings by outcome, zeros included",
+        ("outcome",),
+        _by_outcome(listed),
+    )
+    count(
+        "accepted_findings",
+        "Findings that the baseline accepts; no other number has them",
+        ("severity",),
+        {(name,): accepted[name] for name in SEVERITIES},
+    )
+
+
 def _names(named: Sequence[Values]) -> tuple[tuple[str, ...], Samples]:
     """Labels of ``cluster_info``, and for each cluster their values."""
     labels = sorted({key for row in named for key in row["labels"] or {}})
@@ -146,6 +158,13 @@ def _label(name: object) -> str:
 
 def _by_rule(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
     return dict(Counter((finding["rule"], kind(finding), finding["severity"]) for finding in findings))
+
+
+def _by_outcome(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
+    """Open critical and error findings; of a run of the past, whose rule is none any more, the outcome is ``none``."""
+    grave = [finding for finding in findings if finding["severity"] in GRAVE]
+    counted = Counter(finding.get("outcome") or "none" for finding in grave)
+    return {(name,): counted[name] for name in OUTCOMES}
 
 
 def _refusals(summary: Values) -> Samples:

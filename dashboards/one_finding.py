@@ -20,6 +20,7 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
     file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
     for name, text in (
+        ("Outcome", "" if row.get("outcome") in (None, "none") else str(row["outcome"])),
         ("Where", place),
         ("File", file),
         ("Who", who(row)),

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from auditor.dashboards.answers import Blocked, unaccepted
-from auditor.dashboards.wording import SEVERITIES, Finding, kind
+from auditor.dashboards.verdict import LOSSES, is_loss
+from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, kind
 
-GRAVE = ("critical", "error")
 SHOWN = 4
 
 
@@ -37,10 +37,10 @@ def remedies(findings: Sequence[Finding], held: Sequence[Blocked]) -> list[Remed
     return _merged(sorted(by_kind.values(), key=_order))
 
 
-def _order(found: Sequence[Finding]) -> tuple[int, bool, int, str]:
+def _order(found: Sequence[Finding]) -> tuple[int, int, int, str]:
     worst = _worst(found)
-    kept = not (worst.get("declared") or {}).get("loses")
-    return SEVERITIES.index(worst["severity"]), kept, -len(found), kind(worst)
+    loss = list(LOSSES).index(worst["outcome"]) if is_loss(worst) else len(LOSSES)
+    return SEVERITIES.index(worst["severity"]), loss, -len(found), kind(worst)
 
 
 def _worst(found: Sequence[Finding]) -> Finding:

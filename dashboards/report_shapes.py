@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from auditor.base.values import Fields, Values
 
 FINDING = (
-    "rule", "kind", "fingerprint", "if_true", "severity", "broker_id", "topic", "partition", "offset", "last_offset",
-    "producer_id", "producer_epoch", "transactional_id", "group_id", "timestamp", "file", "position", "message",
-    "evidence", "remedy", "advice", "source",
+    "rule", "kind", "fingerprint", "if_true", "severity", "outcome", "broker_id", "topic", "partition", "offset",
+    "last_offset", "producer_id", "producer_epoch", "transactional_id", "group_id", "timestamp", "file", "position",
+    "message", "evidence", "remedy", "advice", "source",
 )  # fmt: skip
 TRANSACTION = (
     "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",

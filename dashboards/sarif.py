@@ -15,6 +15,7 @@ _LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": 
 _RANKS = {"critical": 100.0, "error": 75.0, "warning": 50.0, "info": 10.0}
 _FACTS = (
     "severity",
+    "outcome",
     "broker_id",
     "topic",
     "partition",

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from auditor.base.scope import was_read
 from auditor.base.values import Values
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
-from auditor.dashboards.wording import Finding, instant, visible
+from auditor.dashboards.wording import GRAVE, Finding, instant, visible
 
 BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
+LOST = "lost"
+LOSSES = {LOST: "lost", "unreadable": "unreadable", "at_risk": "at risk"}  # outcomes of lost data, the worst first
 
 # What a standing means, in a few words.
 STANDINGS = {
@@ -32,9 +34,10 @@ STANDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``tone``: bad, warn, unsure or good. ``lost``: findings of acknowledged records that are lost. ``held``: who is
-    blocked; ``named``: partitions that are held, but not for longer than is normal or known; ``accepted``: those whose
-    being blocked a baseline accepts."""
+    """``tone``: bad, warn, unsure or good; good only if ``open``, the number of critical and error findings that no
+    baseline suppresses, is 0. ``lost``: those of them about records that are lost, unreadable or at risk. ``held``: who
+    is blocked; ``named``: partitions that are held, but not for longer than is normal or known; ``accepted``: those
+    whose being blocked a baseline accepts. ``suppressed``: findings that a baseline suppresses, by severity."""
 
     tone: str
     headline: str
@@ -42,24 +45,34 @@ class Verdict:
     held: Sequence[Blocked]
     named: Sequence[Blocked]
     accepted: Sequence[Blocked] = ()
+    open: int = 0
+    suppressed: Mapping[str, int] = field(default_factory=dict)
 
 
 def decide(rows: Sequence[Blocked], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values) -> Verdict:
     """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
-    lost = [f for f in unaccepted(findings) if f["severity"] == "critical" and (f.get("declared") or {}).get("loses")]
+    lost = [f for f in unaccepted(findings) if is_loss(f)]
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
     held = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
     named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
     tone, headline = _headline(lost, held, named, counts, summary)
-    if any(f.get("accepted") for f in findings):
+    if any((suppressed := answers.suppressed(findings, summary)).values()):
         headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
+        headline += f"; {counted(suppressed)} suppressed by the baseline"
     if accepted:
         many = plural(len(accepted), "partition")
         headline += f"; {many} {_are(len(accepted))} blocked as the baseline accepts"
         headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
     if said := _scope(summary.get("scope") or {}):
         headline += f"; {said}"
-    return Verdict(tone, headline, lost, held, named, accepted)
+    grave = sum(counts.get(name, 0) for name in GRAVE)
+    return Verdict(tone, headline, lost, held, named, accepted, grave, suppressed)
+
+
+def is_loss(finding: Finding) -> bool:
+    """Whether a finding says that records are lost, or a critical one that they cannot be read or are at risk."""
+    outcome, severity = finding.get("outcome"), finding["severity"]
+    return (outcome == LOST and severity in GRAVE) or (outcome in LOSSES and severity == "critical")
 
 
 def of_run(findings: Sequence[Finding], summary: Values) -> Verdict:
@@ -79,7 +92,7 @@ def _headline(
         return "bad", "; ".join([_of_loss(lost), *([blocked] if held else [])])
     if held:
         return "bad", blocked
-    bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
+    bad = {name: count for name, count in counts.items() if count and name in GRAVE}
     unknown = [row for row in named if row.holder.standing == "unknown"]
     left_out = [row for row in named if row.holder.left_out]
     named = [row for row in named if not row.holder.left_out]
@@ -110,10 +123,10 @@ def _headline(
 
 
 def _of_loss(findings: Sequence[Finding]) -> str:
-    """Lost records, or where none are, those at risk: by the worse of both, so that nobody has to ask which."""
-    worse = [f for f in findings if f["declared"]["loses"] == "lost"]
-    places = len({(f["topic"], f["partition"]) for f in worse or findings})
-    return f"Records are {'lost' if worse else 'at risk'} in {plural(places, 'partition')}"
+    """Lost records, or where none are, those that cannot be read, or those at risk: the worst alone is said."""
+    worst = min((f["outcome"] for f in findings), key=list(LOSSES).index)
+    places = len({(f["topic"], f["partition"]) for f in findings if f["outcome"] == worst})
+    return f"Records are {LOSSES[worst]} in {plural(places, 'partition')}"
 
 
 def _scope(scope: Values) -> str:
@@ -173,14 +186,19 @@ def baseline(row: Values) -> str:
     """What a baseline accepts, in words: ``row`` is the summary's."""
     counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
     many = sum(counts.values())
-    kinds = f" ({', '.join(f'{count:,} {name}' for name, count in counts.items())})" if counts else ""
-    said = f"{plural(many, 'finding')}{kinds} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    said = f"{counted(counts)} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
     back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
     more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
     said += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
     gone = len(row["gone"])
     said += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
     return said
+
+
+def counted(by_severity: Mapping[str, int]) -> str:
+    """How many findings, and of which severities."""
+    kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
+    return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")
 
 
 def stands(holder: answers.Open) -> str:

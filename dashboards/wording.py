@@ -18,6 +18,11 @@ from auditor.base.words import duration
 Finding = Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
+GRAVE = ("critical", "error")
+# As of auditor.rules.seen.finding.
+OUTCOMES = (
+    "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
+)  # fmt: skip
 
 # C0, C1, soft hyphen, marks and overrides of writing direction, zero-width characters, line separators, tags,
 # non-characters and lone surrogates (which UTF-8 cannot even encode).

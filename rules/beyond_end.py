@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.kinds import Loss
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import By, at_the_log_end, end_that_another_has
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
@@ -31,13 +30,13 @@ def _all_beyond(found: Sequence[Finding]) -> str:
     "checkpoint-beyond-log-end",
     family=FAMILY,
     severities={"error": "", "critical": "for the high watermark", "info": "in a live directory"},
+    outcomes={"at_risk": ""},
     absorbed_by=(
         By(("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"), at_the_log_end),
         By("replica-missing-range", end_that_another_has),
     ),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(_of_one_directory, _all_beyond),
-    loses=Loss.AT_RISK,
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     """A checkpoint promises more log than there is

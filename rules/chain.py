@@ -82,6 +82,7 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
         "critical": "where an open transaction differs",
         "info": "where the producer may have expired, or the log's start is not known",
     },
+    outcomes={"at_risk": ""},
     absorbed_by=(
         By(
             (
@@ -235,6 +236,7 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
         "warning": "where fetches find its entry",
         "info": "in flight, or where no .txnindex was copied",
     },
+    outcomes={"exposed": ""},
     absorbed_by=(
         UNDER_A_WRONG_MARKER,
         By("replica-divergence", at_its_marker_whoever_wrote_it),
@@ -404,6 +406,11 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
     "aborted-index-extra-entry",
     family=FAMILY,
     severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
+    outcomes={
+        "hidden": "where it covers committed data",
+        "exposed": "where it begins behind the transaction",
+        "at_risk": "else",
+    },
     absorbed_by=(
         UNDER_A_WRONG_MARKER,
         ENDED_OTHERWISE,
@@ -437,7 +444,10 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
         for severity in np.unique(others.severity):
             offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
-            yield summed(log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica)
+            outcome = "hidden" if severity == index_entries.CRITICAL else "at_risk"
+            yield summed(
+                log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica, outcome=outcome
+            )
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
@@ -456,6 +466,8 @@ def _extra(
     log: LogView, replica: ReplicaFacts, entry: np.void, t: np.void | None, fault: int, severity: int
 ) -> Finding:
     stem = (replica.file(int(entry["segment"])) or "").removesuffix(".log")
+    late = fault == index_entries.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
+    outcome = "hidden" if severity == index_entries.CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
         "aborted-index-extra-entry",
         SEVERITIES[severity],
@@ -473,4 +485,5 @@ def _extra(
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
         advice=repairs.rebuild(log, replica, f"{stem}.txnindex", f"{stem}.index"),
+        outcome=outcome,
     )

@@ -18,7 +18,7 @@ from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import ABANDONED, ENDED_OTHERWISE
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.hanging import FAMILY
-from auditor.rules.lib.cleaning import LEADERS_LOG, both_intact, whole_from
+from auditor.rules.lib.cleaning import LEADERS_LOG, Missing, both_intact, whole_from
 from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
 from auditor.rules.seen.finding import Finding, iso
 from auditor.rules.seen.view import LogView
@@ -38,6 +38,15 @@ def judged_transactions(log: LogView) -> np.ndarray:
     if not len(rows):
         return rows
     return rows[(rows["marker_offset"] < 0) | (rows["marker_offset"] >= log.leader.log_start)]
+
+
+def ended_with_another(t: np.void) -> str:
+    """The outcome of data whose own transaction had ended before it came, by the marker of another one that closed it.
+
+    Its own transaction is that of the marker before; where none is known, it was not committed.
+    """
+    committed, now = bool(t["prev_marker_offset"] >= 0 and t["prev_marker_commit"]), bool(t["commit"])
+    return "none" if committed == now else "exposed" if now else "hidden"
 
 
 def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
@@ -64,6 +73,12 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
         "critical": "where it hangs, or a later transaction's marker took it in",
         "error": "where a marker closed it, or this copy ends before",
         "info": "once an operator closed it, or where that could not be read",
+    },
+    outcomes={
+        "blocked": "where no marker closed it",
+        "exposed": "where its transaction was aborted and it was committed",
+        "hidden": "where its transaction was committed and it was aborted",
+        "none": "where it ended like its transaction",
     },
     absorbed_by=(ABANDONED, ENDED_OTHERWISE),
     prevented_by=LATE_WRITES,
@@ -97,6 +112,7 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
             f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
             f"its transaction was over: {why}; {fate}",
             at=t,
+            outcome="blocked" if t["marker_offset"] < 0 else ended_with_another(t),
             evidence={
                 "previous_marker_offset": t["prev_marker_offset"],
                 "previous_marker_epoch": t["prev_marker_epoch"],
@@ -133,6 +149,7 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     "committed-transaction-hole",
     family=FAMILY,
     severities={"critical": "", "info": "where its leader may have cleaned"},
+    outcomes={"lost": "", "at_risk": "where a segment file may not have been copied"},
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     needs=(Need.TRANSACTIONS,),
@@ -169,6 +186,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
             f"{t['last_offset']}) lacks records before offset {e['base_offset']}",
             e,
             if_true="critical" if sure.get("missing") == LEADERS_LOG else None,
+            outcome="at_risk" if sure["confidence"] == Missing.UNDECIDABLE else "lost",
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],

@@ -93,6 +93,7 @@ def place_of(c: Commit) -> str:
         "warning": "within its time-out",
         "info": "while it may be in flight",
     },
+    outcomes={"blocked": ""},
     time=True,
     blocks=Blocks.GROUP,
     prevented_by=LATE_WRITES,
@@ -165,6 +166,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: 
     "interleaved-offset-producers",
     family=FAMILY,
     severities={"error": "where the offset does not rise", "warning": "before what the log has whole", "info": "else"},
+    outcomes={"duplicated": ""},
     prevented_by=(GROUP_METADATA,),
     needs=(Need.CONSUMER_OFFSETS,),
 )
@@ -220,6 +222,7 @@ def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
     "offset-regression",
     family=FAMILY,
     severities={"error": "by a transaction in a living group", "warning": "else", "info": "for resets"},
+    outcomes={"duplicated": ""},
     absorbed_by=(By("group-with-two-owners", of_the_same_commit),),
     prevented_by=(GROUP_METADATA,),
     needs=(Need.CONSUMER_OFFSETS,),
@@ -342,6 +345,7 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
         "warning": "below its start",
         "info": "where the files may be of different times",
     },
+    outcomes={"at_risk": ""},
     needs=(Need.CONSUMER_OFFSETS,),
 )
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:

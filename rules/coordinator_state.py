@@ -49,6 +49,7 @@ OF_FLINK = Advice(
         "error": "while it is young or a partition has no leader",
         "info": "where its log may be outdated",
     },
+    outcomes={"blocked": ""},
     time=True,
     blocks=Blocks.READERS,
     hold=Hold.PREPARED,
@@ -152,6 +153,7 @@ def _some(partitions: list[str]) -> str:
         "warning": "within 30 s",
         "info": "where its log may be outdated, or the transaction may never have begun",
     },
+    outcomes={"blocked": ""},
     time=True,
     blocks=Blocks.READERS,
     needs=(Need.TRANSACTION_STATE,),
@@ -274,6 +276,7 @@ def _timeout(ms: int) -> str:
     "key-in-wrong-partition",
     family=FAMILY,
     severities={"error": ""},
+    outcomes={"at_risk": ""},
     needs=(Need.TRANSACTION_STATE, Need.CONSUMER_OFFSETS),
 )
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
@@ -324,7 +327,13 @@ def _misplaced(
     )
 
 
-@rule("unreadable-transaction-record", family=FAMILY, severities={"error": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule(
+    "unreadable-transaction-record",
+    family=FAMILY,
+    severities={"error": ""},
+    outcomes={"unreadable": ""},
+    needs=(Need.TRANSACTION_STATE,),
+)
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """A coordinator cannot read its own log
 

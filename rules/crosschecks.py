@@ -27,6 +27,7 @@ from auditor.rules.transactions.written_times import around, at_the_latest
     "partition-not-in-transaction",
     family=FAMILY,
     severities={"error": ""},
+    outcomes={"blocked": "while it is open", "at_risk": "where a marker ended it"},
     absorbed_by=(
         ABANDONED,
         WRITTEN_LATE,
@@ -96,6 +97,7 @@ def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
         "partition that its transaction does not have",
         at=t,
         transactional_id=entry.transactional_id,
+        outcome="blocked" if t["marker_offset"] < 0 else "at_risk",
         evidence={"partitions": sorted(entry.partitions), "coordinator_offset": entry.offset, "records": t["records"]},
     )
 
@@ -112,6 +114,7 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
     "data-epoch-ahead-of-coordinator",
     family=FAMILY,
     severities={"critical": "", "info": "while it may be in flight"},
+    outcomes={"at_risk": ""},
     absorbed_by=(ABANDONED_FOR_SURE,),
     prevented_by=(CLEAN_ELECTION,),
     together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
@@ -160,6 +163,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     "producer-id-not-allocated",
     family=FAMILY,
     severities={"error": "", "info": "while it may be in flight"},
+    outcomes={"at_risk": ""},
     absorbed_by=(ABANDONED_FOR_SURE,),
     needs=(Need.PRODUCERS,),
 )

@@ -29,6 +29,7 @@ NEAR_EXHAUSTION = 30_000
     "epoch-regression",
     family=FAMILY,
     severities={"critical": "for data", "error": "for markers and where the leader had changed"},
+    outcomes={"at_risk": ""},
     absorbed_by=(
         WRITTEN_LATE,
         By("split-decision", of_the_marker_that_raised_its_epoch),
@@ -69,7 +70,13 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("coordinator-epoch-regression", family=FAMILY, severities={"error": ""}, needs=(Need.EVENTS,))
+@rule(
+    "coordinator-epoch-regression",
+    family=FAMILY,
+    severities={"error": ""},
+    outcomes={"at_risk": ""},
+    needs=(Need.EVENTS,),
+)
 def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A marker came from an older transaction coordinator than one before it
 
@@ -101,6 +108,7 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     "epoch-near-exhaustion",
     family=FAMILY,
     severities={"warning": "from 30000 on", "info": "in normal rotation", "error": "for transactional data at 32767"},
+    outcomes={"at_risk": ""},
     needs=(Need.EVENTS, Need.PRODUCERS),
 )
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:

@@ -158,6 +158,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     "first-batch-after-bump-nonzero",
     family=FAMILY,
     severities={"error": "", "warning": "where the leader had changed"},
+    outcomes={"at_risk": ""},
     absorbed_by=OF_A_HANGING_BATCH,
     prevented_by=(CLEAN_ELECTION,),
     needs=(Need.EVENTS,),

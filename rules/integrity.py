@@ -12,7 +12,6 @@ from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.kinds import Loss
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import (
@@ -44,8 +43,8 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
     "batch-crc-mismatch",
     family=FAMILY,
     severities={"critical": "", "info": "while it may be in flight"},
+    outcomes={"unreadable": "in the leader", "at_risk": "in another replica"},
     voids=True,
-    loses=Loss.AT_RISK,
     needs=(Need.EVENTS,),
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
@@ -77,6 +76,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                 producer_epoch=None,
                 transactional_id=None,
                 time_ms=None,
+                outcome="unreadable" if replica is log.leader else "at_risk",
                 evidence={
                     "stored_crc": e["stored_crc"],
                     "batches": len(run),
@@ -114,9 +114,9 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
         "critical": "below the high watermark",
         "info": "in a live directory",
     },
+    outcomes={"unreadable": "before the newest segment", "at_risk": "below the high watermark"},
     absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
-    loses=Loss.AT_RISK,
     needs=(Need.ERRORS,),
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
@@ -190,6 +190,10 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
     "offset-hole",
     family=FAMILY,
     severities={"error": "", "info": "where its leader may have cleaned"},
+    outcomes={
+        "lost": "in the leader",
+        "at_risk": "in another replica, or where a segment file may not have been copied",
+    },
     absorbed_by=(
         By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), missing_right_behind),
         By("replica-missing-range", offsets_that_another_has),
@@ -241,6 +245,7 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
         e,
         replica=replica,
         if_true="error" if leaders else None,
+        outcome="lost" if replica is log.leader and not at_start else "at_risk",
         evidence={
             "expected": e["first_missing_offset"],
             "found": e["base_offset"],
@@ -264,6 +269,7 @@ def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
     "offsets-not-increasing",
     family=FAMILY,
     severities={"critical": ""},
+    outcomes={"reordered": ""},
     absorbed_by=(
         By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), offsets_right_behind),
         ANOTHER_BATCH_ELSEWHERE,
@@ -395,6 +401,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     "leader-epoch-mismatch",
     family=FAMILY,
     severities={"error": ""},
+    outcomes={"at_risk": ""},
     absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
     needs=(Need.EVENTS, Need.ERRORS),
 )

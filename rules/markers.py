@@ -22,9 +22,9 @@ from auditor.rules.catalogue.relations import (
 )
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
 from auditor.rules.lib import commands
-from auditor.rules.lib.cleaning import cleaned, whole_from
+from auditor.rules.lib.cleaning import whole_from
 from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.named import SKEW_MS, Window
+from auditor.rules.seen.named import Window
 from auditor.rules.seen.view import LogView
 from auditor.rules.settled.together import in_flight
 from auditor.rules.transactions import safety
@@ -43,6 +43,7 @@ from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     begins_inside,
     contradicting_window,
+    is_late,
     marker_window,
     matching,
     own_window,
@@ -50,7 +51,7 @@ from auditor.rules.transactions.windows import (
     skew,
     unmarked_windows,
 )
-from auditor.rules.transactions.written_times import began, closed
+from auditor.rules.transactions.written_times import closed, must_have_marker
 
 FAMILY = "cross-checks"
 TOPIC = "__transaction_state"
@@ -65,7 +66,15 @@ def _judged_markers(log: LogView) -> np.ndarray:
 
 
 def _at_marker(
-    log: LogView, rule_id: str, severity: str, message: str, t: np.void, *, doubt: bool = False, **evidence: object
+    log: LogView,
+    rule_id: str,
+    severity: str,
+    message: str,
+    t: np.void,
+    *,
+    doubt: bool = False,
+    outcome: str = "",
+    **evidence: object,
 ) -> Finding:
     return log.finding(
         rule_id,
@@ -79,6 +88,7 @@ def _at_marker(
             **evidence,
         },
         doubt=doubt,
+        outcome=outcome,
     )
 
 
@@ -90,6 +100,7 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
     "missing-marker",
     family=FAMILY,
     severities={"critical": "", "info": "while it may be in flight, or where a later marker ended its data as decided"},
+    outcomes={"blocked": "", "at_risk": "where none of its data is open"},
     absorbed_by=(
         ABANDONED,
         OPEN_AT_ITS_COORDINATOR,
@@ -124,7 +135,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
         after_all = ended.get(key(window))
         if after_all is not None and after_all.as_decided:
             yield _late(log, after_all)
-        elif _must_have_marker(log, window, between[0]) and not ended_behind(log, window):
+        elif must_have_marker(log, window, between[0]) and not ended_behind(log, window):
             yield _missing(log, window, between)
 
 
@@ -148,29 +159,6 @@ def _late(log: LogView, ended: Ended) -> Finding:
         evidence=ended.evidence() | (of_the_defect(log, [window]) or {}),
         advice=until_it_is_fixed(Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN)),
     )
-
-
-def _must_have_marker(log: LogView, window: Window, before: int = -1) -> bool:
-    """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it.
-
-    ``before``: the offset of the last marker of an earlier decision of its producer; where that is kept, behind all
-    that was cleaned, the order of both logs tells, and no clock is asked.
-    """
-    prepare, replica = window.prepare, log.leader
-    assert prepare is not None
-    if replica.unreadable or replica.absent or (replica.text and not replica.live):
-        return False
-    end, newest = cleaned(log, replica)
-    if before >= max(end, 0):
-        return True
-    begin = window.start_time if window.start_time >= 0 else prepare.time
-    first_time = began(log)
-    if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
-        return False
-    if end <= replica.log_start:
-        return True
-    times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
-    return begin > max(newest, *times, -1) + SKEW_MS
 
 
 def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
@@ -205,6 +193,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
             "decided": iso(prepare.time),
         },
         doubt=in_flight or newer,
+        outcome="at_risk" if row is None else "blocked",
         advice=None if row is None else safety.advise(log, opened[0]),
     )
 
@@ -213,6 +202,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     "split-decision",
     family=FAMILY,
     severities={"critical": "", "info": "where retention may have taken its own marker"},
+    outcomes={"hidden": "where COMMIT was decided", "exposed": "where ABORT was decided"},
     prevented_by=(CLEAN_ELECTION,),
     needs=(Need.TRANSACTIONS,),
 )
@@ -255,6 +245,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             f"data from offset {t['first_offset']} to {t['last_offset']}: {_fate(t)}{_by(t, window)}"
             f"{_and_elsewhere(log, window)}",
             t,
+            outcome=_outcome(t),
             expected=decision,
             data_offsets=[t["first_offset"], t["last_offset"]],
             records=t["records"],
@@ -269,6 +260,10 @@ def _fate(t: np.void) -> str:
     return "visible though aborted" if t["commit"] else "gone for read_committed readers"
 
 
+def _outcome(t: np.void) -> str:
+    return "exposed" if t["commit"] else "hidden"
+
+
 def _by(t: np.void, window: Window) -> str:
     if not is_late(t, window):
         return ""
@@ -281,16 +276,6 @@ def _and_elsewhere(log: LogView, window: Window) -> str:
     return (
         f"; it had {plural(others, 'other partition')}, of which each is judged by what it has itself" if others else ""
     )
-
-
-def is_late(t: np.void, window: Window) -> bool:
-    """Whether a marker that closed data of a transaction looks like that of the one before it, sent again or late.
-
-    Under transaction.version 2 a transaction's own marker has an epoch above its data's; that of the one before it has
-    the data's, as an operator's abort has.
-    """
-    repeats = t["prev_marker_epoch"] == t["marker_epoch"] and t["prev_marker_commit"] == t["commit"]
-    return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
 
 
 def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
@@ -321,6 +306,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
         time_ms=t["marker_timestamp"],
         position=t["position"] if first == t["first_offset"] else None,
         doubt=ended.doubt,
+        outcome=_outcome(t),
         evidence=ended.evidence() | {"partitions": sorted(window.partitions)} | (skipped or {}),
         advice=until_it_is_fixed(advice) if skipped else advice,
     )
@@ -344,7 +330,7 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
         and whole_from(log) <= 0
         and not (replica.starts_late or replica.unreadable or replica.absent)
     )
-    return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
+    return whole or t["prev_marker_offset"] >= 0 or must_have_marker(log, window)
 
 
 def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
@@ -356,6 +342,11 @@ def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
     "marker-contradicts-decision",
     family=FAMILY,
     severities={"critical": ""},
+    outcomes={
+        "hidden": "where COMMIT was decided",
+        "exposed": "where ABORT was decided",
+        "none": "where the marker ended no data",
+    },
     needs=(Need.TRANSACTIONS,),
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
@@ -380,6 +371,7 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
             f"{log.name} has a {'COMMIT' if t['commit'] else 'ABORT'} marker for the transaction of "
             f"{window.transactional_id} that was decided {'COMMIT' if window.prepare.commit else 'ABORT'}",
             t,
+            outcome=_outcome(t) if t["first_offset"] >= 0 else "none",
             expected="COMMIT" if window.prepare.commit else "ABORT",
             prepare_offset=window.prepare.offset,
             decided=iso(window.prepare.time),
@@ -390,7 +382,7 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
     """Whether a marker may be of a decision that came after its coordinator's file was copied, the window's own marker
     being gone with what was cleaned: files of a running broker are copied one after another."""
     history, prepare = log.cluster.coordinator, window.prepare
-    if history is None or prepare is None or _must_have_marker(log, window):
+    if history is None or prepare is None or must_have_marker(log, window):
         return False
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
     return log.cluster.lacks(TOPIC, prepare.partition, int(t["marker_timestamp"]), other_clock=other)
@@ -461,6 +453,7 @@ def _decided(log: LogView, t: np.void) -> bool:
     "unknown-coordinator-epoch",
     family=FAMILY,
     severities={"error": "", "info": "while it may be in flight"},
+    outcomes={"at_risk": ""},
     needs=(Need.TRANSACTIONS,),
 )
 def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import ENDED_OTHERWISE, By, same_transaction
 from auditor.rules.catalogue.safeguards import LATE_WRITES
-from auditor.rules.closed_transactions import FAMILY, judged_transactions
+from auditor.rules.closed_transactions import FAMILY, ended_with_another, judged_transactions
 from auditor.rules.seen.finding import Finding, iso
 from auditor.rules.seen.memo import once
 from auditor.rules.seen.named import SKEW_MS, Window
@@ -49,6 +49,11 @@ class Merged:
         "critical": "",
         "warning": "where no broker's clock decides, if the producer never began like that",
         "info": "else",
+    },
+    outcomes={
+        "exposed": "where its transaction was aborted and it was committed",
+        "hidden": "where its transaction was committed and it was aborted",
+        "none": "where it ended like its transaction",
     },
     absorbed_by=(
         ENDED_OTHERWISE,
@@ -98,6 +103,7 @@ def _finding(log: LogView, t: np.void, window: Window, added: Entry, merged: Mer
         f"before its transaction had {log.name}",
         at=t,
         transactional_id=window.transactional_id,
+        outcome=ended_with_another(t),
         evidence={
             "marker_offset": t["marker_offset"],
             "partition_added": iso(added.time),

@@ -8,7 +8,6 @@ from itertools import pairwise
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.kinds import Loss
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs, stops
@@ -42,6 +41,7 @@ def _all_offline(found: Sequence[Finding]) -> str:
         "critical": "for internal topics",
         "info": "where a broker that has all of it was stopped cleanly, or in doubt",
     },
+    outcomes={"blocked": ""},
     together=by_cause(_of_one_stop, _all_offline),
     needs=(Need.METADATA,),
 )
@@ -126,8 +126,8 @@ def _all_absent(found: Sequence[Finding]) -> str:
     "replica-absent",
     family=FAMILY,
     severities={"critical": "", "info": "where files were copied one after another"},
+    outcomes={"at_risk": ""},
     together=by_cause(_of_one_copy, _all_absent),
-    loses=Loss.AT_RISK,
     needs=(Need.METADATA,),
 )
 def replica_absent(log: LogView) -> Iterator[Finding]:
@@ -212,6 +212,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     "partition-in-two-log-dirs",
     family=FAMILY,
     severities={"error": "", "info": "where the directories cannot be told apart"},
+    outcomes={"at_risk": ""},
     needs=(Need.REPLICAS,),
 )
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:

@@ -37,6 +37,7 @@ from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import LogView, runs
 
 FAMILY = "producer state"
+NOT_IDLE_MS = 1000  # no broker is set to forget a producer so soon
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
 # Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
@@ -59,6 +60,11 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
     "sequence-gap",
     family=FAMILY,
     severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
+    outcomes={
+        "lost": "where they were committed, or the broker remembered the producer",
+        "reordered": "where the records between come later",
+        "at_risk": "else",
+    },
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
@@ -96,6 +102,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         if sure["confidence"] == Missing.PROVED and e["context"] & STATE_MAY_BE_LOST:
             sure = {"confidence": Missing.LIKELY}
         grave = ahead and sure["confidence"] != Missing.UNDECIDABLE and _between_committed(log, e)
+        taken = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
         yield log.at_event(
             "sequence-gap",
             "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
@@ -103,10 +110,11 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
             + (f"{plural(jump, 'record')} missing in this log" if ahead else what)
             + (", of transactions that were committed" if grave else "")
-            + (f" (it had been idle for {duration(idle)})" if idle > 1000 else ""),
+            + (f" (it had been idle for {duration(idle)})" if idle > NOT_IDLE_MS else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             if_true="error" if sure.get("missing") == LEADERS_LOG else None,
+            outcome="reordered" if swapped else "lost" if taken else "at_risk",
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
@@ -124,6 +132,12 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 + (f", and send again from the source what was written {_between(e)}" if ahead else ""),
             ),
         )
+
+
+def _remembered(e: Event) -> bool:
+    """Whether the broker still knew the producer from its batch before: only then does what it accepted prove that it
+    had accepted all numbers below. Its expiration may have been shorter for a while than any setting shows now."""
+    return not e["context"] & STATE_MAY_BE_LOST and 0 <= e["timestamp"] - e["previous_time"] <= NOT_IDLE_MS
 
 
 def _and_at_others(log: LogView) -> str:
@@ -290,6 +304,7 @@ def look_at(log: LogView, e: Event) -> Look:
     "duplicate-sequence-range",
     family=FAMILY,
     severities={"error": ""},
+    outcomes={"duplicated": ""},
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
@@ -348,6 +363,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         "error": "where the next batch goes on as if it were none",
         "info": "where the broker may have forgotten it, or batches between them",
     },
+    outcomes={"at_risk": ""},
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(PRODUCER_EXPIRATION,),
     needs=(Need.EVENTS,),
@@ -407,6 +423,7 @@ def log_age(log: LogView, e: Event) -> int | None:
     "plain-data-inside-transaction",
     family=FAMILY,
     severities={"critical": "", "warning": "where the leader had changed"},
+    outcomes={"refused": ""},
     needs=(Need.EVENTS,),
 )
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ SHOWN = 20  # segments that a finding lists
     "remote-log-gap",
     family=FAMILY,
     severities={"error": "", "info": "while the metadata may have been copied before the log"},
+    outcomes={"lost": ""},
     needs=(Need.REMOTE,),
 )
 def remote_log_gap(log: LogView) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from auditor.rules.seen.view import LogView
     "replica-abort-index-divergence",
     family=FAMILY,
     severities={"error": "", "info": "while it may be in flight"},
+    outcomes={"exposed": ""},
     absorbed_by=(
         DIVERGED_BEFORE,
         By(("aborted-transaction-not-indexed", "aborted-index-extra-entry"), same_transaction),

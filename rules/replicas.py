@@ -11,7 +11,6 @@ from auditor.base.advice import Act, Advice, Condition, Look, Verdict
 from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.kinds import Loss
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import (
@@ -59,9 +58,9 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
         "warning": "for the tail of a crashed leader that a clean election left behind",
         "info": "where it is one batch, under two leader epochs, or nothing of it is lost",
     },
+    outcomes={"lost": ""},
     absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    loses=Loss.LOST,
     needs=(Need.REPLICAS,),
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
@@ -237,6 +236,7 @@ def _all_behind(found: Sequence[Finding]) -> str:
     "replica-missing-range",
     family=FAMILY,
     severities={"critical": "below both high watermarks", "warning": "where a follower is ahead", "info": "else"},
+    outcomes={"at_risk": ""},
     absorbed_by=(
         DIVERGED_BEFORE,
         By("record-structure-invalid", of_unread_bytes),
@@ -244,7 +244,6 @@ def _all_behind(found: Sequence[Finding]) -> str:
     ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_behind, _all_behind, few=FEW),
-    loses=Loss.AT_RISK,
     needs=(Need.REPLICAS,),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:

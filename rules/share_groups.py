@@ -22,6 +22,7 @@ from auditor.rules.seen.view import LogView
         "warning": "below its start",
         "info": "where the files may be of different times",
     },
+    outcomes={"at_risk": ""},
     needs=(Need.SHARE_OFFSETS,),
 )
 def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:

@@ -63,6 +63,7 @@ def _facts(old: Entry, new: Entry, problems: list[str]) -> Fields:
     "illegal-transition",
     family=FAMILY,
     severities={"critical": ""},
+    outcomes={"at_risk": ""},
     prevented_by=(CLEAN_ELECTION,),
     needs=(Need.TRANSACTION_STATE,),
 )
@@ -102,6 +103,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
     "transition-invariant-broken",
     family=FAMILY,
     severities={"error": ""},
+    outcomes={"at_risk": ""},
     absorbed_by=(By("illegal-transition", same_record),),
     needs=(Need.TRANSACTION_STATE,),
 )
@@ -144,6 +146,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     "state-epoch-regression",
     family=FAMILY,
     severities={"critical": ""},
+    outcomes={"at_risk": ""},
     absorbed_by=(By(("illegal-transition", "producer-id-reused"), same_record),),
     prevented_by=(CLEAN_ELECTION,),
     needs=(Need.TRANSACTION_STATE,),
@@ -172,7 +175,13 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("producer-id-reused", family=FAMILY, severities={"critical": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule(
+    "producer-id-reused",
+    family=FAMILY,
+    severities={"critical": ""},
+    outcomes={"refused": ""},
+    needs=(Need.TRANSACTION_STATE,),
+)
 def producer_id_reused(log: LogView) -> Iterator[Finding]:
     """One producer id has two owners, or came back
 

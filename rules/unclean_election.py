@@ -39,6 +39,7 @@ def _elected(found: Sequence[Finding]) -> str:
         "warning": "where the replicas show that nothing was lost",
         "info": "where nothing committed can be",
     },
+    outcomes={"at_risk": ""},
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_one_start, _elected),
     needs=(Need.ELECTIONS,),

@@ -98,6 +98,7 @@ def _structural(
     "record-structure-invalid",
     family=FAMILY,
     severities={"error": ""},
+    outcomes={"unreadable": ""},
     absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
     needs=(Need.EVENTS, Need.ERRORS),
 )
@@ -289,7 +290,14 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("legacy-inner-record-invalid", family=FAMILY, severities={"error": ""}, records=True, needs=(Need.EVENTS,))
+@rule(
+    "legacy-inner-record-invalid",
+    family=FAMILY,
+    severities={"error": ""},
+    outcomes={"unreadable": ""},
+    records=True,
+    needs=(Need.EVENTS,),
+)
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """A wrapper of the old formats holds broken messages
 
@@ -322,7 +330,13 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("malformed-control-batch", family=FAMILY, severities={"error": ""}, needs=(Need.EVENTS,))
+@rule(
+    "malformed-control-batch",
+    family=FAMILY,
+    severities={"error": ""},
+    outcomes={"unreadable": ""},
+    needs=(Need.EVENTS,),
+)
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     """A control batch is not a marker
 
@@ -343,6 +357,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     "producer-fields-inconsistent",
     family=FAMILY,
     severities={"error": "", "info": "for fields left by default clients"},
+    outcomes={"refused": ""},
     absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
     needs=(Need.EVENTS,),
 )

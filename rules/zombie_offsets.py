@@ -24,6 +24,7 @@ from auditor.rules.transactions.windows import naming, skew
     "zombie-offset-commit",
     family=FAMILY,
     severities={"error": "", "warning": "before what the log has whole", "info": "where the producers may be a pool"},
+    outcomes={"duplicated": ""},
     prevented_by=(GROUP_METADATA,),
     needs=(Need.CONSUMER_OFFSETS,),
 )

@@ -36,10 +36,16 @@ def place(x: int, y: int, w: int, h: int) -> models.GridPos:
 
 
 def number(
-    title: str, says: str, expr: str, at: models.GridPos, steps: dict[float, str], unit: str = "short"
+    title: str,
+    says: str,
+    expr: str,
+    at: models.GridPos,
+    steps: dict[float, str],
+    unit: str = "short",
+    calm: str = "text",
 ) -> stat.Panel:
-    """One number on a ground that is green below the first of ``steps``."""
-    colours = [models.Threshold(value=None, color="green")]
+    """One number on a ground that has the colour ``calm`` below the first of ``steps``."""
+    colours = [models.Threshold(value=None, color=calm)]
     colours += [models.Threshold(value=value, color=color) for value, color in steps.items()]
     thresholds = dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(colours)
     return (
@@ -95,17 +101,24 @@ def panels() -> list[Any]:
     """The panels from top to bottom."""
     red: dict[float, str] = {1: "red"}
     blocked = 'standing=~"stuck|overdue|undeliverable"'
+    open_findings = 'sum(kafka_audit_findings_by_severity{OF,severity=~"critical|error"})'
+    incomplete = "sum(1 - kafka_audit_complete{OF})"
     return [
-        number("Blocked partitions", "read_committed consumers of them stand still. report.html says who holds them.",
-               f"sum(kafka_audit_blocked_partitions{{OF,{blocked}}})", place(0, 0, 4, 5), red),
+        number("Open findings", "Critical and error findings. Green only if none is open and no audit is incomplete.",
+               f"{open_findings} > 0 or ({open_findings} unless on() {incomplete} > 0)", place(0, 0, 4, 5), red,
+               calm="green"),
         number("Critical findings", "Data is lost, or somebody stands still.",
-               'sum(kafka_audit_findings_by_severity{OF,severity="critical"})', place(4, 0, 4, 5), red),
+               'sum(kafka_audit_findings_by_severity{OF,severity="critical"})', place(4, 0, 3, 5), red),
         number("Error findings", "Exactly-once is broken, or will be.",
-               'sum(kafka_audit_findings_by_severity{OF,severity="error"})', place(8, 0, 4, 5), {1: "orange"}),
+               'sum(kafka_audit_findings_by_severity{OF,severity="error"})', place(7, 0, 3, 5), {1: "orange"}),
+        number("Suppressed findings", "The baseline suppresses them. No other number includes them.",
+               "sum(kafka_audit_accepted_findings{OF})", place(10, 0, 3, 5), {}),
+        number("Blocked partitions", "read_committed consumers of them stand still. report.html says who holds them.",
+               f"sum(kafka_audit_blocked_partitions{{OF,{blocked}}})", place(13, 0, 3, 5), red),
         number("Not readable", "Bytes of which nothing is said.",
-               'sum(kafka_audit_bytes{OF,state="unreadable"})', place(12, 0, 4, 5), {1: "orange"}, "bytes"),
+               'sum(kafka_audit_bytes{OF,state="unreadable"})', place(16, 0, 2, 5), {1: "orange"}, "bytes"),
         number("Incomplete audits", "A part of the input could not be read, or there was nothing to judge.",
-               "sum(1 - kafka_audit_complete{OF})", place(16, 0, 4, 5), {1: "orange"}),
+               incomplete, place(18, 0, 2, 5), {1: "orange"}),
         number("Since the last run", "Of the cluster whose last audit is the longest ago.",
                "max(time() - kafka_audit_run_timestamp_seconds{OF})", place(20, 0, 4, 5),
                {1.1 * DAY: "yellow", 1.5 * DAY: "orange"}, "s"),

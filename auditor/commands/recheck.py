@@ -1,4 +1,4 @@
-"""``auditor recheck``: what an audit had for held, or could not decide, looked at again in a newer copy or live."""
+"""``auditor recheck``: what an audit found, compared with a newer copy or the running cluster."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from auditor import running
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
+from auditor.base.values import Values
 from auditor.commands import live
 from auditor.commands.arguments import add_remote
 from auditor.commands.parser import add_limits, examples
@@ -22,7 +23,8 @@ from auditor.outputs import earlier_results
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
 
 if TYPE_CHECKING:
-    from auditor.pipeline.asked_again import Question
+    from auditor.outputs.asked_again import Question
+    from auditor.outputs.earlier_results import Earlier
     from auditor.pipeline.runner import Runner
     from auditor.pipeline.whole_audit import Audit
 
@@ -31,13 +33,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "recheck",
-        help="what a run left held or not decided, looked at again in a newer input",
+        help="which findings of a run are still there in a newer input",
         epilog=examples(
             "auditor recheck --out /tmp/audit /copies/newer",
             "auditor recheck --out /tmp/audit --bootstrap-server kafka:9092 --command-config client.properties",
         )
-        + "\nexit status: 0 where each is over, or waits as is normal; 1 where one is not, or is not decided; 3 where "
-        "part of the newer input could not be read",
+        + "\nIt compares blocked partitions, findings in doubt, and findings at or above the run's --fail-on (never: "
+        "error) with an audit of the newer input. It does not replace that audit. A running cluster shows which "
+        "partitions are blocked; it does not show files, so findings about bytes, segments and indexes need a PATH.\n"
+        "exit code: 0 if each was looked at and is gone, or waits within its timeout; 1 if one is still there, is in "
+        "doubt, or is new at or above --fail-on; 3 if one could not be looked at (1 goes before 3)",
     )
     p.add_argument(
         "paths", nargs="*", metavar="PATH", help="a newer copy of what was audited, as 'auditor audit' takes"
@@ -54,50 +59,67 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command; returns its exit code."""
     if bool(args.paths) == (args.bootstrap_server is not None):
         raise AuditInputError("recheck needs a PATH or --bootstrap-server H:P; give one of them")
-    from auditor.pipeline import asked_again
+    from auditor.outputs import asked_again
 
-    questions = _questions(args.out)
+    earlier, live_input = earlier_results.read(args.out), args.bootstrap_server is not None
+    questions, notes = _questions(args.out, earlier)
     if not questions:
-        sys.stdout.write("The run left nothing held and nothing undecided.\n")
+        sys.stdout.write(
+            "The run has no blocked partition, no finding in doubt and no finding at or above "
+            f"{asked_again.level_of(earlier.summary)}: nothing was compared, and the newer input was not read.\n"
+        )
         return 0
-    options = _options(args, questions)
+    options = _options(args, earlier.summary, questions)
     with running.failures(), running.runner(options) as runner, _newer(args, options, questions, runner) as audit:
-        told = list(asked_again.Newer(audit).answers(questions))
+        newer = asked_again.Newer(audit, earlier.summary, live_input)
+        told = list(newer.answers(questions, asked_again.suppressed(earlier.summary)))
         unread = audit.incomplete()
         running.warn_of_empty(audit)
+    notes += ["not read: a part of the newer input"] if unread else []
+    if live_input:
+        notes.append(
+            "not read: other partitions, and what lies before the offsets asked about; new findings: auditor live"
+        )
+    notes.append("this compares the findings of that run; for all that the newer input shows run: auditor audit")
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.format == "json":
         out.writelines(json.dumps(each.row(), ensure_ascii=True) + "\n" for each in told)
+        running.warn(notes)
     else:
         from auditor.dashboards.recheck_lines import lines
 
-        out.writelines(
-            f"{line}\n" for line in lines([each.row() for each in told], shutil.get_terminal_size((120, 24)).columns)
-        )
-    return 3 if unread else int(not all(each.fine for each in told))
+        width = shutil.get_terminal_size((120, 24)).columns
+        out.writelines(f"{line}\n" for line in lines([each.row() for each in told], notes, width))
+    return asked_again.exit_code(told, unread)
 
 
-def _questions(out: Path | str) -> list[Question]:
-    from auditor.pipeline import asked_again
+def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[str]]:
+    from auditor.outputs import asked_again
 
-    found = earlier_results.read(out)
     try:
-        return asked_again.asked(found.summary, found.findings)
+        asked = asked_again.asked(earlier.summary, earlier.findings)
+        left = asked_again.uncompared(earlier.summary, earlier.findings)
     except (KeyError, TypeError, AttributeError):
         shown = uris.shown(str(out))
         raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None
+    return asked, [f"not compared: {each}" for each in left]
 
 
-def _options(args: argparse.Namespace, questions: Sequence[Question]) -> AuditOptions:
+def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Question]) -> AuditOptions:
+    """Those of an audit of the newer input, which looks at what the earlier one looked at; of a running cluster at the
+    partitions that are asked about alone."""
     as_of = parse_time(args.as_of) if args.as_of is not None else None
     if as_of is None and args.bootstrap_server is not None:
         as_of = int(time.time() * 1000)
-
-    only = tuple(dict.fromkeys(f"{each.topic}-{each.partition}" for each in questions))
+    scope = earlier.get("scope") or {}
+    partitions = tuple(scope.get("partitions") or ())
+    if args.bootstrap_server is not None:
+        known = (each for each in questions if each.partition is not None)
+        partitions = tuple(dict.fromkeys(f"{each.topic}-{each.partition}" for each in known))
     return AuditOptions(
         tuple(args.paths),
         args.out,
@@ -105,7 +127,11 @@ def _options(args: argparse.Namespace, questions: Sequence[Question]) -> AuditOp
         as_of=as_of,
         at_once=args.at_once,
         remote=tuple(args.remote),
-        only_partitions=only,
+        records=bool(earlier.get("records_decoded")),
+        whole=bool(scope.get("whole")),
+        topics=tuple(scope.get("topics") or ()),
+        only_partitions=partitions,
+        only_brokers=tuple(scope.get("brokers") or ()),
         may_lack=True,
         bootstrap=args.bootstrap_server,
     )
@@ -115,7 +141,7 @@ def _options(args: argparse.Namespace, questions: Sequence[Question]) -> AuditOp
 def _newer(
     args: argparse.Namespace, options: AuditOptions, questions: Sequence[Question], runner: Runner
 ) -> Iterator[Audit]:
-    """The audit of the newer input, read no further than the questions need."""
+    """The audit of the newer input; a running cluster is read no further than the questions need."""
     if args.bootstrap_server is None:
         from auditor.pipeline.whole_audit import Audit
 
@@ -126,7 +152,8 @@ def _newer(
 
     begins: dict[tuple[str, int], int] = {}
     for each in questions:
-        if each.first_offset is not None:
-            begins[each.place] = min(each.first_offset, begins.get(each.place, each.first_offset))
+        if each.waits and each.first_offset is not None and each.topic is not None and each.partition is not None:
+            place = each.topic, each.partition
+            begins[place] = min(each.first_offset, begins.get(place, each.first_offset))
     with live.opened(args, options, "lso", begins) as reading, contextlib.closing(LiveAudit(reading, runner)) as audit:
         yield audit

@@ -38,6 +38,7 @@ OF_FINDING = (
     "rule",
     "kind",
     "severity",
+    "outcome",
     "cluster_id",
     "topic",
     "partition",

@@ -7,13 +7,13 @@ it stood, until a run looks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.base.values import Fields
+from auditor.base.values import Fields, Values
 from auditor.base.words import few
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import LOG, Log, Shelf
@@ -82,9 +82,13 @@ def rows(shelf: Shelf, found: Mapping[str, Found]) -> list[Fields]:
 
 def partly(earlier: Sequence[Run], run: Run) -> str:
     """Why a run does not answer for all that the runs of its group before it saw, in words; empty where it does."""
-    if not run.facts.get("complete", True):
+    return _partly([each.facts for each in earlier[-LATELY:]], run.facts)
+
+
+def _partly(then: Sequence[Values], now: Values) -> str:
+    if not now.get("complete", True):
         return "part of the input could not be read"
-    lacks = sorted({name for each in earlier[-LATELY:] for name in _lacks(run, each)})
+    lacks = sorted({name for each in then for name in _lacks(now, each)})
     return f"its input lacks {few(lacks)}, which an earlier run had" if lacks else ""
 
 
@@ -93,8 +97,14 @@ def unlooked(shelf: Shelf, run: Run, was: Found) -> str:
 
     A log that is not there was deleted where the run knows that it has all; else it may not have been copied.
     """
-    why = partly((was.run,), run)
-    if why or run.facts.get("all_logs") or was.log not in shelf.logs_less(was.run, run):
+    return unlooked_by(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
+
+
+def unlooked_by(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
+    """The same by the facts of the two runs: ``complete``, ``brokers`` and ``all_logs``; ``lacks_log``: whether the
+    log is among those of the run with the finding, and not among those of the other."""
+    why = _partly([then], now)
+    if why or now.get("all_logs") or not lacks_log():
         return why
     return "its input lacks the log, which an earlier run had"
 
@@ -106,9 +116,9 @@ def _since_whole(earlier: Sequence[Run], run: Run) -> Sequence[Run]:
     return late[next(whole, 0) :]
 
 
-def _lacks(run: Run, had: Run) -> list[str]:
+def _lacks(now: Values, then: Values) -> list[str]:
     """What of the brokers that another run had is not in the input; nothing where an earlier release kept either."""
-    mine, theirs = (each.facts.get("brokers") for each in (run, had))
+    mine, theirs = (each.get("brokers") for each in (now, then))
     if mine is None or theirs is None:
         return []
     less = [name for name, dirs in theirs.items() if mine.get(name, 0) < dirs]

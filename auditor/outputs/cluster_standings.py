@@ -11,12 +11,11 @@ from datetime import datetime
 from auditor.outputs import changes, runs
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
-from auditor.rules.seen.finding import SEVERITIES
+from auditor.rules.seen.finding import GRAVE, SEVERITIES
 
 GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
 LEAST_GAPS = 2
 HOUR_MS = 3_600_000  # runs closer than that are somebody's tries, no schedule
-GRAVE = ("critical", "error")
 
 
 @dataclass(frozen=True, slots=True)

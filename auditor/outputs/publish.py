@@ -6,7 +6,7 @@ import datetime
 import importlib.metadata
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.values import Fields, Values
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
-from auditor.connectors.files import LogDir
 from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
@@ -35,7 +34,7 @@ from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import commands, crash_recovery
 from auditor.rules.seen.coordinator_history import CoordinatorHistory
-from auditor.rules.seen.finding import SEVERITIES, Finding, iso
+from auditor.rules.seen.finding import GRAVE, OUTCOMES, SEVERITIES, Finding, iso
 from auditor.rules.settled import prevention
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
@@ -138,8 +137,8 @@ def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
         "complete": summary["complete"],
         "clusters": audit.cluster_ids,
         "asked": options.asked,
-        "brokers": _brokers(audit.inventory.log_dirs),
-        "all_logs": _has_all_logs(audit, tables["logs"]),
+        "brokers": brokers_of((d.cluster_id, d.broker_id) for d in audit.inventory.log_dirs),
+        "all_logs": has_all_logs(audit, tables["logs"]),
         "named": {row["cluster_id"]: {k: row[k] for k in Named._fields} for row in summary["clusters"]},
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
         "held": _held(decided_of(audit, summary)),
@@ -147,18 +146,19 @@ def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
     runs.publish(options.history, run_id, tables, facts)
 
 
-def _brokers(log_dirs: Sequence[LogDir]) -> dict[str, int]:
-    """How many log directories each broker has, by what it is called."""
-    several = len({log_dir.cluster_id for log_dir in log_dirs}) > 1
+def brokers_of(log_dirs: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:
+    """How many log directories each broker has, by what it is called; of each log directory cluster and broker id."""
+    found = list(log_dirs)
+    several = len({cluster for cluster, _ in found}) > 1
     names = (
-        ("a broker without an id" if d.broker_id is None else f"broker {d.broker_id}")
-        + (f" of {d.cluster_id or 'no cluster'}" if several else "")
-        for d in log_dirs
+        ("a broker without an id" if broker is None else f"broker {broker}")
+        + (f" of {cluster or 'no cluster'}" if several else "")
+        for cluster, broker in found
     )
     return dict(Counter(names))
 
 
-def _has_all_logs(audit: Audit, logs: pa.Table) -> bool:
+def has_all_logs(audit: Audit, logs: pa.Table) -> bool:
     """Whether the clusters' metadata has no partition that was asked for and is not among the logs: one that is not
     there is no more."""
     there = set(zip(*(logs[name].to_pylist() for name in LOG), strict=True))
@@ -230,9 +230,19 @@ def _asides(audit: Audit) -> list[Fields]:
 
 
 def verdict_row(audit: Audit, summary: Values) -> Fields:
-    """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit status."""
+    """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit code and the
+    severity that it goes by; how many critical and error findings have which outcome, and how many of each severity a
+    baseline suppresses."""
     decided = decided_of(audit, summary)
-    return {"tone": decided.tone, "headline": decided.headline, "exit": audit.exit_code()}
+    grave = [f.outcome for f in audit.open_findings if f.severity in GRAVE]
+    return {
+        "tone": decided.tone,
+        "headline": decided.headline,
+        "exit": audit.exit_code(),
+        "fail_on": audit.options.fail_on,
+        "outcomes": {name: grave.count(name) for name in OUTCOMES if name in grave},
+        "suppressed": dict(decided.suppressed),
+    }
 
 
 def decided_of(audit: Audit, summary: Values) -> verdict.Verdict:
@@ -253,6 +263,7 @@ def scope(audit: Audit) -> Fields:
         "topics": list(options.topics),
         "partitions": list(options.only_partitions),
         "brokers": list(options.only_brokers),
+        "whole": options.whole,
         "since": None if options.since is None else options.since.said,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),

@@ -24,7 +24,7 @@ from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
 from auditor.pipeline import results
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import iso
+from auditor.rules.seen.finding import GRAVE, iso
 
 LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked for: runs, and findings of them
 _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
@@ -99,7 +99,7 @@ class Site:
                     facts=each.last.facts,
                     published=each.last.published_at,
                     moments=[step.at for step in steps],
-                    grave=[sum(step.counts[name] for name in cluster_page.GRAVE) for step in steps],
+                    grave=[sum(step.counts[name] for name in GRAVE) for step in steps],
                     **{name: getattr(each, name) for name in names},
                 )
             )
@@ -222,11 +222,11 @@ class Site:
         return found.filter(pc.not_equal(found["severity"], "info"))
 
     def _notable(self, run: Run) -> pa.Table:
-        """What the verdict goes by: findings above info of rules that say that readers wait or that data is lost."""
-        kinds = registry.kinds()
-        told = [name for name, kind in kinds.items() if kind.blocks is not None or kind.loses is not None]
+        """What the verdict goes by: critical and error findings, and those above info that say that readers wait."""
+        told = [name for name, kind in registry.kinds().items() if kind.blocks is not None]
         found = self._above_info(run)
-        return found.filter(pc.is_in(pc.coalesce(found["kind"], found["rule"]), pa.array(told)))
+        waits = pc.is_in(pc.coalesce(found["kind"], found["rule"]), pa.array(told))
+        return found.filter(pc.or_(waits, pc.is_in(found["severity"], pa.array(GRAVE))))
 
     def _summary(self, run: Run, fingerprint: str | None = None) -> Fields:
         """So much of a run's summary as the verdict needs; ``fingerprint``: what is held by this finding alone."""
@@ -236,6 +236,8 @@ class Site:
             "counts": {"by_severity": run.facts.get("counts") or {}},
             "batches": run.facts.get("batches"),
         }
+        if accepted := run.facts.get("accepted"):
+            facts["baseline"] = {"counts": {"by_severity": accepted}}
         if "blocked" not in run.files:
             return facts
         table = self.shelf.read(run, "blocked")

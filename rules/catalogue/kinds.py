@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from auditor.base.values import Fields
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.relations import By, Tie
 from auditor.rules.catalogue.safeguards import Safeguard
-from auditor.rules.seen.finding import SEVERITIES, Finding, highest
+from auditor.rules.seen.finding import GRAVE, NO_OUTCOME, SEVERITIES, Finding, highest
 
 if TYPE_CHECKING:
     from auditor.rules.seen.view import LogView
@@ -41,13 +41,6 @@ class Blocks(Enum):
     GROUP = "group"  # they, and the group that the finding names, which cannot fetch its offsets
 
 
-class Loss(Enum):
-    """What critical findings say of acknowledged records."""
-
-    LOST = "lost"  # they are no longer in the cluster
-    AT_RISK = "at risk"  # another replica, or who acts in time, may still have them
-
-
 class Unverified(Enum):
     """Why a leader that verifies with the coordinator refuses the data that is found (KIP-890)."""
 
@@ -74,7 +67,10 @@ class Kind:
     where it holds of one (:mod:`auditor.rules.settled.prevention`). ``moving``: they may only have been seen in motion,
     so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the first offset,
     which is no news where reading began later. ``unverified``: why verification refuses such data. ``together``: which
-    of its findings have one cause, and are one finding. ``loses``: what critical ones say of acknowledged records.
+    of its findings have one cause, and are one finding.
+
+    ``outcomes``: what its critical and error findings mean for records, readers and writers, of :data:`OUTCOMES`, the
+    usual one first, each with when, as of ``severities``. A finding with another one than the usual one sets it.
 
     ``needs``: of which a log has to have one, else it is not asked (:mod:`auditor.rules.catalogue.needs`); none: every
     log is.
@@ -101,7 +97,7 @@ class Kind:
     before_start: bool = False
     unverified: Unverified | None = None
     together: Together | None = None
-    loses: Loss | None = None
+    outcomes: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
     raised: tuple[str, ...] = ()  # further severities: a finding is as severe as what it explains
 
@@ -127,18 +123,31 @@ class Kind:
         return not self.needs or any(need in has for need in self.needs)
 
     def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
-        """Its findings as those of its rule, with source and advice where they say none of their own."""
+        """Its findings as those of its rule, with outcome, source and advice where they say none of their own.
+
+        Errors: AssertionError for an outcome that the kind does not declare.
+        """
         for finding in found:
+            if finding.outcome and finding.outcome not in self.outcomes:
+                raise AssertionError(f"rule {self.id} does not declare the outcome {finding.outcome!r}")
             finding.rule = self.rule
+            finding.outcome = self.outcome(finding.severity, finding.outcome)
             finding.source = finding.source or self.source
             finding.advice = finding.advice or self.advice
             yield finding
 
+    def outcome(self, severity: str, own: str = "") -> str:
+        """The outcome of a finding of this severity; ``own``: what the finding itself sets, empty for the usual one.
+
+        An info has none. A warning has one where it sets it, or where readers are blocked.
+        """
+        usual = severity in GRAVE or (self.blocks is not None and severity != "info")
+        return (own if severity != "info" else "") or next(iter(self.outcomes if usual else ()), NO_OUTCOME)
+
     @property
     def declared(self) -> Fields:
         """What pages need of it, as plain data: see :func:`auditor.rules.catalogue.registry.described`."""
-        blocks, loses = (each.value if each else None for each in (self.blocks, self.loses))
-        return {"blocks": blocks, "decided": self.decided, "loses": loses}
+        return {"blocks": self.blocks.value if self.blocks else None, "decided": self.decided}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

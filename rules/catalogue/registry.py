@@ -22,7 +22,6 @@ from auditor.rules.catalogue.kinds import (
     Check,
     Hold,
     Kind,
-    Loss,
     Rule,
     Together,
     Unverified,
@@ -31,7 +30,7 @@ from auditor.rules.catalogue.kinds import (
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.relations import By, Relation
 from auditor.rules.catalogue.safeguards import Safeguard
-from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.finding import GRAVE, OUTCOMES, SEVERITIES, Finding
 
 if TYPE_CHECKING:
     from auditor.rules.seen.view import LogView
@@ -86,7 +85,7 @@ def rule(
     before_start: bool = False,
     unverified: Unverified | None = None,
     together: Together | None = None,
-    loses: Loss | None = None,
+    outcomes: Mapping[str, str] = MappingProxyType({}),
     needs: tuple[Need, ...] = (),
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
@@ -99,11 +98,13 @@ def rule(
         title, sections = _page(inspect.getdoc(check) or "")
         if family not in FAMILIES or id in CATALOGUE or not severities or set(severities) - set(SEVERITIES):
             raise AssertionError(f"rule {id}: {family=} {severities=} already there: {id in CATALOGUE}")
+        if set(outcomes) - set(OUTCOMES) or (not outcomes and set(severities) & set(GRAVE)):
+            raise AssertionError(f"rule {id}: {outcomes=}: critical and error findings need some of {OUTCOMES}")
         CATALOGUE[id] = Kind(
             id=id, family=family, severities=severities, title=title, sections=sections, check=check, records=records,
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
             decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start,
-            unverified=unverified, together=together, loses=loses, needs=needs,
+            unverified=unverified, together=together, outcomes=outcomes, needs=needs,
         )  # fmt: skip
         return check
 
@@ -247,9 +248,15 @@ def judge(log: LogView, chosen: Iterable[Kind]) -> Iterator[Finding]:
 
 def described(rows: Iterable[Values]) -> list[Fields]:
     """Findings as rows, each with what is declared of its kind for pages under ``declared``; none for a rule of the
-    past.
+    past. A row of a run from before findings had an outcome has the usual one of its kind.
 
     Pages know no rule by name: they go by this. It is no field of a finding and is never written.
     """
-    found = ((row, kinds().get(row.get("kind") or row["rule"])) for row in rows)
-    return [{**row, "declared": None if each is None else each.declared} for row, each in found]
+    return [_described(row, kinds().get(row.get("kind") or row["rule"])) for row in rows]
+
+
+def _described(row: Values, each: Kind | None) -> Fields:
+    if each is None:
+        return {**row, "declared": None}
+    outcome = row.get("outcome") or each.outcome(row.get("severity") or "info")
+    return {**row, "outcome": outcome, "declared": each.declared}

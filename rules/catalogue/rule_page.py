@@ -46,6 +46,11 @@ def _remarks(rule: Rule | Kind) -> str:
     return rule.severity + (f" ({', '.join(more)})" if more else "")
 
 
+def _outcomes(kind: Kind) -> str:
+    """What its critical and error findings mean; several where the finding says which."""
+    return "; ".join(f"{name} {when}".strip() for name, when in kind.outcomes.items())
+
+
 def causes(text: str) -> list[str]:
     """The causes of a *Can be wrong*, the commonest first, each by itself: what a semicolon ends, and each sentence."""
     return [part.rstrip(".") for part in re.split(r"; (?![^(]*\))|(?<=[a-z0-9)])\. (?=[A-Z])", text)]
@@ -65,11 +70,15 @@ def _listed(rule: Rule) -> list[str]:
 def page(rule: Rule) -> str:
     """All about one rule."""
     lines = [rule.id, rule.title]
+    outcomes = [(kind.id, _outcomes(kind)) for kind in rule.kinds if kind.outcomes]
     if len(rule.kinds) == 1:
         lines.append(f"Severity: {_remarks(rule)}")
+        lines += [f"Outcome: {said}" for _, said in outcomes]
     else:
         lines += ["", "Severity, by kind of findings:"]
         lines += [line for text in _severities(rule) for line in _wrapped(text)]
+        lines += ["", "Outcome of critical and error findings, by kind:"] if outcomes else []
+        lines += [line for name, said in outcomes for line in _wrapped(f"{name}: {said}")]
     lines.append("")
     sections: dict[str, list[str]] = {}
     for name in SECTIONS:

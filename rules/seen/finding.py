@@ -13,6 +13,14 @@ from auditor.base.advice import Advice, text
 from auditor.base.values import Fields, Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
+GRAVE = ("critical", "error")  # severities whose findings have an outcome
+# What a finding means for records, readers and writers. lost: records below a high watermark, or whose acceptance the
+# producer's later sequences prove, that no replica which may lead has; hidden: committed, and read_committed readers do
+# not get them; exposed: aborted, and readers get them; at_risk: none of these yet.
+OUTCOMES = (
+    "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
+)  # fmt: skip
+NO_OUTCOME = "none"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253402300800000  # the end of the year 9999
 
@@ -25,6 +33,7 @@ class Finding:
     ISO-8601; ``position`` a byte in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``.
     ``if_true``: the severity that it would have if what is in doubt were so, None where nothing is. ``kind``: which of
     the rule's questions, the rule's id where it has one alone. ``fingerprint`` is given once all findings are known.
+    ``outcome``: one of :data:`OUTCOMES` that its kind declares; empty until its kind completes the finding.
     """
 
     rule: str
@@ -48,6 +57,7 @@ class Finding:
     kind: str = ""
     fingerprint: str = ""
     advice: Advice | None = None
+    outcome: str = ""
 
     def __post_init__(self) -> None:
         self.kind = self.kind or self.rule
@@ -109,7 +119,8 @@ def _place(f: Finding) -> tuple[Any, ...]:
 
 MADE_OF = tuple(f.name for f in fields(Finding))
 _FIRST, _LAST = ("rule", "kind", "fingerprint", "if_true"), ("remedy", "advice", "source")
-FIELDS = (*_FIRST, *(name for name in MADE_OF if name not in (*_FIRST, *_LAST)), *_LAST)
+_MIDDLE = (name for name in MADE_OF if name not in (*_FIRST, "severity", "outcome", *_LAST))
+FIELDS = (*_FIRST, "severity", "outcome", *_MIDDLE, *_LAST)
 
 
 def lowered(severity: str) -> str:

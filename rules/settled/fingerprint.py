@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from auditor.base.values import Values
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding, in_order
+from auditor.rules.seen.finding import NO_OUTCOME, Finding, in_order
 
 OF_ONE_REPLICA = frozenset({"segment integrity", "replicas"})  # families whose findings are about one file or replica
 PARTS = (
@@ -51,4 +51,5 @@ def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -
     for each in found:
         row = each.to_dict()
         each.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))
+        each.outcome = each.outcome or NO_OUTCOME
     return in_order(found)

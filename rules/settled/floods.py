@@ -19,7 +19,7 @@ from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.values import Fields, Values
 from auditor.base.words import plural
 from auditor.rules.catalogue.kinds import Kind
-from auditor.rules.seen.finding import SEVERITIES, Finding, highest, in_order
+from auditor.rules.seen.finding import NO_OUTCOME, OUTCOMES, SEVERITIES, Finding, highest, in_order
 
 if TYPE_CHECKING:
     from auditor.facts.replica_facts import ReplicaFacts
@@ -49,6 +49,7 @@ class Sum:
     last: int | None = None
     shared: Fields = field(default_factory=dict)
     if_true: str | None = None  # the highest of theirs
+    outcome: str = NO_OUTCOME  # the first of theirs in the order of OUTCOMES
 
     def add(self, f: Finding) -> None:
         """Counts a finding, or a sum of some."""
@@ -59,6 +60,7 @@ class Sum:
         self.count += f.evidence.get(SUMMED, 1)
         if f.if_true is not None:
             self.if_true = f.if_true if self.if_true is None else highest(f.if_true, self.if_true)
+        self.outcome = min(self.outcome, f.outcome or NO_OUTCOME, key=OUTCOMES.index)
         ends = [f.evidence["first_offset"], f.evidence["last_offset"]] if is_summed(f) else [f.offset]
         known = [offset for offset in (*ends, self.first, self.last) if offset is not None]
         self.first, self.last = min(known, default=None), max(known, default=None)
@@ -86,6 +88,7 @@ class Sum:
             evidence={"log_dir": self.log_dir, **evidence},
             source=each.source,
             if_true=self.if_true,
+            outcome=self.outcome,
             advice=replace(each.advice, look=(Look(command, f"it lists {self.count} more of them"), *each.advice.look)),
         )
 
@@ -191,6 +194,7 @@ def summed(
     replica: ReplicaFacts | None = None,
     shared: Values = MappingProxyType({}),
     doubt: bool = False,
+    outcome: str = "",
 ) -> Finding:
     """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
 
@@ -204,6 +208,7 @@ def summed(
         replica=replica,
         doubt=doubt,
         evidence=evidence,
+        outcome=outcome,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Kind
 from auditor.rules.catalogue.relations import Tie
-from auditor.rules.seen.finding import Finding, highest, in_order
+from auditor.rules.seen.finding import NO_OUTCOME, Finding, highest, in_order
 from auditor.rules.settled.crossed import settled
 from auditor.rules.settled.floods import is_summed
 
@@ -125,6 +125,8 @@ def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
+    if f.severity != cause.severity or cause.outcome == NO_OUTCOME:  # the outcome is that of the higher severity
+        cause.outcome = f.outcome if highest(cause.severity, f.severity) == f.severity else cause.outcome
     cause.severity = highest(cause.severity, f.severity)  # doubt has lowered both by now
     if cause.if_true or f.if_true:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)

@@ -35,7 +35,7 @@ def by_cause(
         for number, f in enumerate(found):
             known = None if is_summed(f) and not sums else cause(f)
             of = advice if is_summed(f) else f.advice
-            groups[number if known is None else (f.severity, f.if_true, of, known)].append(f)
+            groups[number if known is None else (f.severity, f.outcome, f.if_true, of, known)].append(f)
         out: list[Finding] = []
         for group in groups.values():
             out += [_one_of(group, said, advice)] if len(group) > few else group

@@ -280,6 +280,16 @@ def marker_window(log: LogView, t: np.void) -> Window | None:
     return None if number is None else found.window(number)
 
 
+def is_late(t: np.void, window: Window) -> bool:
+    """Whether a marker that closed data of a transaction looks like that of the one before it, sent again or late.
+
+    Under transaction.version 2 a transaction's own marker has an epoch above its data's; that of the one before it has
+    the data's, as an operator's abort has.
+    """
+    repeats = t["prev_marker_epoch"] == t["marker_epoch"] and t["prev_marker_commit"] == t["commit"]
+    return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
+
+
 def contradicting_window(log: LogView, t: np.void) -> Window | None:
     """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
     found = matching(log, int(t["producer_id"]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules.lib.cleaning import cleaned
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.memo import once
-from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.named import SKEW_MS, Window
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.when_read import read_behind
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, owner_complete, skew
@@ -133,3 +134,26 @@ def closed(log: LogView) -> np.ndarray:
     """The rows of the transactions of the leader replica that have data and a marker."""
     rows = log.leader.transactions
     return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
+
+
+def must_have_marker(log: LogView, window: Window, before: int = -1) -> bool:
+    """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it.
+
+    ``before``: the offset of the last marker of an earlier decision of its producer; where that is kept, behind all
+    that was cleaned, the order of both logs tells, and no clock is asked.
+    """
+    prepare, replica = window.prepare, log.leader
+    assert prepare is not None
+    if replica.unreadable or replica.absent or (replica.text and not replica.live):
+        return False
+    end, newest = cleaned(log, replica)
+    if before >= max(end, 0):
+        return True
+    begin = window.start_time if window.start_time >= 0 else prepare.time
+    first_time = began(log)
+    if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
+        return False
+    if end <= replica.log_start:
+        return True
+    times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
+    return begin > max(newest, *times, -1) + SKEW_MS

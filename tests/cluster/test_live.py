@@ -46,21 +46,34 @@ class Setting:
         ])  # fmt: skip
         return status, story.findings(out)
 
-    def recheck(self, name: str) -> tuple[int, list[tuple[str, str]]]:
-        """Status, and of each hold that a run left its answer and why, as the running cluster shows it."""
+    def recheck(self, name: str) -> tuple[int, list[tuple[str, str]], set[tuple[str, str]]]:
+        """Exit code, of each hold that a run left its answer and why, and of each finding its kind and answer, as the
+        running cluster shows it."""
         call = ["recheck", "--out", str(self.folder / name), "--bootstrap-server", self.cluster.servers,
                 "--client-config", str(self.folder / "client.properties"), "--as-of", self.as_of]  # fmt: skip
         with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")) as said:
             status = cli.main([*call, "--format", "json"])
         said.seek(0)
         rows = [json.loads(line) for line in said]
-        return status, [(row["answer"], row["why"]) for row in rows if row["fingerprint"] is None]
+        holds = [(row["answer"], row["why"]) for row in rows if row["fingerprint"] is None]
+        return status, holds, {(row["kind"], row["answer"]) for row in rows if row["fingerprint"] is not None}
 
     def offline(self, name: str) -> list[dict[str, Any]]:
         self.cluster.copy(self.folder / f"{name}-copy")
         out = self.folder / name
         cli.main(["audit", str(self.folder / f"{name}-copy"), "--out", str(out), "--as-of", self.as_of, "--quiet"])
         return story.findings(out)
+
+    def with_a_flipped_bit(self, name: str) -> str:
+        """The results of an audit of a copy that :meth:`offline` made, in which a body lost a bit: what the copy shows,
+        and no broker does."""
+        copy, out = self.folder / f"{name}-copy", self.folder / f"{name}-damaged"
+        file = next(copy.rglob(f"{TOPIC}-0/*.log"))
+        content = bytearray(file.read_bytes())
+        content[64] ^= 1
+        file.write_bytes(content)
+        cli.main(["audit", str(copy), "--out", str(out), "--as-of", self.as_of, "--quiet", "--master", "inline"])
+        return out.name
 
 
 @pytest.fixture(
@@ -117,14 +130,22 @@ def test_a_hang_is_found_closed_and_gone(spark: SparkSession, setting: Setting) 
     assert hang_by_default(setting)["offset"] == offset
     assert [[row[n] for n in WHERE] for row in setting.offline("offline")] == [[row[n] for n in WHERE] for row in found]
 
-    status, ((answer, _),) = setting.recheck("hanging")
-    assert (status, answer) == (1, "still held")
+    status, ((answer, _),), compared = setting.recheck("hanging")
+    assert (status, answer, compared) == (1, "still held", {("hanging-transaction", "still there")})
+    damaged = setting.with_a_flipped_bit("offline")
+    assert ("batch-crc-mismatch", "not looked at") in setting.recheck(damaged)[2]
 
     story.execute(hang["remedy"], cluster, access)
     story.transactions(producer, 1, 3)
     producer.close()
     assert story.last_stable_offset(cluster, access) == offset + 3  # two records and the marker
-    assert setting.recheck("hanging") == (0, [("over", f"its ABORT marker is at offset {offset + 2}")])
+    over = ("over", f"its ABORT marker is at offset {offset + 2}")
+    assert setting.recheck("hanging") == (0, [over], {("hanging-transaction", "gone")})
+    assert setting.recheck(damaged) == (
+        3,
+        [over],
+        {("hanging-transaction", "gone"), ("batch-crc-mismatch", "not looked at")},
+    )
     assert hung(setting.live("after", "--from", "start")[1]) == []
     summary = json.loads((setting.folder / "after" / "summary.json").read_text(encoding="utf-8"))
     log = next(log for log in summary["live"]["logs"] if (log["topic"], log["partition"]) == (TOPIC, 0))

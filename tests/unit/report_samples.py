@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import functools
 from typing import Any
 
 from auditor.rules.catalogue import registry
@@ -12,20 +11,16 @@ from tests import corpora
 HOSTILE = "<script>alert(1)</script>\"'"
 Report = tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]
 _FIELDS = (
-    "rule", "severity", "broker_id", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
-    "transactional_id", "group_id", "timestamp", "file", "position", "message", "evidence", "remedy", "source",
+    "rule", "severity", "outcome", "broker_id", "topic", "partition", "offset", "last_offset", "producer_id",
+    "producer_epoch", "transactional_id", "group_id", "timestamp", "file", "position", "message", "evidence", "remedy",
+    "source",
 )  # fmt: skip
 
 
 def finding(**given: Any) -> dict[str, Any]:
     """A finding with all fields of the contract, null where not given, and what its rule declares."""
     row = {**dict.fromkeys(_FIELDS), "severity": "error", "message": "", "evidence": {}, **given}
-    return row | {"declared": _declared(row["rule"])}
-
-
-@functools.cache
-def _declared(rule: str | None) -> Any:
-    return registry.described([{"rule": rule}])[0]["declared"]
+    return registry.described([row])[0]
 
 
 def iso(ms: int) -> str:

@@ -49,13 +49,13 @@ def test_labels_are_bounded(tmp_path: Path) -> None:
     ]
     write_metrics(tmp_path / "m.prom", findings, samples.empty_summary())
     found = read(tmp_path / "m.prom")
-    assert len(found) < 35
+    assert len(found) < 45
     assert (
         found["kafka_audit_findings", (("kind", "sequence-gap"), ("rule", "sequence-gap"), ("severity", "error"))]
         == 1000
     )
     assert {label for _, labels in found for label, _ in labels} == {
-        "rule", "kind", "severity", "class", "standing", "state", "version", "policy",
+        "rule", "kind", "severity", "outcome", "class", "standing", "state", "version", "policy",
     }  # fmt: skip
 
 

@@ -36,8 +36,8 @@ COFFEE = Safeguard("coffee.enable=true", "kitchen", "Nobody falls asleep over an
 
 
 @rule(
-    "sleeping-transaction", family=FAMILY, severities={"critical": "", "warning": ""}, blocks=Blocks.READERS,
-    prevented_by=(COFFEE, *LATE_WRITES),
+    "sleeping-transaction", family=FAMILY, severities={"critical": "", "warning": ""}, outcomes={"blocked": ""},
+    blocks=Blocks.READERS, prevented_by=(COFFEE, *LATE_WRITES),
 )
 def sleeping(log):
     """A transaction sleeps
@@ -52,7 +52,7 @@ def sleeping(log):
 
 
 @rule(
-    "snoring-transaction", family=FAMILY, severities={"error": ""},
+    "snoring-transaction", family=FAMILY, severities={"error": ""}, outcomes={"refused": ""},
     absorbed_by=(By("sleeping-transaction", same_transaction),),
 )
 def snoring(log):

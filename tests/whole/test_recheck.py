@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auditor import cli, running
+from auditor.outputs import asked_again
+from auditor.outputs.publish import summarise
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora, earlier_states
 from tests.cluster_writers import batches_in, partitions
-from tests.facts import here
+from tests.facts import here, opened
 
 GROWN = ("lively-43", "lively-39", "lively-25", "healthy-28")
 
@@ -86,7 +89,7 @@ def test_what_was_open_is_over_where_its_marker_lies(
                 assert f"marker is at offset {at}" in answer["why"]
                 seen += 1
             else:
-                assert answer["answer"] in ("still held", "not decided"), answer
+                assert answer["answer"] in ("still held", "not decided", "not looked at"), answer
     assert seen, "no transaction was open at any of the moments"
 
 
@@ -110,8 +113,8 @@ def test_what_hangs_is_still_held_with_what_to_do(tmp_path: Path, capsys: pytest
 def test_an_older_copy_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     late, early = earlier("lively-43", tmp_path / "late", 1), earlier("lively-43", tmp_path / "early", 0.3)
     status, told = rechecked(audited(late, tmp_path / "out"), early, capsys)
-    assert (status, answers(told)) == (1, {"not decided"})
-    why = {row["why"].split(": ")[-1] for row in told}
+    assert (status, answers(told)) == (3, {"not looked at"})
+    why = {row["why"].split(": ")[-1] for row in told if "newest entry that a broker wrote" not in row["why"]}
     assert why <= {
         "an older copy, or a log that was cut off",
         "the partition is not in the newer input, or of another cluster",
@@ -123,7 +126,7 @@ def test_another_cluster_decides_nothing(tmp_path: Path, capsys: pytest.CaptureF
     for mark in other.glob("*/meta.properties"):
         mark.write_text(re.sub(r"(?m)^cluster.id=.*$", "cluster.id=AnotherOneAltogether42", mark.read_text()))
     status, told = rechecked(audited(old, tmp_path / "out"), other, capsys)
-    assert (status, answers(told)) == (1, {"not decided"})
+    assert (status, answers(told)) == (3, {"not looked at"})
     assert all("of another cluster" in row["why"] for row in told)
 
 
@@ -134,7 +137,7 @@ def test_a_topic_made_again_decides_nothing(tmp_path: Path, capsys: pytest.Captu
         file.write_text("version: 0\ntopic_id: AAAAAAAAQAiAAAAAAAAAAA\n")
     _, told = rechecked(out, made, capsys)
     held = [row for row in told if row["fingerprint"] is None]
-    assert answers(held) == {"not decided"}, held
+    assert answers(held) == {"not looked at"}, held
 
 
 def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +151,7 @@ def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert capsys.readouterr().err.count("\n") == 1
     out = audited(path, tmp_path / "out")
     assert cli.main(["recheck", "--out", str(out), str(path)]) == 0
-    assert "nothing held and nothing undecided" in capsys.readouterr().out
+    assert "nothing was compared, and the newer input was not read" in capsys.readouterr().out
 
 
 def test_the_terminal_says_how_to_look_again_where_it_could_not_decide(
@@ -163,3 +166,159 @@ def test_the_terminal_says_how_to_look_again_where_it_could_not_decide(
         assert (f"auditor recheck --out {out} NEWER-COPY" in capsys.readouterr().out) == unsure
         said.add(unsure)
     assert said == {True, False}
+
+
+# What is compared of each finding at or above --fail-on.
+
+GRAVE = ("critical", "error")
+HEADER = 61  # bytes of a batch before its records
+BINARY = [*corpora.judged(), *corpora.campaigns()]
+
+
+def findings(out: Path, severities: tuple[str, ...] = GRAVE) -> dict[str, dict[str, Any]]:
+    rows = [json.loads(line) for line in (out / "findings.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {row["fingerprint"]: row for row in rows if row["severity"] in severities}
+
+
+def of_findings(told: list[dict[str, Any]]) -> dict[str, str]:
+    return {row["fingerprint"]: row["answer"] for row in told if row["fingerprint"] is not None}
+
+
+def again(then: Audit, now: Audit, live: bool = False) -> tuple[int, list[dict[str, Any]]]:
+    """The same as the command, of two audits that are there already."""
+    summary = json.loads(json.dumps(summarise(then), default=list))
+    asked = asked_again.asked(summary, (json.loads(f.to_json()) for f in then.findings))
+    told = list(asked_again.Newer(now, summary, live).answers(asked))
+    return asked_again.exit_code(told, now.incomplete()), [each.row() for each in told]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_in_the_same_copy_every_finding_is_still_there(name: str) -> None:
+    audit = opened(corpora.unpack(name))
+    status, told = again(audit, audit)
+    grave = [f.fingerprint for f in audit.findings if f.severity in GRAVE]
+    assert {at: said for at, said in of_findings(told).items() if at in grave} == dict.fromkeys(grave, "still there")
+    assert not answers(told) & {"new", "gone", "over"}
+    assert (status == 1) == (bool(grave) or "not decided" in answers(told))
+
+
+def damaged(name: str, target: Path) -> tuple[Path, Path]:
+    """A corpus with a bit flipped in the body of one batch, in the middle of its longest log; and that file."""
+    path = corpora.copy(name, target)
+    files = [f for f in path.glob("*/*/*.log") if not f.parent.name.startswith("__")]
+    file = max(files, key=lambda f: (f.stat().st_size, str(f)))
+    content = bytearray(file.read_bytes())
+    places = [batch.was for batch in batches_in(bytes(content))]
+    content[places[len(places) // 2] + HEADER + 3] ^= 1
+    file.write_bytes(content)
+    return path, file
+
+
+def test_a_repaired_copy_has_it_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _ = damaged("healthy-41", tmp_path / "damaged")
+    out = audited(path, tmp_path / "out")
+    (finding,) = findings(out).values()
+    assert finding["kind"] == "batch-crc-mismatch"
+    status, told = rechecked(out, path, capsys)
+    assert (status, of_findings(told)[finding["fingerprint"]]) == (1, "still there")
+    status, told = rechecked(out, corpora.unpack("healthy-41"), capsys)
+    assert (status, of_findings(told)[finding["fingerprint"]]) == (0, "gone")
+
+
+def test_what_the_newer_copy_lacks_is_not_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The partition, the broker, a log directory, a file that cannot be read; each is said, and ends in 3."""
+    path, file = damaged("replicas-41", tmp_path / "damaged")
+    out = audited(path, tmp_path / "out")
+    (finding,) = (row for row in findings(out).values() if row["kind"] == "batch-crc-mismatch")
+    brokers = sorted(mark.parent for mark in path.glob("*/meta.properties"))
+    other = next(each for each in brokers if each not in file.parents)
+    for number, gone in enumerate((file.parent, file.parents[1], other)):
+        newer = corpora.copy("replicas-41", tmp_path / f"newer-{number}")
+        shutil.rmtree(newer / gone.relative_to(path))
+        status, told = rechecked(out, newer, capsys)
+        row = next(row for row in told if row["fingerprint"] == finding["fingerprint"])
+        assert (status, row["answer"]) == (3, "not looked at"), row
+        assert row["why"]
+    assert cli.main(["recheck", "--out", str(out), str(newer)]) == 3
+    assert "NOT LOOKED AT  critical batch-crc-mismatch" in capsys.readouterr().out
+
+
+def test_what_is_over_is_no_all_clear_beside_what_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hold that is over where a full audit of the newer input ends in 1."""
+    out = audited(earlier("lively-43", tmp_path / "old", 0.5), tmp_path / "out")
+    newer, _ = damaged("lively-43", tmp_path / "newer")
+    audited(newer, tmp_path / "new")
+    (finding,) = (row for row in findings(tmp_path / "new").values() if row["kind"] == "batch-crc-mismatch")
+    status, told = rechecked(out, newer, capsys)
+    assert status == 1
+    assert of_findings(told)[finding["fingerprint"]] == "new"
+
+
+def test_a_finding_is_the_same_by_its_rule_and_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One more batch is damaged right before: the finding begins elsewhere, and is still there."""
+    path, file = damaged("healthy-41", tmp_path / "damaged")
+    out = audited(path, tmp_path / "out")
+    (finding,) = findings(out).values()
+    content = bytearray(file.read_bytes())
+    before = max(b.was for b in batches_in(bytes(content)) if b.was < finding["position"])
+    content[before + HEADER + 3] ^= 1
+    file.write_bytes(content)
+    (now,) = findings(audited(path, tmp_path / "now")).values()
+    assert now["fingerprint"] != finding["fingerprint"]
+    status, told = rechecked(out, path, capsys)
+    assert (status, of_findings(told)) == (1, {finding["fingerprint"]: "still there"})
+
+
+@pytest.mark.parametrize(
+    ("level", "compared"),
+    [("critical", ("critical",)), ("error", GRAVE), ("never", GRAVE), ("warning", (*GRAVE, "warning"))],
+)
+def test_findings_from_the_severity_on_that_the_run_failed_at_are_compared(
+    level: str, compared: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpora.unpack("altered-41")
+    out = tmp_path / "out"
+    options = AuditOptions((str(path),), out, master="inline", fail_on=level)
+    running.write(Audit(options, here()))
+    _, told = rechecked(out, path, capsys)
+    assert of_findings(told).keys() >= findings(out, compared).keys()
+    below = findings(out, ("critical", "error", "warning", "info")).keys() - findings(out, compared).keys()
+    doubt = {at for at, row in findings(out, ("info",)).items() if row["if_true"]}
+    assert not of_findings(told).keys() & (below - doubt)
+
+
+def test_suppressed_findings_are_not_compared_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, _ = damaged("healthy-41", tmp_path / "damaged")
+    audited(path, tmp_path / "open")
+    baseline = tmp_path / "baseline.json"
+    words = ["--out", str(tmp_path / "open"), "--baseline", str(baseline), "--until", "never"]
+    assert cli.main(["baseline", *findings(tmp_path / "open"), *words]) == 0
+    more = ["--baseline", str(baseline), "--fail-on", "info", "--master", "inline"]
+    cli.main(["audit", str(path), "--out", str(tmp_path / "out"), *more])
+    capsys.readouterr()
+    cli.main(["recheck", "--out", str(tmp_path / "out"), str(path)])
+    said = capsys.readouterr().out
+    assert "Not compared: 1 finding suppressed by the baseline." in said
+    assert "batch-crc-mismatch" not in said
+
+
+def test_a_running_cluster_does_not_show_damaged_bytes(tmp_path: Path) -> None:
+    """It hands out records, and what it no longer hands out is not looked at: CRCs, segments, indexes."""
+    path, _ = damaged("healthy-41", tmp_path / "damaged")
+    then, sound = opened(path), opened(corpora.unpack("healthy-41"))
+    status, told = again(then, sound, live=True)
+    assert (status, answers(told)) == (3, {"not looked at"})
+    assert all("give a newer copy as PATH" in row["why"] for row in told)
+    assert again(then, sound)[0] == 0
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_what_is_still_there_goes_before_what_was_not_looked_at(unread: bool) -> None:
+    question = asked_again.Question("t", 0, None, None, -1, None, None, None, "f")
+    gone, left, not_looked = (
+        asked_again.Told(question, answer, "", fails=True)
+        for answer in (asked_again.Answer.GONE, asked_again.Answer.THERE, asked_again.Answer.NOT_LOOKED)
+    )
+    assert asked_again.exit_code([gone, left, not_looked], unread) == 1
+    assert asked_again.exit_code([gone, not_looked], unread) == 3
+    assert asked_again.exit_code([gone], unread) == (3 if unread else 0)

@@ -1,0 +1,437 @@
+"""What an earlier run found, compared with a newer input: partitions that were held, findings that were in doubt, and
+all findings at or above its ``--fail-on``.
+
+A finding is gone where an audit that could see it does not have it. Whether it could is decided as for two kept runs
+(:mod:`auditor.outputs.changes`), and by the ends of the logs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import pyarrow.compute as pc
+
+from auditor.base.values import Fields, Values
+from auditor.base.words import plural
+from auditor.outputs import changes
+from auditor.outputs.publish import brokers_of, has_all_logs
+from auditor.pipeline import results
+from auditor.pipeline.options import LEVELS
+from auditor.pipeline.whole_audit import Audit
+from auditor.rules.catalogue import registry
+from auditor.rules.seen.finding import GRAVE, SEVERITIES, Finding, iso
+from auditor.rules.settled.fingerprint import OF_ONE_REPLICA, cluster_of
+
+DEFAULT_LEVEL = "error"
+
+
+class Answer(StrEnum):
+    """What became of it."""
+
+    OVER = "over"
+    HELD = "still held"
+    OTHER = "held by another"
+    UNDECIDED = "not decided"
+    GONE = "gone"  # a finding
+    THERE = "still there"
+    NEW = "new"  # a finding that the run did not have
+    NOT_LOOKED = "not looked at"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the earlier run left: a partition that is held (``first_offset`` of its holder's transaction, None where the
+    partition was not in the input), or a finding (``fingerprint``). ``log_end``: of its log then; -1: unknown; of a
+    finding about one replica that of its broker, ``broker_id``, else that of the leader. ``partitions``: of a finding
+    about several.
+    """
+
+    topic: str | None
+    partition: int | None
+    cluster_id: str | None
+    topic_id: str | None
+    log_end: int
+    producer_id: int | None
+    transactional_id: str | None
+    first_offset: int | None
+    fingerprint: str | None = None
+    rule: str | None = None
+    kind: str | None = None
+    severity: str | None = None
+    last_offset: int | None = None
+    group_id: str | None = None
+    broker_id: int | None = None
+    partitions: tuple[str, ...] | None = None
+
+    @property
+    def place(self) -> tuple[str | None, int | None]:
+        """Where it is."""
+        return self.topic, self.partition
+
+    @property
+    def waits(self) -> bool:
+        """Whether readers wait for what it is about, which a running cluster shows."""
+        return self.kind is None or self.kind not in registry.kinds() or registry.kinds()[self.kind].blocks is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A question with its answer. ``blocked``: who holds the partition now, a row of ``summary.json``'s ``blocked``;
+    ``finding``: what is found of it now; ``fails``: whether that is at or above the run's ``--fail-on``."""
+
+    question: Question
+    answer: Answer
+    why: str
+    blocked: Values | None = None
+    finding: Finding | None = None
+    fails: bool = False
+
+    @property
+    def fine(self) -> bool:
+        """Whether there is nothing left to do: it is over, or waits as is normal."""
+        if self.answer in (Answer.HELD, Answer.OTHER):
+            return self.blocked is None or self.blocked["severity"] not in GRAVE
+        return self.answer in (Answer.OVER, Answer.GONE) or (self.answer is Answer.THERE and not self.fails)
+
+    def row(self) -> Fields:
+        """As JSON has it."""
+        found = None if self.finding is None else self.finding.to_dict()
+        return {
+            **asdict(self.question),
+            "answer": self.answer.value,
+            "why": self.why,
+            "blocked": self.blocked,
+            "finding": found,
+        }
+
+
+def level_of(summary: Values) -> str:
+    """The severity that a run failed from; of one that never failed, or does not say, :data:`DEFAULT_LEVEL`."""
+    level = str((summary.get("verdict") or {}).get("fail_on") or DEFAULT_LEVEL)
+    return level if level in LEVELS and level != "never" else DEFAULT_LEVEL
+
+
+def failing(summary: Values) -> tuple[str, ...]:
+    """The severities at or above that."""
+    return SEVERITIES[: SEVERITIES.index(level_of(summary)) + 1]
+
+
+def asked(summary: Values, findings: Iterable[Values]) -> list[Question]:
+    """What a run left held, the worst first; then its findings at or above its ``--fail-on`` that no baseline
+    suppresses, and those in doubt about a partition, but for those that speak of what is held."""
+    clusters = {each["log_dir"]: each["cluster_id"] for each in summary["inputs"]}
+    logs = {(log["log_dir"], log["topic"], log["partition"]): log for log in summary["logs"]}
+    found = [_of_hold(row, clusters, logs) for row in summary["blocked"]]
+    holding = {id for id, rule in registry.kinds().items() if rule.blocks is not None}
+    accepted, grave = suppressed(summary), failing(summary)
+    for row in findings:
+        in_doubt = row.get("if_true") is not None and row["partition"] is not None
+        in_doubt = in_doubt and not {row["rule"], row.get("kind")} & holding
+        if (row["severity"] in grave and row["fingerprint"] not in accepted) or in_doubt:
+            found.append(_of_finding(row, clusters, logs))
+    return list(dict.fromkeys(found))
+
+
+def uncompared(summary: Values, findings: Iterable[Values]) -> list[str]:
+    """What of a run's findings no question asks, as lines."""
+    accepted, grave = suppressed(summary), failing(summary)
+    rows = [row for row in findings if row.get("if_true") is None or row["partition"] is None]
+    below = sum(row["severity"] not in grave for row in rows)
+    held = sum(row["severity"] in grave and row["fingerprint"] in accepted for row in rows)
+    said = [f"{plural(below, 'finding')} below {level_of(summary)}"] if below else []
+    return said + ([f"{plural(held, 'finding')} suppressed by the baseline"] if held else [])
+
+
+def suppressed(summary: Values) -> Collection[str]:
+    """The fingerprints of a run's findings that its baseline suppresses."""
+    return frozenset((summary.get("baseline") or {}).get("accepted") or ())
+
+
+def _of_hold(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Question:
+    log = logs.get((row["log_dir"], row["topic"], row["partition"]), {})
+    return Question(
+        row["topic"],
+        row["partition"],
+        clusters.get(row["log_dir"]),
+        log.get("topic_id"),
+        log.get("log_end", -1),
+        row["producer_id"],
+        row["transactional_id"],
+        row["first_offset"],
+    )
+
+
+def _of_finding(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Question:
+    log_dir, kind = row["evidence"].get("log_dir"), row.get("kind") or row["rule"]
+    log = logs.get((log_dir, row["topic"], row["partition"]), {})
+    return Question(
+        topic=row["topic"],
+        partition=row["partition"],
+        cluster_id=cluster_of(row, clusters),
+        topic_id=log.get("topic_id"),
+        log_end=log.get("log_end", -1),
+        producer_id=row["producer_id"],
+        transactional_id=row["transactional_id"],
+        first_offset=row["offset"],
+        fingerprint=row["fingerprint"],
+        rule=row["rule"],
+        kind=kind,
+        severity=row["severity"],
+        last_offset=row["last_offset"],
+        group_id=row["group_id"],
+        broker_id=row["broker_id"] if _of_one_replica(kind) else None,
+        partitions=_partitions(row["evidence"]),
+    )
+
+
+def _of_one_replica(kind: str) -> bool:
+    return kind in registry.kinds() and registry.kinds()[kind].family in OF_ONE_REPLICA
+
+
+def _partitions(evidence: Values) -> tuple[str, ...] | None:
+    """The partitions that a finding about several names, where it names all of them."""
+    named = evidence.get("partitions")
+    whole = isinstance(named, list) and evidence.get("partitions_in_all") == len(named)
+    return tuple(map(str, named)) if whole and isinstance(named, list) else None
+
+
+def exit_code(told: Iterable[Told], unread: bool) -> int:
+    """1 where one is still there, in doubt or new; else 3 where one could not be looked at, or a part of the newer
+    input could not be read (``unread``); else 0."""
+    left = {each.answer for each in told if not each.fine}
+    return 1 if left - {Answer.NOT_LOOKED} else 3 if left or unread else 0
+
+
+class Newer:
+    """A newer input as it answers what ``earlier``, a run's summary, left: ``audit`` has read at least the partitions
+    that are asked for. ``live``: it is the running cluster, whose files cannot be seen."""
+
+    def __init__(self, audit: Audit, earlier: Values, live: bool = False) -> None:
+        self._clusters = {each.name: each.cluster_id for each in audit.inventory.log_dirs}
+        self._live, self._grave = live, failing(earlier)
+        self._copies: dict[Any, list[Values]] = defaultdict(list)
+        for row in audit.judged["log"]:
+            self._copies[row["topic"], row["partition"]].append(row)
+        self._findings = {finding.fingerprint: finding for finding in audit.findings}
+        self._by_rule: dict[str, list[Finding]] = defaultdict(list)
+        for finding in audit.findings:
+            self._by_rule[finding.rule].append(finding)
+        self._blocked: dict[Any, list[Values]] = defaultdict(list)
+        for row in audit.blocked:
+            self._blocked[row["topic"], row["partition"]].append(row)
+        self._ends = _ends(audit)
+        self._sight = _Sight(audit, earlier, live)
+
+    def answers(self, questions: Sequence[Question], known: Collection[str] = ()) -> Iterator[Told]:
+        """Each question with its answer, in their order; then, of a copy, the findings at or above the run's
+        ``--fail-on`` that it did not have; ``known``: fingerprints of those that it had all the same. A running cluster
+        is read from where the questions begin, which is too little to look for others."""
+        asked = [question for question in questions if question.fingerprint]
+        for question in questions:
+            log, lacking = self._log_of(question)
+            yield self._of_finding(question, lacking) if question.fingerprint else self._of_hold(question, log, lacking)
+        for finding in () if self._live else self._findings.values():
+            if finding.severity not in self._grave or finding.fingerprint in known:
+                continue
+            if any(self._is_it(question, finding) for question in asked):
+                continue
+            found = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
+            if not self._sight.older() and not self._log_of(found)[1]:
+                yield Told(found, Answer.NEW, finding.message, finding=finding, fails=True)
+
+    def _log_of(self, question: Question) -> tuple[Values | None, str]:
+        """The replica in the newer input that a question is about, and why it cannot answer; empty where it can."""
+        if question.partition is None:
+            return None, ""
+        mine = [log for log in self._copies[question.place] if _agree(question.cluster_id, self._cluster(log))]
+        if not mine:
+            return None, "the partition is not in the newer input, or of another cluster"
+        if len({self._cluster(log) for log in mine}) > 1:
+            return None, "several clusters in the newer input have the partition, and the run does not say which it was"
+        if question.broker_id is None or self._live:
+            mine = [log for log in mine if log["leader_copy"]]
+        else:
+            mine = [log for log in mine if log["broker_id"] == question.broker_id]
+        if not mine:
+            return None, f"broker {question.broker_id} has no copy of the partition in the newer input"
+        log = max(mine, key=lambda log: log["log_end"])
+        if not _agree(question.topic_id, log["topic_id"]):
+            return log, "its topic was made again: the log that was asked about is gone"
+        if log["log_end"] < question.log_end:
+            return log, (
+                f"its log ends at offset {log['log_end']}, where the run's ended at {question.log_end}: an older copy, "
+                "or a log that was cut off"
+            )
+        return log, ""
+
+    def _cluster(self, log: Values) -> str | None:
+        return self._clusters.get(log["log_dir"])
+
+    def _of_hold(self, question: Question, log: Values | None, lacking: str) -> Told:
+        holders = [row for row in self._blocked[question.place] if _agree(question.cluster_id, self._cluster(row))]
+        same = next((row for row in holders if _is_same(row, question)), None)
+        if same is not None and not (log is not None and lacking):
+            answer = Answer.UNDECIDED if same["standing"] == "unknown" else Answer.HELD
+            return Told(question, answer, str(same["why"]), same)
+        if lacking or log is None or question.first_offset is None:
+            return Told(question, Answer.NOT_LOOKED, lacking or "the partition was not in the run's input")
+        end = self._ends.get((log["log_dir"], *question.place, question.producer_id, question.first_offset))
+        if end is None:
+            return Told(question, Answer.NOT_LOOKED, self._unseen(question, log))
+        outcome, at = end
+        why = f"its {outcome} marker is at offset {at}"
+        if holders:
+            other = holders[0]
+            by = other["transactional_id"] or f"producer {other['producer_id']}"
+            return Told(
+                question, Answer.OTHER, f"{why}; {by} holds the partition at offset {other['first_offset']}", other
+            )
+        return Told(question, Answer.OVER, why)
+
+    @staticmethod
+    def _unseen(question: Question, log: Values) -> str:
+        if log["log_start"] > (question.first_offset or 0):
+            return f"its log begins at offset {log['log_start']} now, behind it: how it ended is gone"
+        return "its log does not have the transaction that began there: it was cut off, or is another one"
+
+    def _of_finding(self, question: Question, lacking: str) -> Told:
+        if older := self._sight.older():
+            return Told(question, Answer.NOT_LOOKED, older)
+        now = self._findings.get(question.fingerprint or "") or next(
+            (f for f in self._by_rule[question.rule or ""] if self._is_it(question, f)), None
+        )
+        if now is None and (cause := self._explained(question)) is not None:
+            fails = cause.severity in self._grave
+            return Told(question, Answer.THERE, f"part of {cause.rule} now: {cause.message}", None, cause, fails)
+        if now is None:
+            lacking = lacking or self._unseen_live(question) or self._sight.lacks(question)
+            return Told(question, Answer.NOT_LOOKED, lacking) if lacking else Told(question, Answer.GONE, "not found")
+        if now.if_true is not None:
+            return Told(question, Answer.UNDECIDED, f"in doubt, {now.if_true} if true: {now.message}", finding=now)
+        fails = now.severity in self._grave
+        if not fails and question.severity in self._grave:
+            return Told(question, Answer.GONE, f"{now.severity} now: {now.message}", finding=now)
+        return Told(question, Answer.THERE, f"{now.severity}: {now.message}", None, now, fails)
+
+    def _is_it(self, question: Question, finding: Finding) -> bool:
+        """Whether a finding of the newer input is what a question asks about: the same, or of its rule at its place."""
+        if question.fingerprint == finding.fingerprint:
+            return True
+        row = finding.to_dict()
+        if question.rule != finding.rule or not _agree(question.cluster_id, cluster_of(row, self._clusters)):
+            return False
+        if question.broker_id is not None and question.broker_id != finding.broker_id:
+            return False
+        names = ("producer_id", "transactional_id", "group_id")
+        return (
+            all(_agree(getattr(question, name), row[name]) for name in names)
+            and _share(_places(question), _places(_of_finding(row, self._clusters, {})))
+            and _overlap(question, finding)
+        )
+
+    def _explained(self, question: Question) -> Finding | None:
+        """The finding of the newer input that has one of this kind and place among what it explains."""
+        wanted = (question.kind, *question.place)
+        for finding in self._findings.values():
+            also = ((each["rule"], each["topic"], each["partition"]) for each in finding.evidence.get("also", ()))
+            agree = _agree(question.cluster_id, cluster_of(finding.to_dict(), self._clusters))
+            if agree and finding.severity in self._grave and wanted in also:
+                return finding
+        return None
+
+    def _unseen_live(self, question: Question) -> str:
+        """Why a running cluster does not show that a finding is gone; empty where it does, or it is a copy."""
+        if not self._live:
+            return ""
+        if not question.waits:
+            return (
+                "a running cluster shows neither files nor, without reading all of it, what a log had before: give a "
+                "newer copy as PATH"
+            )
+        log, _ = self._log_of(question)
+        return "" if log is None or question.first_offset is None else self._begins_behind(question, log)
+
+    def _begins_behind(self, question: Question, log: Values) -> str:
+        if log["log_start"] <= (question.first_offset or 0):
+            return ""
+        return f"its log begins, or was read, from offset {log['log_start']} on, behind it"
+
+
+class _Sight:
+    """Whether an audit could see what an earlier run saw, as runs that are kept are compared."""
+
+    def __init__(self, audit: Audit, earlier: Values, live: bool) -> None:
+        self._live = live
+        of_dir = {row["log_dir"]: row["cluster_id"] for row in earlier["inputs"]}
+        logs = results.logs(audit)
+        self._then_logs: dict[tuple[Any, ...], int] = {}  # and where each ended
+        for row in earlier["logs"]:
+            log = of_dir.get(row["log_dir"]), row["topic"], row["partition"]
+            self._then_logs[log] = max(self._then_logs.get(log, -1), row["log_end"] if row["leader_copy"] else -1)
+        self._now_logs = set(zip(*(logs[name].to_pylist() for name in changes.LOG), strict=True))
+        self._then = {"brokers": brokers_of((row["cluster_id"], row["broker_id"]) for row in earlier["inputs"])}
+        self._now = {
+            "complete": not audit.incomplete(),
+            "brokers": brokers_of((d.cluster_id, d.broker_id) for d in audit.inventory.log_dirs),
+            "all_logs": not live and has_all_logs(audit, logs),
+        }
+        self._newest = earlier.get("newest"), iso(max((c.newest_time for c in audit.clusters.values()), default=-1))
+
+    def lacks(self, question: Question) -> str:
+        """Why the newer input without a finding does not show that it is gone, in words; empty where it does."""
+        log = (question.cluster_id, *question.place)
+        then = {} if self._live else self._then  # every broker of a running cluster answers for its leaders
+        return changes.unlooked_by(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
+
+    def older(self) -> str:
+        """Why the newer input may be older than the run's, in words; empty where it is not."""
+        before, now = self._newest
+        if self._live or before is None or (now is not None and now >= before):
+            return ""
+        return f"its newest entry that a broker wrote is of {now or 'an unknown time'}, the run's of {before}"
+
+    def dated(self, question: Question) -> Question:
+        """A question about the newer input with the end that its log had in the run."""
+        return replace(question, log_end=self._then_logs.get((question.cluster_id, *question.place), -1))
+
+
+def _places(question: Question) -> frozenset[str]:
+    """The partitions that a finding is about, as far as it names them; none: all that there are."""
+    own = () if question.partition is None else (f"{question.topic}-{question.partition}",)
+    return frozenset(question.partitions or own)
+
+
+def _share(one: frozenset[str], other: frozenset[str]) -> bool:
+    return not one or not other or bool(one & other)
+
+
+def _overlap(question: Question, finding: Finding) -> bool:
+    """Whether both are about some offset; also where one names none."""
+    if question.first_offset is None or finding.offset is None:
+        return True
+    until = question.first_offset if question.last_offset is None else question.last_offset
+    ending = finding.offset if finding.last_offset is None else finding.last_offset
+    return question.first_offset <= ending and finding.offset <= until
+
+
+def _ends(audit: Audit) -> dict[tuple[Any, ...], tuple[str, int]]:
+    """Outcome and marker of each transaction that ended, by log directory, place, producer and first offset."""
+    rows = audit.table("transactions")
+    ended = rows.filter(pc.and_(pc.greater_equal(rows["marker_offset"], 0), pc.greater_equal(rows["first_offset"], 0)))
+    wanted = ("log_dir", "topic", "partition", "producer_id", "first_offset", "outcome", "marker_offset")
+    columns = (ended[name].to_pylist() for name in wanted)
+    return {row[:5]: (row[5], row[6]) for row in zip(*columns, strict=True)}
+
+
+def _agree(one: object | None, other: object | None) -> bool:
+    return one is None or other is None or one == other
+
+
+def _is_same(row: Values, question: Question) -> bool:
+    if question.first_offset is None:
+        return row["first_offset"] is None and row["transactional_id"] == question.transactional_id
+    return (row["producer_id"], row["first_offset"]) == (question.producer_id, question.first_offset)

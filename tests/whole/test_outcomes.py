@@ -1,0 +1,142 @@
+"""Every finding has an outcome, and no surface is green while a critical or error finding is open."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from auditor import cli
+from auditor.api import notebook
+from auditor.dashboards import addresses
+from auditor.outputs.shelf import Shelf
+from auditor.outputs.site import Site
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
+from auditor.rules.catalogue import registry
+from tests import corpora
+from tests.audited import published
+
+BINARY = [*corpora.judged(), *corpora.campaigns()]
+# Contract, section 0.
+OUTCOMES = {
+    "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
+}  # fmt: skip
+GRAVE = ("critical", "error")
+MARK = '<span class="chip good">'
+CALM = ("nothing is wrong", "nothing else is wrong", "Nothing to do")
+BOARD = re.compile(r'<div class="board".*?\n</div>', re.S)
+
+
+@pytest.fixture(scope="session")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("outcomes")
+
+
+@functools.cache
+def audit_of(name: str, out: Path) -> Audit:
+    """A corpus audited, with its run alone in a history."""
+    as_of = corpora.manifest(name).get("as_of", corpora.manifest(name)["copied_at"])
+    options = AuditOptions(
+        (str(corpora.unpack(name)),), out / name, as_of=as_of, history=out / f"{name}-history", run_id="run"
+    )
+    return published(options)
+
+
+def body(page: str) -> str:
+    """A page without style and script."""
+    return page[page.index("<body") :].rpartition("<script")[0]
+
+
+def tone(page: str) -> str:
+    found = re.search(r'<header class="tone-(\w+)"', page)
+    assert found is not None
+    return found[1]
+
+
+def pages(audit: Audit, history: Path) -> dict[str, str]:
+    """The report, and the pages of a history about the run."""
+    site = Site(Shelf(history))
+    addressed = {name: site.page(name) for name in ("", addresses.run("run"), addresses.report("run"))}
+    report = (Path(audit.options.out) / "report.html").read_text(encoding="utf-8")
+    return {"report.html": report} | {name or "front": page or "" for name, page in addressed.items()}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_no_surface_is_green_beside_an_open_finding(name: str, out: Path) -> None:
+    audit = audit_of(name, out)
+    lines = [json.loads(line) for line in (out / name / "findings.jsonl").read_text(encoding="utf-8").splitlines()]
+    grave = [row for row in lines if row["severity"] in GRAVE]
+    verdict = json.loads((out / name / "summary.json").read_text(encoding="utf-8"))["verdict"]
+    outcomes = [row["outcome"] for row in grave]
+    assert verdict["outcomes"] == {each: outcomes.count(each) for each in set(outcomes)}
+    metrics = (out / name / "metrics.prom").read_text(encoding="utf-8")
+    counted = re.findall(r'kafka_audit_findings_by_outcome\{.*outcome="(\w+)"\} (\S+)', metrics)
+    assert {each: float(value) for each, value in counted} == {each: outcomes.count(each) for each in OUTCOMES}
+    if not grave:
+        return
+    assert verdict["tone"] in ("bad", "warn")
+    said = notebook.audit_html(verdict["headline"], [], audit.findings)
+    assert not [words for words in CALM if words in said]
+    for where, page in pages(audit, out / f"{name}-history").items():
+        assert tone(page) in ("bad", "warn"), where
+        assert MARK not in body(page), where
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_every_finding_has_an_outcome_of_its_kind(name: str, out: Path) -> None:
+    """Or that of a finding which it explains and which raised it. The field is behind ``severity``."""
+    kinds = registry.kinds()
+    for line in (out / name / "findings.jsonl").read_text(encoding="utf-8").splitlines() if audit_of(name, out) else ():
+        row = json.loads(line)
+        names = list(row)
+        assert names[names.index("severity") + 1] == "outcome"
+        also = {o for each in row["evidence"].get("also", ()) for o in kinds[each["rule"]].outcomes}
+        assert row["outcome"] in {*kinds[row["kind"]].outcomes, *also, "none"} <= OUTCOMES, row
+        assert row["severity"] != "info" or row["outcome"] == "none"
+
+
+def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Path) -> None:
+    """A card that counts lost data is 0 only where no finding says lost, and never green beside other damage."""
+    seen = set()
+    for name in BINARY:
+        audit = audit_of(name, out)
+        lost = [f for f in audit.open_findings if f.outcome == "lost" and f.severity in GRAVE]
+        page = Site(Shelf(out / f"{name}-history")).page("") or ""
+        found = re.search(r'Lost data <span class="count">([\d,]+)</span>', page)
+        assert found is not None
+        assert not lost or int(found[1].replace(",", "")) >= len(lost), name
+        (board,) = BOARD.findall(page)
+        grave = any(f.severity in GRAVE for f in audit.open_findings)
+        assert not (grave and MARK in board), name
+        seen.add((bool(lost), grave))
+    assert {(True, True), (False, True), (False, False)} <= seen
+
+
+def test_suppressed_findings_are_counted_beside_a_green_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpora.unpack("hanging-36")
+    call = ["audit", str(path), "--master", "inline", "--as-of", str(corpora.manifest("hanging-36")["copied_at"])]
+    assert cli.main([*call, "--out", str(tmp_path / "open")]) == 1
+    rows = [json.loads(line) for line in (tmp_path / "open" / "findings.jsonl").read_text().splitlines()]
+    names = [row["fingerprint"] for row in rows if row["severity"] != "info"]
+    grave = sum(row["severity"] in GRAVE for row in rows)
+    baseline = tmp_path / "baseline.json"
+    words = ["--out", str(tmp_path / "open"), "--baseline", str(baseline), "--reason", "known", "--who", "me"]
+    assert cli.main(["baseline", *dict.fromkeys(names), *words]) == 0
+    history = tmp_path / "history"
+    more = ["--baseline", str(baseline), "--history", str(history), "--run-id", "run", "--out", str(tmp_path / "held")]
+    assert cli.main([*call, *more]) == 0
+    verdict = json.loads((tmp_path / "held" / "summary.json").read_text())["verdict"]
+    assert sum(verdict["suppressed"].values()) == len(names) >= grave > 0
+    said = f"{len(names)} findings ("
+    assert f"{said}" in verdict["headline"]
+    assert "suppressed by the baseline" in verdict["headline"]
+    capsys.readouterr()
+    page = Site(Shelf(history)).page("") or ""
+    (board,) = BOARD.findall(page)
+    assert board.count(f"{len(names)} findings suppressed by a baseline") >= 1
