@@ -32,6 +32,7 @@ RULE = "aborted-records-exposed"
         "warning": "where an open transaction still keeps these records from consumers",
         "info": "where the segment's .index is not in the input",
     },
+    outcomes={"exposed": ""},
     absorbed_by=(UNDER_A_WRONG_MARKER,),
     needs=(Need.EXPOSED,),
 )
