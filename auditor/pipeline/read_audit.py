@@ -123,7 +123,7 @@ class ReadAudit:
         """The settings of each cluster by join key."""
         return self._opened[0]
 
-    @property
+    @cached_property
     def empty_input(self) -> EmptyInput | None:
         """Why the input, or all of it about one cluster, holds nothing to judge; None where it holds something."""
         asked = self.options.scope
