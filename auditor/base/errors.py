@@ -64,7 +64,7 @@ class DamagedField(NamedTuple):
 
 
 FLIPPED_BIT = "flipped_bit"
-_FLIPPED = re.compile(r"bit (\d) of byte (\d+) of the batch was flipped: inverted, the checksum is right")
+_FLIPPED = re.compile(r"bit ([0-7]) of byte (\d{1,9}) of the batch was flipped: inverted, the checksum is right")
 
 
 class FlippedBit(NamedTuple):

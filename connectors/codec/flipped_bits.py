@@ -15,6 +15,7 @@ from auditor.connectors.codec.header_bytes import CHECKED_FROM
 STORED_AT = CHECKED_FROM - 4  # byte of a batch at which its checksum is stored
 MOST_BYTES = 1 << 18  # of a batch that is searched
 BYTES_IN_ALL = 1 << 23  # of the batches that one reading of a segment searches
+MOST_FOUND = 100  # flipped bits that one reading of a segment notes
 _ONES = 0xFFFFFFFF
 
 

@@ -19,7 +19,7 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.control import open_controls
-from auditor.connectors.codec.flipped_bits import BYTES_IN_ALL, MOST_BYTES, flipped_bit
+from auditor.connectors.codec.flipped_bits import BYTES_IN_ALL, MOST_BYTES, MOST_FOUND, flipped_bit
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.mending import Known, Mender, signed64
@@ -158,7 +158,7 @@ class _Building:
         self.errors: list[DecodeError] = []
         self.body_errors: list[DecodeError] = []
         self.of_bodies: list[int] = []  # positions
-        self.left_to_search = BYTES_IN_ALL
+        self.left_to_search, self.left_to_find = BYTES_IN_ALL, MOST_FOUND
 
     def take(self, window: Window, rows: int, at: int, *, closed: bool) -> None:
         """Settle the rows that a walk up to ``at`` added, while their bytes are at hand. ``closed``: some have to be
@@ -192,11 +192,12 @@ class _Building:
         damaged = added[(added[:, walking.FLAWS] & FLAW_CRC != 0) & (added[:, walking.MAGIC] == 2)]
         for row in damaged:
             position, size = int(row[walking.POSITION]), int(row[walking.SIZE])
-            if size > min(MOST_BYTES, self.left_to_search):
+            if size > min(MOST_BYTES, self.left_to_search) or not self.left_to_find:
                 continue
             self.left_to_search -= size
             found = flipped_bit(window.data[position - window.origin : position - window.origin + size])
             if found is not None:
+                self.left_to_find -= 1
                 self.body_errors.append(FlippedBit(*found).error(self.file, position, size))
 
     def _opens(self, window: Window, batches: BatchColumns) -> Opens:

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from auditor.base.errors import FlippedBit
 from auditor.connectors.codec.flipped_bits import CHECKED_FROM, MOST_BYTES, STORED_AT, flipped_bit
 from tests import segments
 
@@ -40,3 +41,11 @@ def test_a_sound_batch_and_one_that_is_too_large_have_none() -> None:
     assert flipped_bit(stored()) is None
     assert flipped_bit(flipped(stored(MOST_BYTES), 8 * 200)) is None
     assert flipped_bit(flipped(stored(100_000), 8 * 50_000 + 3)) == (50_000, 3)
+
+
+def test_what_says_of_itself_that_it_is_a_flipped_bit_is_read_back() -> None:
+    error = FlippedBit(90, 3).error("t-0/0.log", 235, 123)
+    assert FlippedBit.of(error) == (90, 3)
+    for detail in (error.detail.replace("90", "9" * 5000), error.detail.replace("bit 3", "bit 8"), "bit 3 of byte 90"):
+        assert FlippedBit.of(error._replace(detail=detail)) is None
+    assert FlippedBit.of(error._replace(reason="bad_record")) is None

@@ -60,15 +60,19 @@ def readings(task: ReplicaTask, facts: ReplicaFacts) -> dict[tuple[int, int], Fi
 
 
 def _both(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask) -> Fields:
-    stored = header_of(row)
+    stored, size = header_of(row), int(row[walking.SIZE])
+    first, _ = HEADER["checksum"]
+    if len(stored) != walking.HEADER or not first <= bit.byte < size:  # of a copy that others made
+        return {"field": "unknown"}
     if bit.byte < len(stored):
         name, (start, size) = next((n, at) for n, at in HEADER.items() if at[0] <= bit.byte < sum(at))
         return {"field": name} | _numbers(stored[start : start + size], bit, start, signed=name != "checksum")
     is_control = int(row[walking.ATTRIBUTES]) & walking.CONTROL != 0
-    if is_control and int(row[walking.SIZE]) == MARKER_BYTES:
+    if is_control and size == MARKER_BYTES:
         return _of_marker(row, bit)
     topic = task.replica.topic or ""
-    if is_control or raw is None or topic not in KEPT or int(row[walking.ATTRIBUTES]) & walking.CODEC_MASK:
+    compressed = int(row[walking.ATTRIBUTES]) & walking.CODEC_MASK != 0
+    if is_control or raw is None or len(raw) != size or topic not in KEPT or compressed:
         return {"field": "records"}
     plain = Blanks(topic, task.limits).blanked(columns_of(row[None, :]), [raw])[0]
     both = [_records(row, plain, topic, task), _records(row, _inverted(plain, bit), topic, task)]
@@ -93,7 +97,8 @@ def _of_marker(row: np.ndarray, bit: FlippedBit) -> Fields:
         ("coordinator epoch", COORDINATOR_EPOCH, walking.COORDINATOR_EPOCH),
     ):
         if start <= bit.byte < start + size:
-            said = _numbers(int(row[column]).to_bytes(size, "big", signed=True), bit, start)
+            stored = int(row[column]) & (1 << 8 * size) - 1
+            said = _numbers(stored.to_bytes(size, "big"), bit, start)
             if name == "marker":
                 said = {key: OUTCOMES.get(value, f"type {value}") for key, value in said.items()}
             return {"field": name} | said
