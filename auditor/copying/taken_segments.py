@@ -224,7 +224,7 @@ class SegmentsTaken:
             self._follow(chunk.rows)
             chunks.append((len(chunk.rows), chunk.end, chunk.next_offset))
             errors += chunk.errors
-            bodies += chunk.body_errors
+            bodies += [*chunk.body_errors, *chunk.flipped]
             of_records += chunk.of_records
         foreign = tuple(_foreign(place, name, errors, self.limits))
         unended = None if self.unended is None else tuple(sorted(self.unended))

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from auditor.base.errors import FLIPPED_BIT, DamagedField, DecodeError, FlippedBit
+from auditor.base.errors import DamagedField, DecodeError, FlippedBit
 from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
@@ -52,7 +52,8 @@ class Chunk:
     ``held`` are bytes of the file from ``origin`` on, all batches' among them, valid until the next chunk.
     ``next_offset`` is the lowest that a batch at ``end`` may have where bytes before it are none. ``looked`` is what
     was said of each batch by who looked at its records, None where there was nothing to say. ``of_records`` are the
-    positions of the body errors that only who looks at records meets.
+    positions of the body errors that only who looks at records meets. ``flipped`` has a :class:`FlippedBit` for each
+    batch whose CRC mismatch one bit explains.
     """
 
     rows: np.ndarray
@@ -66,6 +67,7 @@ class Chunk:
     next_offset: int = 0
     looked: np.ndarray | None = None
     of_records: tuple[int, ...] = ()
+    flipped: tuple[DecodeError, ...] = ()
 
     def as_stored(self) -> Chunk:
         """The same with the fields that are damaged as a broker meets them: one whose length or magic is has no row."""
@@ -158,6 +160,7 @@ class _Building:
         self.errors: list[DecodeError] = []
         self.body_errors: list[DecodeError] = []
         self.of_bodies: list[int] = []  # positions
+        self.flipped: list[DecodeError] = []
         self.left_to_search, self.left_to_find = BYTES_IN_ALL, MOST_FOUND
 
     def take(self, window: Window, rows: int, at: int, *, closed: bool) -> None:
@@ -198,7 +201,7 @@ class _Building:
             found = flipped_bit(window.data[position - window.origin : position - window.origin + size])
             if found is not None:
                 self.left_to_find -= 1
-                self.body_errors.append(FlippedBit(*found).error(self.file, position, size))
+                self.flipped.append(FlippedBit(*found).error(self.file, position, size))
 
     def _opens(self, window: Window, batches: BatchColumns) -> Opens:
         data, origin, limits = window.data, window.origin, self.of_looks
@@ -221,9 +224,7 @@ class _Building:
         if not failures:
             return []
         fresh = []
-        reported = {
-            error.position for error in self.body_errors if error.reason != FLIPPED_BIT
-        }  # a wrapper fails twice where records are asked for
+        reported = {error.position for error in self.body_errors}  # a wrapper fails twice where records are asked for
         for row, failure in failures:
             position, size = int(batches.position[row]), int(batches.size[row])
             if position not in reported:
@@ -255,11 +256,12 @@ class _Building:
             next_offset=following,
             looked=self._looked(),
             of_records=tuple(self.of_bodies),
+            flipped=tuple(self.flipped),
         )
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []
         self.rows = self.bytes = 0
-        self.errors, self.body_errors, self.looked, self.of_bodies = [], [], [], []
+        self.errors, self.body_errors, self.looked, self.of_bodies, self.flipped = [], [], [], [], []
         return done
 
 
@@ -277,6 +279,7 @@ def before(chunks: Iterator[Chunk], offset: int) -> Iterator[Chunk]:
             rows=chunk.rows[:rows],
             errors=[e for e in chunk.errors if e.position < end],
             body_errors=[e for e in chunk.body_errors if e.position < end],
+            flipped=tuple(e for e in chunk.flipped if e.position < end),
             summary=None if chunk.summary is None else RecordSummary(*(c[:rows] for c in chunk.summary)),
             raw=None if chunk.raw is None else chunk.raw[:rows],
             looked=None if chunk.looked is None else chunk.looked[:rows],

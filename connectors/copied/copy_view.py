@@ -351,7 +351,8 @@ class CopiedSegment(_Bytes, StoredChunks):
 
         errors, bodies = here(self.taken.errors), here(self.taken.met(records=of_records is not None))
         summary, looked = of_records or (None, None)
-        return Chunk(rows, errors, bodies, summary, stored, end, next_offset=following, looked=looked)
+        flipped = tuple(here(self.taken.flipped))
+        return Chunk(rows, errors, bodies, summary, stored, end, next_offset=following, looked=looked, flipped=flipped)
 
     def stretch(self, position: int, count: int) -> bytes:
         """Up to ``count`` bytes from ``position`` on."""
@@ -443,4 +444,5 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
         end,
         next_offset=following,
         looked=None if chunk.looked is None else chunk.looked[low:high],
+        flipped=tuple(e for e in chunk.flipped if floor <= e.position and (whole or e.position < end)),
     )

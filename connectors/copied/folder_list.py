@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from auditor.base.errors import REASONS, DecodeError
+from auditor.base.errors import FLIPPED_BIT, REASONS, DecodeError
 from auditor.base.limits import MIB
 from auditor.base.values import Fields, Json
 from auditor.connectors.names import COPY_LIST
@@ -60,10 +60,14 @@ class Taken(NamedTuple):
 
     def met(self, *, records: bool) -> tuple[DecodeError, ...]:
         """The errors of bodies that a reading meets that looks at ``records`` or does not."""
-        if records or not self.of_records:
-            return self.body_errors
-        left_out = set(self.of_records)
-        return tuple(error for error in self.body_errors if error.position not in left_out)
+        left_out = frozenset[int]() if records else frozenset(self.of_records)
+        met = (error for error in self.body_errors if error.reason != FLIPPED_BIT)
+        return tuple(error for error in met if error.position not in left_out)
+
+    @property
+    def flipped(self) -> tuple[DecodeError, ...]:
+        """The flipped bits of its batches (:class:`auditor.base.errors.FlippedBit`)."""
+        return tuple(error for error in self.body_errors if error.reason == FLIPPED_BIT)
 
     @property
     def damaged(self) -> bool:

@@ -305,11 +305,9 @@ class ReplicaReader:
             self.facts.errors += self.internal.take(segment.name, chunk.intact())
         for error in chunk.errors:
             self.files.error(error)
-        for error in chunk.body_errors:
-            bit = FlippedBit.of(error)
-            if bit is None:
-                self.facts.errors.append(error)
-            else:
+        self.facts.errors += chunk.body_errors
+        for error in chunk.flipped:
+            if (bit := FlippedBit.of(error)) is not None:
                 self.facts.flipped_bits[self.audit.segment, error.position] = bit
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:

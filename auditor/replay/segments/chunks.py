@@ -158,21 +158,22 @@ def packed(chunk: Chunk) -> bytes:
     """A chunk without raw bytes. Cost: some 40 ns a batch."""
     summary = None if chunk.summary is None else packed_table(np.stack(chunk.summary, axis=1, dtype=np.int64))
     looked = None if chunk.looked is None else packed_answers(chunk.looked)
+    errors = chunk.errors, chunk.body_errors
     return pickle.dumps(
-        (packed_table(chunk.rows), chunk.errors, chunk.body_errors, summary, looked, chunk.end, chunk.next_offset), 5
+        (packed_table(chunk.rows), *errors, summary, looked, chunk.end, chunk.next_offset, chunk.flipped), 5
     )
 
 
 def unpacked(data: bytes) -> Chunk:
     """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
-    packed_rows, errors, body_errors, found, looked, end, following = pickle.loads(data)
+    packed_rows, errors, body_errors, found, looked, end, following, flipped = pickle.loads(data)
     rows = unpacked_table(packed_rows)
     summary = None
     if found is not None:
         columns = zip(unpacked_table(found).T, DTYPES, strict=True)
         summary = RecordSummary(*(np.ascontiguousarray(column, dtype) for column, dtype in columns))
     answers = None if looked is None else unpacked_answers(looked, len(rows))
-    return Chunk(rows, errors, body_errors, summary, None, end, next_offset=following, looked=answers)
+    return Chunk(rows, errors, body_errors, summary, None, end, next_offset=following, looked=answers, flipped=flipped)
 
 
 @kernel
