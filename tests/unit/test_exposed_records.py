@@ -26,11 +26,12 @@ from auditor.replay.task.replica_task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.view import LogView
-from tests import segments
-from tests.facts import judge
+from tests import corpora, segments
+from tests.facts import corpus_logs, judge
 from tests.forge import CONTROL, TRANSACTIONAL, Batch, marker
 
 RULE = "aborted-records-exposed"
+CORPUS = "index-hides-abort-43"
 Exposed = dict[tuple[int, int], tuple[int, int, int]]  # by segment and marker: first and last offset, records
 
 
@@ -284,3 +285,14 @@ def test_what_is_below_the_log_start_is_not_exposed(tmp_path: Path) -> None:
     """Records that were deleted (DeleteRecords) are returned to nobody."""
     (f,) = findings(written(defect(), tmp_path, log_start=5))
     assert f.evidence["exposed"] == [[1, 5, 6, 2, 7], [1, 8, 10, 3, 11]]
+
+
+def test_the_records_are_as_many_as_a_real_consumer_got() -> None:
+    """The corpus has them counted, with the smallest fetches, from broker 2, and from broker 1, which exposes none."""
+    counted = corpora.manifest(CORPUS)["read_committed_records"]
+    right, small = counted["leader broker 1"], counted["leader broker 2, max.partition.fetch.bytes=1"]
+    found = judge(corpus_logs(CORPUS), RULE)
+    assert {(f.broker_id, f.topic): f.evidence["records"] for f in found} == {
+        (2, topic): small[topic] - right[topic] for topic in right
+    }
+    assert {f.severity for f in found} == {"critical"}
