@@ -217,9 +217,12 @@ class Newer:
         for row in audit.judged["log"]:
             self._copies[row["topic"], row["partition"]].append(row)
         self._findings = {finding.fingerprint: finding for finding in audit.findings}
-        self._by_rule: dict[str, list[Finding]] = defaultdict(list)
+        self._by_rule: dict[Any, list[Finding]] = defaultdict(list)  # and topic, which is None of some
+        self._causes: dict[Any, list[Finding]] = defaultdict(list)  # of what findings explain, by kind and place
         for finding in audit.findings:
-            self._by_rule[finding.rule].append(finding)
+            self._by_rule[finding.rule, finding.topic].append(finding)
+            for also in finding.evidence.get("also", ()) if finding.severity in self._grave else ():
+                self._causes[also["rule"], also["topic"], also["partition"]].append(finding)
         self._blocked: dict[Any, list[Values]] = defaultdict(list)
         for row in audit.blocked:
             self._blocked[row["topic"], row["partition"]].append(row)
@@ -230,14 +233,18 @@ class Newer:
         """Each question with its answer, in their order; then, of a copy, the findings at or above the run's
         ``--fail-on`` that it did not have; ``known``: fingerprints of those that it had all the same. A running cluster
         is read from where the questions begin, which is too little to look for others."""
-        asked = [question for question in questions if question.fingerprint]
+        asked: dict[Any, list[Question]] = defaultdict(list)
+        for question in questions:
+            asked[question.rule, question.topic].append(question)
+        fingerprints = {*known, *(question.fingerprint for question in questions)}
         for question in questions:
             log, lacking = self._log_of(question)
             yield self._of_finding(question, lacking) if question.fingerprint else self._of_hold(question, log, lacking)
         for finding in () if self._live else self._findings.values():
-            if finding.severity not in self._grave or finding.fingerprint in known:
+            if finding.severity not in self._grave or finding.fingerprint in fingerprints:
                 continue
-            if any(self._is_it(question, finding) for question in asked):
+            near = (*asked[finding.rule, finding.topic], *asked[finding.rule, None])
+            if any(self._is_it(question, finding) for question in near):
                 continue
             found = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
             if not self._sight.older() and not self._log_of(found)[1]:
@@ -301,9 +308,9 @@ class Newer:
     def _of_finding(self, question: Question, lacking: str) -> Told:
         if older := self._sight.older():
             return Told(question, Answer.NOT_LOOKED, older)
-        now = self._findings.get(question.fingerprint or "") or next(
-            (f for f in self._by_rule[question.rule or ""] if self._is_it(question, f)), None
-        )
+        now = self._findings.get(question.fingerprint or "")
+        if now is None:
+            now = next((f for f in self._near(question) if self._is_it(question, f)), None)
         if now is None and (cause := self._explained(question)) is not None:
             fails = cause.severity in self._grave
             return Told(question, Answer.THERE, f"part of {cause.rule} now: {cause.message}", None, cause, fails)
@@ -316,6 +323,12 @@ class Newer:
         if not fails and question.severity in self._grave:
             return Told(question, Answer.GONE, f"{now.severity} now: {now.message}", finding=now)
         return Told(question, Answer.THERE, f"{now.severity}: {now.message}", None, now, fails)
+
+    def _near(self, question: Question) -> Iterator[Finding]:
+        """The findings of a question's rule that may be about its place."""
+        for (rule, topic), found in self._by_rule.items():
+            if rule == question.rule and (topic is None or question.topic in (None, topic)):
+                yield from found
 
     def _is_it(self, question: Question, finding: Finding) -> bool:
         """Whether a finding of the newer input is what a question asks about: the same, or of its rule at its place."""
@@ -335,11 +348,8 @@ class Newer:
 
     def _explained(self, question: Question) -> Finding | None:
         """The finding of the newer input that has one of this kind and place among what it explains."""
-        wanted = (question.kind, *question.place)
-        for finding in self._findings.values():
-            also = ((each["rule"], each["topic"], each["partition"]) for each in finding.evidence.get("also", ()))
-            agree = _agree(question.cluster_id, cluster_of(finding.to_dict(), self._clusters))
-            if agree and finding.severity in self._grave and wanted in also:
+        for finding in self._causes[question.kind, *question.place]:
+            if _agree(question.cluster_id, cluster_of(finding.to_dict(), self._clusters)):
                 return finding
         return None
 
