@@ -49,8 +49,8 @@ def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
     Can be wrong: a running broker whose .index was copied earlier than its .txnindex may expose more.
     What to do: make another in-sync replica the leader whose index is right. Then stop the broker, move the .index and
     the .txnindex of the segment away and start it: it rebuilds both. Never move the .txnindex alone: the broker starts
-    without it and returns all aborted records. Before you stop the broker, see to its partitions without another in-sync
-    replica, and end the open transactions there (KAFKA-20734). See docs/aborted-records-exposed.md.
+    without it and returns all aborted records. Before the stop, see to the broker's partitions without another in-sync
+    replica, as the finding says. See docs/aborted-records-exposed.md.
     Source: TransactionIndex.collectAbortedTxns; LocalLog.addAbortedTransactions; ProducerStateManager.lastStableOffset
     """
     for replica in log.replicas:
