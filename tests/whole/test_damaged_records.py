@@ -149,6 +149,46 @@ def test_no_flipped_bit_makes_an_abort_safe(tmp_path: Path) -> None:
             assert not any(ABORT.search(each) for each in remedies(tmp_path)), (position, bit)
 
 
+@pytest.mark.parametrize("name", ["app", "sink-0-7"])
+def test_a_damaged_decision_restarts_no_client(name: str, tmp_path: Path) -> None:
+    """The last readable record of an id is Ongoing, and a COMMIT may be in the damaged batch behind it: nothing is sent
+    again, no client is restarted, and no broker loads the damaged records."""
+    path = broker(tmp_path, "t-0")
+    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+    data(log, 4, 0, BEGAN + 10, transactional=True)
+    coordinator.state(name, "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN)
+    decided = coordinator.state(name, "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN)
+    finish(log, coordinator)
+    file, position = coordinator.log.place(decided)
+    content = bytearray((path / file).read_bytes())
+    content[position + 80] ^= 1
+    (path / file).write_bytes(content)
+    audit = opened(tmp_path, as_of=BEGAN + 3 * HOUR)
+    found = [f.advice for f in audit.findings if f.advice is not None and f.transactional_id == name]
+    assert found
+    for advice in found:
+        assert advice.verdict.value == "do_not_act"
+        assert not re.search(r"sent again|restart|abort --topic|preferred", str(advice)), advice
+
+
+def test_a_decided_transaction_is_not_loaded_from_a_damaged_log(tmp_path: Path) -> None:
+    """PrepareCommit is whole, and the batch behind it is damaged: a coordinator that loads both goes by both."""
+    path = broker(tmp_path, "t-0")
+    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+    data(log, 4, 0, BEGAN + 10, transactional=True)
+    coordinator.state("app", "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN)
+    coordinator.state("app", "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN)
+    last = coordinator.state("other", "Empty", (5, 0), BEGAN + 200)
+    finish(log, coordinator)
+    file, position = coordinator.log.place(last)
+    content = bytearray((path / file).read_bytes())
+    content[position + 80] ^= 1
+    (path / file).write_bytes(content)
+    found = [str(f.advice) for f in opened(tmp_path, as_of=BEGAN + 3 * HOUR).findings if f.transactional_id == "app"]
+    assert found
+    assert all("without a CRC mismatch" in each and "type preferred" not in each for each in found)
+
+
 def test_both_decisions_damaged_are_no_decision(tmp_path: Path) -> None:
     """The state bytes of PrepareCommit and CompleteCommit say ABORT: nobody may abort by them, or write a COMMIT."""
     file, places = committed(tmp_path)
