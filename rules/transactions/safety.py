@@ -100,6 +100,9 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         places = _damaged_places(log, t)
         return _decision_lost(_records(t), places) if places else _confirm(log, t, unsure)
     perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
+    inside = None if gone else _damaged_behind(log, t, int(t.row["first_offset"]))
+    if inside is not None and not _is_also_open(t) and (mixed or not owner_complete(log, int(t.row["producer_id"]))):
+        return inside
     if perhaps is not None:
         return _until_it_ends(t) if _is_also_open(t) else _confirm(log, t, perhaps, PERHAPS_COMMITTED)
     return _abort(log, t, gone)
@@ -232,6 +235,9 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
         return _led_by_the_one_that_has_it(log, sound, decided)
     if _is_also_open(t):
         return _until_it_ends(t)
+    inside = _damaged_behind(log, t, int(t.row["prev_marker_offset"]))
+    if inside is not None:
+        return inside
     no_marker = Condition(
         "a replica that may lead has the marker",
         False,
@@ -282,6 +288,13 @@ def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
         places = [place for p in mine if (place := _damaged_coordinator(log.cluster, p))]
     behind = [first for first, last in log.leader.damaged if last > int(t.row["last_offset"])]
     return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
+
+
+def _damaged_behind(log: LogView, t: OpenTransaction, offset: int) -> Advice | None:
+    """What to do where a batch with a CRC mismatch lies behind an offset of the log: it may be the marker of a part of
+    the data, or of one before it, so that a marker written now would end another transaction's."""
+    first = next((first for first, last in log.leader.damaged if last > offset), None)
+    return None if first is None else _decision_lost(_records(t), [f"{log.name} from offset {first} on"])
 
 
 def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:

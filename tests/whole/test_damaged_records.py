@@ -264,6 +264,39 @@ def test_a_damaged_marker_makes_no_abort_safe(coordinator: bool, tmp_path: Path)
     assert (row["topic"], row["advice"]["verdict"], list(row["advice"]["look"])) == ("t", "do_not_act", [])
 
 
+@pytest.mark.parametrize("last", ["CompleteCommit", "CompleteAbort", "Empty"])
+@pytest.mark.parametrize("damaged", ["marker", "marker and data"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole history", "cleaned history"])
+def test_a_damaged_marker_inside_open_data_decides_nothing(
+    last: str, damaged: str, whole: bool, tmp_path: Path
+) -> None:
+    """A transaction was committed, its marker is damaged, and a late write of its producer follows. An ABORT by hand
+    may drop the first, and a COMMIT would commit the second."""
+    path = broker(tmp_path, "t-0")
+    log, state = Forged(path, "t-0"), Coordinator(path, 0)
+    first = data(log, 4, 0, BEGAN + 10, transactional=True)
+    marker = end(log, first, True, BEGAN + 110)
+    data(log, 4, 3, BEGAN + 300, transactional=True)
+    if whole:
+        for name, decided in (("Ongoing", 0), ("PrepareCommit", 100), ("CompleteCommit", 120)):
+            state.state("app", name, (4, 0), BEGAN + decided, "t-0", start=BEGAN)
+    state.state("app", last, (4, int(last == "Empty")), BEGAN + 120, start=BEGAN)
+    if not whole:
+        state.log.all()[0].set(base_offset=7)
+    finish(log, state)
+    for batch in (marker, first) if damaged != "marker" else (marker,):
+        file, position = log.place(batch)
+        content = bytearray((path / file).read_bytes())
+        content[position + 50] ^= 1
+        (path / file).write_bytes(content)
+    audit = opened(tmp_path, as_of=BEGAN + 3 * HOUR)
+    found = remedies(tmp_path)
+    assert audit.blocked
+    assert not any("WriteTxnMarkers" in each for each in found)
+    if damaged == "marker" and not whole:
+        assert not any(ABORT.search(each) for each in found)
+
+
 def test_a_dump_that_shows_a_crc_mismatch_says_nothing_of_its_records(tmp_path: Path) -> None:
     """What kafka-dump-log.sh prints of ``__transaction_state``, with one batch that is not valid."""
     name = "broker-1.__transaction_state-1.log.txt"
