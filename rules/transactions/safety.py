@@ -434,7 +434,7 @@ def unended(cluster: Cluster, entry: Entry, coordinator: int, loses: str) -> Adv
 def other_coordinator(cluster: Cluster, coordinator: int) -> str:
     """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again; one with a
     CRC mismatch is loaded by nobody."""
-    if _damaged_coordinator(cluster, coordinator):
+    if _has_damaged_copy(cluster, coordinator):
         return (
             f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
             "that loads damaged records goes by what they say)"
@@ -449,10 +449,15 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
     )
 
 
+def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
+    """Whether a coordinator that loads a partition of ``__transaction_state`` may read a batch with a CRC mismatch."""
+    return cluster.coordinator is not None and coordinator in cluster.coordinator.damaged_copies
+
+
 def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
     """An advice that has :func:`other_coordinator`, with what a restart of its broker puts at risk where it may be
     one."""
-    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _damaged_coordinator(cluster, coordinator):
+    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
     return stops.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
 

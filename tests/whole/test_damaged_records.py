@@ -171,19 +171,23 @@ def test_a_damaged_decision_restarts_no_client(name: str, tmp_path: Path) -> Non
         assert not re.search(r"sent again|restart|abort --topic|preferred", str(advice)), advice
 
 
-def test_a_decided_transaction_is_not_loaded_from_a_damaged_log(tmp_path: Path) -> None:
-    """PrepareCommit is whole, and the batch behind it is damaged: a coordinator that loads both goes by both."""
-    path = broker(tmp_path, "t-0")
-    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
-    data(log, 4, 0, BEGAN + 10, transactional=True)
-    coordinator.state("app", "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN)
-    coordinator.state("app", "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN)
-    last = coordinator.state("other", "Empty", (5, 0), BEGAN + 200)
-    finish(log, coordinator)
-    file, position = coordinator.log.place(last)
-    content = bytearray((path / file).read_bytes())
-    content[position + 80] ^= 1
-    (path / file).write_bytes(content)
+@pytest.mark.parametrize("damaged", [(1,), (2,), (1, 2)], ids=str)
+def test_a_decided_transaction_is_not_loaded_from_a_damaged_log(damaged: tuple[int, ...], tmp_path: Path) -> None:
+    """PrepareCommit is whole, and the batch behind it is damaged on some broker, whichever replica the audit goes by: a
+    coordinator that loads both goes by both."""
+    for number in (1, 2):
+        path = broker(tmp_path, "t-0", number=number)
+        log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+        data(log, 4, 0, BEGAN + 10, transactional=True)
+        coordinator.state("app", "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN)
+        coordinator.state("app", "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN)
+        last = coordinator.state("other", "Empty", (5, 0), BEGAN + 200)
+        finish(log, coordinator)
+        if number in damaged:
+            file, position = coordinator.log.place(last)
+            content = bytearray((path / file).read_bytes())
+            content[position + 80] ^= 1
+            (path / file).write_bytes(content)
     found = [str(f.advice) for f in opened(tmp_path, as_of=BEGAN + 3 * HOUR).findings if f.transactional_id == "app"]
     assert found
     assert all("without a CRC mismatch" in each and "type preferred" not in each for each in found)
