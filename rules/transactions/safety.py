@@ -92,6 +92,8 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     if mixed and _is_also_open(t):
         return _until_it_ends(t)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
+        if not gone and _is_also_open(t) and decision_may_be_lost(log, t.row, t.entry):
+            return _until_it_ends(t)
         return _of_coordinator(log, t, t.entry, gone)
     elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
     if elsewhere is not None:

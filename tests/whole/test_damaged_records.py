@@ -193,6 +193,30 @@ def test_a_decided_transaction_is_not_loaded_from_a_damaged_log(damaged: tuple[i
     assert all("without a CRC mismatch" in each and "type preferred" not in each for each in found)
 
 
+@pytest.mark.parametrize("damaged", [1, 2], ids=["PrepareCommit", "CompleteCommit"])
+def test_an_open_transaction_behind_a_damaged_decision_is_not_harmless(damaged: int, tmp_path: Path) -> None:
+    """The marker of a COMMIT never came, its decision is damaged, and the id has a transaction open: that may end in
+    ABORT, and the data of both with it."""
+    path, began = broker(tmp_path, "t-0"), BEGAN + 1000
+    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+    data(log, 4, 0, BEGAN + 10, transactional=True)
+    states = [
+        coordinator.state("app", "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN),
+        coordinator.state("app", "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN),
+        coordinator.state("app", "CompleteCommit", (4, 0), BEGAN + 200, start=BEGAN),
+    ]
+    coordinator.state("app", "Ongoing", (4, 0), began, "t-0", start=began)
+    data(log, 4, 3, began + 10, transactional=True)
+    finish(log, coordinator)
+    file, position = coordinator.log.place(states[damaged])
+    content = bytearray((path / file).read_bytes())
+    content[position + 80] ^= 1
+    (path / file).write_bytes(content)
+    (row,) = opened(tmp_path, as_of=began + 20_000).blocked
+    assert row["advice"]["verdict"] in ("do_not_abort", "do_not_act")
+    assert "nothing is lost" not in str(row["advice"])
+
+
 def test_both_decisions_damaged_are_no_decision(tmp_path: Path) -> None:
     """The state bytes of PrepareCommit and CompleteCommit say ABORT: nobody may abort by them, or write a COMMIT."""
     file, places = committed(tmp_path)
