@@ -215,7 +215,7 @@ def _beyond_timeout_finding(
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
-        advice=safety.unended(log.cluster, entry.transactional_id, log.partition, "its records"),
+        advice=safety.unended(log.cluster, entry, log.partition, "its records"),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from auditor.base.advice import Advice, Verdict
+from auditor.base.flink import IF_FLINK, may_be_flinks
 from auditor.base.words import plural
 from auditor.rules.catalogue.kinds import Unverified
 from auditor.rules.catalogue.needs import Need
@@ -126,7 +128,9 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     Checks: transactional data of a producer id with a higher epoch than any record of its id.
     Why it matters: the coordinator's state went back, after an unclean election or a restore: zombies may pass.
     Can be wrong: __transaction_state was copied before the data (then the finding says so: in flight).
-    What to do: restart the producers so that they initialise again.
+    What to do: restart the producers so that they initialise again. If the id may be Flink's
+    (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the transactions which it
+    holds and aborts the others.
     Source: KIP-360
     """
     history = log.cluster.coordinator
@@ -155,8 +159,16 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
             transactional_id=entry.transactional_id,
             time_ms=time,
             evidence={"expected": highest, "found": p["max_data_epoch"]},
+            advice=_if_flinks(entry.transactional_id),
             doubt=log.cluster.lacks(TOPIC, partition, written, other_clock=other) or partition in history.broken,
         )
+
+
+def _if_flinks(transactional_id: str) -> Advice | None:
+    """In place of a restart of an id's producer, which ends what a Flink job may have to commit; None for others."""
+    if not may_be_flinks(transactional_id):
+        return None
+    return Advice(Verdict.LOOK, then=f"{IF_FLINK}. A job that is restored initialises its producers by itself")
 
 
 @rule(
@@ -218,6 +230,8 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     Why it matters: its next request to the coordinator fails with INVALID_PRODUCER_ID_MAPPING.
     Can be wrong: clocks of two brokers.
     What to do: restart the producer, so that it gets a producer id again; let it write more often than it is forgotten.
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
     Source: KIP-360, KIP-854
     """
     history = log.cluster.coordinator
@@ -248,4 +262,5 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
             transactional_id=last.transactional_id,
             time_ms=log.time(p["data_time"]),
             evidence={"tombstone_offset": last.offset, "tombstone_time": iso(last.record_time)},
+            advice=_if_flinks(last.transactional_id),
         )

@@ -143,12 +143,18 @@ Damaged = Mapping[int, Sequence[tuple[int, int]]]  # by partition, the offsets o
 
 
 def gaps_before(columns: Columns, damaged: Damaged) -> np.ndarray:
-    """Count the damaged batches before each row in its partition: rows with one count have no lost record between."""
+    """Count the damaged batches before each row in its partition: rows with one count have no lost record between.
+
+    Of a log with many such batches several may be in one range; a row inside it has a number of its own.
+    """
     out = np.zeros(len(columns["id"]), np.int64)
     for partition, ranges in damaged.items():
         edges = np.sort(np.array(ranges, np.int64).ravel())
         mine = columns["partition"] == partition
-        out[mine] = np.searchsorted(edges, columns["offset"][mine])
+        offsets = columns["offset"][mine]
+        before = np.searchsorted(edges, offsets)
+        inside = before % 2 == 1
+        out[mine] = before + np.where(inside, (offsets + 1) * (len(edges) + 1), 0)
     return out
 
 

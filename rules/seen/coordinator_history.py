@@ -59,6 +59,7 @@ class CoordinatorHistory:
     shared: CoordinatorLog = field(default_factory=lambda: pack(()))
     ranks: list[int] = field(default_factory=list)
     starts_late: StartsLate | None = None
+    damaged_copies: frozenset[int] = frozenset()  # partitions of which some replica has a CRC mismatch
 
     def __getstate__(self) -> dict[str, object]:
         names = self.__dataclass_fields__

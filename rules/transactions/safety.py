@@ -92,14 +92,19 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     if mixed and _is_also_open(t):
         return _until_it_ends(t)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
+        if not gone and _is_also_open(t) and decision_may_be_lost(log, t.row, t.entry):
+            return _until_it_ends(t)
         return _of_coordinator(log, t, t.entry, gone)
     elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
     if elsewhere is not None:
         return _restore(log, t, elsewhere)
     if unsure is not None:
         places = _damaged_places(log, t)
-        return _decision_lost(t, places) if places else _confirm(log, t, unsure)
+        return _decision_lost(_records(t), places) if places else _confirm(log, t, unsure)
     perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
+    inside = None if gone else _damaged_behind(log, t, int(t.row["first_offset"]))
+    if inside is not None and not _is_also_open(t) and (mixed or not owner_complete(log, int(t.row["producer_id"]))):
+        return inside
     if perhaps is not None:
         return _until_it_ends(t) if _is_also_open(t) else _confirm(log, t, perhaps, PERHAPS_COMMITTED)
     return _abort(log, t, gone)
@@ -232,6 +237,9 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
         return _led_by_the_one_that_has_it(log, sound, decided)
     if _is_also_open(t):
         return _until_it_ends(t)
+    inside = _damaged_behind(log, t, int(t.row["prev_marker_offset"]))
+    if inside is not None:
+        return inside
     no_marker = Condition(
         "a replica that may lead has the marker",
         False,
@@ -278,20 +286,35 @@ def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
     """Where batches with a CRC mismatch are that may hold the decision about open data, or its marker."""
     history, places = log.cluster.coordinator, []
     if history is not None and t.missing == DAMAGED:
-        mine = ((p, found.damaged) for p, found in history.logs.items() if t.entry is None or t.entry.partition == p)
-        places = [f"{TOPIC}-{p} from offset {damaged[p][0][0]} on" for p, damaged in mine if damaged]
+        mine = history.logs if t.entry is None else (t.entry.partition,)
+        places = [place for p in mine if (place := _damaged_coordinator(log.cluster, p))]
     behind = [first for first, last in log.leader.damaged if last > int(t.row["last_offset"])]
     return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
 
 
-def _decision_lost(t: OpenTransaction, places: list[str]) -> Advice:
+def _damaged_behind(log: LogView, t: OpenTransaction, offset: int) -> Advice | None:
+    """What to do where a batch with a CRC mismatch lies behind an offset of the log: it may be the marker of a part of
+    the data, or of one before it, so that a marker written now would end another transaction's."""
+    first = next((first for first, last in log.leader.damaged if last > offset), None)
+    return None if first is None else _decision_lost(_records(t), [f"{log.name} from offset {first} on"])
+
+
+def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
+    """Where a partition of ``__transaction_state`` has batches with a CRC mismatch, in words; empty for none."""
+    history = cluster.coordinator
+    found = None if history is None else history.logs.get(coordinator)
+    damaged = () if found is None else found.damaged.get(coordinator, ())
+    return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
+
+
+def _decision_lost(loses: str, places: list[str]) -> Advice:
     """What was decided may be in a damaged batch: whatever brokers have read from it, and list, is no evidence."""
     return Advice(
         Verdict.DO_NOT_ACT,
         "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
         "told are committed",
         (Condition("its decision and its marker are not in a damaged batch", None, f"CRC mismatch in {few(places)}"),),
-        loses=_records(t),
+        loses=loses,
         then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a broker that "
         "loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
         "batch-crc-mismatch has both readings",
@@ -362,7 +385,7 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
             f"{lossless}it ends by itself, at its time-out at the latest",
             look=(_in_state(entry.transactional_id, "Ongoing"),),
         )
-    return unended(log.cluster, entry.transactional_id, entry.partition, loses)
+    return unended(log.cluster, entry, entry.partition, loses)
 
 
 def _in_state(transactional_id: str, state: str) -> Look:
@@ -388,9 +411,13 @@ def _of_two_phases(entry: Entry, loses: str) -> Advice:
     )
 
 
-def unended(cluster: Cluster, transactional_id: str, coordinator: int, loses: str) -> Advice:
-    """What to do about a transaction that its coordinator has open beyond its time-out. ``coordinator``: the partition
-    of ``__transaction_state`` that has it; ``loses``: what is gone once it is aborted."""
+def unended(cluster: Cluster, entry: Entry, coordinator: int, loses: str) -> Advice:
+    """What to do about a transaction that its coordinator has open beyond its time-out. ``entry``: the last record of
+    its id; ``coordinator``: the partition of ``__transaction_state`` that has it; ``loses``: what is gone once it is
+    aborted."""
+    transactional_id, history = entry.transactional_id, cluster.coordinator
+    if history is not None and history.may_lack_since(coordinator, entry.time):
+        return for_flink(transactional_id, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
     advice = Advice(
         Verdict.LOOK,
         "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
@@ -407,7 +434,13 @@ def unended(cluster: Cluster, transactional_id: str, coordinator: int, loses: st
 
 
 def other_coordinator(cluster: Cluster, coordinator: int) -> str:
-    """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again."""
+    """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again; one with a
+    CRC mismatch is loaded by nobody."""
+    if _has_damaged_copy(cluster, coordinator):
+        return (
+            f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
+            "that loads damaged records goes by what they say)"
+        )
     if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
         return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
     moves = "it moves nothing where the preferred replica leads already"
@@ -418,10 +451,15 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
     )
 
 
+def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
+    """Whether a coordinator that loads a partition of ``__transaction_state`` may read a batch with a CRC mismatch."""
+    return cluster.coordinator is not None and coordinator in cluster.coordinator.damaged_copies
+
+
 def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
     """An advice that has :func:`other_coordinator`, with what a restart of its broker puts at risk where it may be
     one."""
-    if cluster.replicas.get((TOPIC, coordinator), 1) > 1:
+    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
     return stops.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
 

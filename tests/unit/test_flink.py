@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,13 @@ from auditor.base import flink
 from auditor.base.advice import Act, Advice, Verdict, text
 from auditor.base.flink import IF_FLINK, for_flink, may_be_flinks
 from tests import corpora
+from tests.bare_broker import BEGAN, broker, data, end, finish
+from tests.coordinator_records import Coordinator
 from tests.facts import opened
+from tests.forge import Forged
 
 HARMFUL = re.compile(r"\bsent? (?:\S+ ){0,8}again(?! after)|restart its client|wrote in it has to be", re.IGNORECASE)
+RESTARTS = {"Ongoing": "data-epoch-ahead-of-coordinator", "tombstone": "expired-id-still-producing"}
 # What coordinators send again are markers.
 OF_COORDINATORS = re.compile(r"(?:so that )?its markers are sent again")
 
@@ -67,3 +72,24 @@ def test_nobody_is_told_to_send_again_what_restoring_the_job_commits(
             assert IF_FLINK in said
             assert HARMFUL.search(OF_COORDINATORS.sub("", said)) is None, said
             assert "nothing is lost: it ends by itself" not in said
+
+
+@pytest.mark.parametrize("state", ["Ongoing", "tombstone"])
+def test_no_producer_that_may_be_flinks_is_restarted(state: str, tmp_path: Path) -> None:
+    """Data with an epoch that the coordinator never gave, and data behind the tombstone of its id."""
+    path = broker(tmp_path, "t-0")
+    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+    coordinator.state("sink-0-7", "Empty", (4, 0), BEGAN)
+    if state == "tombstone":
+        coordinator.forget("sink-0-7", BEGAN)
+    written = BEGAN + 3_600_000
+    end(log, data(log, 4, 0, written, transactional=True, epoch=int(state == "Ongoing")), True, written + 9)
+    coordinator.state("other", "Empty", (9, 0), written + 60_000)
+    finish(log, coordinator)
+    found = [f for f in opened(tmp_path).findings if f.kind == RESTARTS[state]]
+    assert found
+    for each in found:
+        assert each.advice is not None
+        said = text(each.advice.row())
+        assert IF_FLINK in said
+        assert not re.search("restart", said, re.IGNORECASE)

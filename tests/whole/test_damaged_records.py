@@ -149,6 +149,74 @@ def test_no_flipped_bit_makes_an_abort_safe(tmp_path: Path) -> None:
             assert not any(ABORT.search(each) for each in remedies(tmp_path)), (position, bit)
 
 
+@pytest.mark.parametrize("name", ["app", "sink-0-7"])
+def test_a_damaged_decision_restarts_no_client(name: str, tmp_path: Path) -> None:
+    """The last readable record of an id is Ongoing, and a COMMIT may be in the damaged batch behind it: nothing is sent
+    again, no client is restarted, and no broker loads the damaged records."""
+    path = broker(tmp_path, "t-0")
+    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+    data(log, 4, 0, BEGAN + 10, transactional=True)
+    coordinator.state(name, "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN)
+    decided = coordinator.state(name, "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN)
+    finish(log, coordinator)
+    file, position = coordinator.log.place(decided)
+    content = bytearray((path / file).read_bytes())
+    content[position + 80] ^= 1
+    (path / file).write_bytes(content)
+    audit = opened(tmp_path, as_of=BEGAN + 3 * HOUR)
+    found = [f.advice for f in audit.findings if f.advice is not None and f.transactional_id == name]
+    assert found
+    for advice in found:
+        assert advice.verdict.value == "do_not_act"
+        assert not re.search(r"sent again|restart|abort --topic|preferred", str(advice)), advice
+
+
+@pytest.mark.parametrize("damaged", [(1,), (2,), (1, 2)], ids=str)
+def test_a_decided_transaction_is_not_loaded_from_a_damaged_log(damaged: tuple[int, ...], tmp_path: Path) -> None:
+    """PrepareCommit is whole, and the batch behind it is damaged on some broker, whichever replica the audit goes by: a
+    coordinator that loads both goes by both."""
+    for number in (1, 2):
+        path = broker(tmp_path, "t-0", number=number)
+        log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+        data(log, 4, 0, BEGAN + 10, transactional=True)
+        coordinator.state("app", "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN)
+        coordinator.state("app", "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN)
+        last = coordinator.state("other", "Empty", (5, 0), BEGAN + 200)
+        finish(log, coordinator)
+        if number in damaged:
+            file, position = coordinator.log.place(last)
+            content = bytearray((path / file).read_bytes())
+            content[position + 80] ^= 1
+            (path / file).write_bytes(content)
+    found = [str(f.advice) for f in opened(tmp_path, as_of=BEGAN + 3 * HOUR).findings if f.transactional_id == "app"]
+    assert found
+    assert all("without a CRC mismatch" in each and "type preferred" not in each for each in found)
+
+
+@pytest.mark.parametrize("damaged", [1, 2], ids=["PrepareCommit", "CompleteCommit"])
+def test_an_open_transaction_behind_a_damaged_decision_is_not_harmless(damaged: int, tmp_path: Path) -> None:
+    """The marker of a COMMIT never came, its decision is damaged, and the id has a transaction open: that may end in
+    ABORT, and the data of both with it."""
+    path, began = broker(tmp_path, "t-0"), BEGAN + 1000
+    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+    data(log, 4, 0, BEGAN + 10, transactional=True)
+    states = [
+        coordinator.state("app", "Ongoing", (4, 0), BEGAN, "t-0", start=BEGAN),
+        coordinator.state("app", "PrepareCommit", (4, 0), BEGAN + 100, "t-0", start=BEGAN),
+        coordinator.state("app", "CompleteCommit", (4, 0), BEGAN + 200, start=BEGAN),
+    ]
+    coordinator.state("app", "Ongoing", (4, 0), began, "t-0", start=began)
+    data(log, 4, 3, began + 10, transactional=True)
+    finish(log, coordinator)
+    file, position = coordinator.log.place(states[damaged])
+    content = bytearray((path / file).read_bytes())
+    content[position + 80] ^= 1
+    (path / file).write_bytes(content)
+    (row,) = opened(tmp_path, as_of=began + 20_000).blocked
+    assert row["advice"]["verdict"] in ("do_not_abort", "do_not_act")
+    assert "nothing is lost" not in str(row["advice"])
+
+
 def test_both_decisions_damaged_are_no_decision(tmp_path: Path) -> None:
     """The state bytes of PrepareCommit and CompleteCommit say ABORT: nobody may abort by them, or write a COMMIT."""
     file, places = committed(tmp_path)
@@ -222,6 +290,39 @@ def test_a_damaged_marker_makes_no_abort_safe(coordinator: bool, tmp_path: Path)
     (path / name).write_bytes(content)
     (row,) = opened(tmp_path, as_of=BEGAN + 3 * HOUR).blocked
     assert (row["topic"], row["advice"]["verdict"], list(row["advice"]["look"])) == ("t", "do_not_act", [])
+
+
+@pytest.mark.parametrize("last", ["CompleteCommit", "CompleteAbort", "Empty"])
+@pytest.mark.parametrize("damaged", ["marker", "marker and data"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole history", "cleaned history"])
+def test_a_damaged_marker_inside_open_data_decides_nothing(
+    last: str, damaged: str, whole: bool, tmp_path: Path
+) -> None:
+    """A transaction was committed, its marker is damaged, and a late write of its producer follows. An ABORT by hand
+    may drop the first, and a COMMIT would commit the second."""
+    path = broker(tmp_path, "t-0")
+    log, state = Forged(path, "t-0"), Coordinator(path, 0)
+    first = data(log, 4, 0, BEGAN + 10, transactional=True)
+    marker = end(log, first, True, BEGAN + 110)
+    data(log, 4, 3, BEGAN + 300, transactional=True)
+    if whole:
+        for name, decided in (("Ongoing", 0), ("PrepareCommit", 100), ("CompleteCommit", 120)):
+            state.state("app", name, (4, 0), BEGAN + decided, "t-0", start=BEGAN)
+    state.state("app", last, (4, int(last == "Empty")), BEGAN + 120, start=BEGAN)
+    if not whole:
+        state.log.all()[0].set(base_offset=7)
+    finish(log, state)
+    for batch in (marker, first) if damaged != "marker" else (marker,):
+        file, position = log.place(batch)
+        content = bytearray((path / file).read_bytes())
+        content[position + 50] ^= 1
+        (path / file).write_bytes(content)
+    audit = opened(tmp_path, as_of=BEGAN + 3 * HOUR)
+    found = remedies(tmp_path)
+    assert audit.blocked
+    assert not any("WriteTxnMarkers" in each for each in found)
+    if damaged == "marker" and not whole:
+        assert not any(ABORT.search(each) for each in found)
 
 
 def test_a_dump_that_shows_a_crc_mismatch_says_nothing_of_its_records(tmp_path: Path) -> None:

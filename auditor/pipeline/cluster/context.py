@@ -124,6 +124,9 @@ def _cluster(
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
     if cluster.coordinator is not None:
+        logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
+        cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
+    if cluster.coordinator is not None:
         cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
         cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
     read = [_read_log(b) for b in briefs]
