@@ -1,13 +1,14 @@
-"""Whose copy a folder holds: one of other brokers is not written over."""
+"""What an earlier copy holds that a new one must not replace: other brokers, and logs whose segments are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import names
 from auditor.connectors.codec.checkpoint import MetaProperties, decode_meta_properties
 from auditor.connectors.files import LogDir
+from auditor.copying.folders import Folder
 from auditor.copying.target import Target
 
 Broker = tuple[str | None, int | None]  # cluster id and broker id
@@ -26,6 +27,21 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
             f"{target.place.shown}: holds the copy of broker {broker} of cluster {cluster}, which is not in the input; "
             "give a folder of its own"
         )
+
+
+def without_segments(target: Target, folders: Collection[Folder]) -> list[str]:
+    """The partition directories of which the target has segments and the input has no ``.log`` file: a broker keeps
+    one per log, so they are missing. Where the input has none at all, that includes directories that it does not have:
+    a topic was deleted, or a disk is not mounted."""
+    lacking = {folder.name for folder in folders if folder.topic is not None and not folder.aside}
+    lacking -= (with_segments := {folder.name for folder in folders if folder.has_segments})
+    names = lacking if with_segments else target.folders()
+    return sorted(name for name in names if _has_segments(target, name))
+
+
+def _has_segments(target: Target, name: str) -> bool:
+    found = target.list_of(name)
+    return found is not None and any(item.taken is not None and item.gone is None for item in found.files)
 
 
 def _broker(meta: MetaProperties) -> Broker:
