@@ -124,12 +124,13 @@ def test_no_output_says_that_nothing_is_wrong(name: str, tmp_path: Path) -> None
     assert (summary["verdict"]["tone"], summary["verdict"]["exit"]) == ("unsure", 3)
     assert summary["verdict"]["headline"].startswith(reason[0].upper() + reason[1:])
     assert called("dashboard", tmp_path / "history", "--export", tmp_path / "site")[0] == 0
+    assert "  as of None" not in called("history", tmp_path / "history", "--format", "table")[1]
     pages = [out / "report.html", *(tmp_path / "site").rglob("*.html")]
     assert len(pages) > 2
     for text in (said, json.dumps(summary), *(page.read_text() for page in pages)):
         assert "1970-01-01" not in text
         assert "nothing is wrong" not in text.lower()
-        assert 'class="verdict good' not in text
+        assert not re.search(r'class="chip good|class="tone-good', text)
     assert all(reason[1:] in page.read_text() for page in pages if page.name in ("report.html", "index.html"))
     assert "kafka_audit_complete" in (out / "metrics.prom").read_text()
     assert _metric(out / "metrics.prom", "kafka_audit_complete") == 0
