@@ -31,12 +31,21 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
 
 def without_segments(target: Target, folders: Collection[Folder]) -> list[str]:
     """The partition directories of which the target has segments and the input has no ``.log`` file: a broker keeps
-    one per log, so they are missing. Where the input has none at all, that includes directories that it does not have:
-    a topic was deleted, or a disk is not mounted."""
+    one per log, so they are missing. Directories that the input does not have count where their log directory, or the
+    whole input, has no ``.log`` file: then no topic was deleted, but a disk is empty or not mounted."""
     lacking = {folder.name for folder in folders if folder.topic is not None and not folder.aside}
     lacking -= (with_segments := {folder.name for folder in folders if folder.has_segments})
-    names = lacking if with_segments else target.folders()
-    return sorted(name for name in names if _has_segments(target, name))
+    empty = {folder.name for folder in folders if folder.name == folder.log_dir}
+    empty -= {name.rpartition("/")[0] for name in with_segments}
+    gone = target.folders() - {folder.name for folder in folders}
+    if with_segments:
+        gone = {name for name in gone if _is_partition(name) and name.rpartition("/")[0] in empty}
+    return sorted(name for name in lacking | gone if _has_segments(target, name))
+
+
+def _is_partition(name: str) -> bool:
+    says = names.partition_folder(name.rpartition("/")[2])
+    return says is not None and says.kind == "live"
 
 
 def _has_segments(target: Target, name: str) -> bool:

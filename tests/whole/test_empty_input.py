@@ -267,6 +267,20 @@ def test_a_copy_keeps_the_segments_that_its_source_has_lost(name: str, tmp_path:
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
 
 
+def test_a_copy_keeps_the_segments_of_a_disk_that_is_empty(tmp_path: Path) -> None:
+    source, out = corpora.copy(CORPUS, tmp_path / "source"), tmp_path / "copy"
+    disk = source / "disk-2"
+    disk.mkdir()
+    shutil.copy(source / "broker-1" / "meta.properties", disk)
+    shutil.move(source / "broker-1" / "op-0", disk)
+    assert called("copy", source, "--out", out, "--quiet")[0] == 0
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    shutil.rmtree(disk / "op-0")
+    status, _, err = called("copy", source, "--out", out, "--quiet")
+    assert (status, err[:51]) == (3, "auditor: no segment files (.log) of disk-2/op-0 in ")
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+
+
 def test_a_copy_drops_partitions_that_its_source_no_longer_has(tmp_path: Path) -> None:
     """Their topic was deleted, while the broker has others."""
     source, out = corpora.copy(CORPUS, tmp_path / "source"), tmp_path / "copy"
