@@ -58,7 +58,8 @@ class Column(Generic[Item]):
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of some boards. ``compared``: whether any has a run before it; ``open``: how many critical and error
-    findings are open; ``suppressed``: how many of any severity a baseline suppresses."""
+    findings are open; ``suppressed``: how many of any severity a baseline suppresses; ``unsure``: whether the input of
+    some run could not be judged, or not all of it."""
 
     held: Column[Blocked]
     lost: Column[Finding]
@@ -66,6 +67,7 @@ class Columns:
     compared: bool
     open: int = 0
     suppressed: int = 0
+    unsure: bool = False
 
 
 def columns(boards: Sequence[Board]) -> Columns:
@@ -82,6 +84,7 @@ def columns(boards: Sequence[Board]) -> Columns:
         any(board.new is not None for board in boards),
         sum(board.verdict.open for board in boards),
         sum(sum(board.verdict.suppressed.values()) for board in boards),
+        any(board.partly or board.verdict.tone == "unsure" for board in boards),
     )
 
 

@@ -70,8 +70,8 @@ def missing(silent_ms: int, every_ms: int | None) -> str:
 
 
 def headline(rows: Sequence[Row]) -> tuple[str, str]:
-    """The tone of the page and its headline: what is blocked and lost, else how many clusters are ill, and of how many
-    nothing new is known."""
+    """The tone of the page and its headline: what is blocked and lost, else how many clusters have errors, and of how
+    many nothing new is known."""
     held, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
     grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
     said = []
@@ -82,9 +82,10 @@ def headline(rows: Sequence[Row]) -> tuple[str, str]:
         of = sum(bool(row.board.verdict.held) for row in rows)
         many = f"{plural(held, 'partition')} {'is' if held == 1 else 'are'} blocked in {of:,} of "
         said.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
-    if not said:
-        some = f"in {len(grave):,} there are critical or error findings" if grave else ""
-        said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}{f'; {some}' if some else ''}")
+    if not said and grave:
+        said.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
+    elif not said:
+        said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
     late, partly = [row for row in rows if row.overdue], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
     also += [f"{len(partly):,} read in part"] if partly else []

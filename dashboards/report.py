@@ -73,7 +73,7 @@ def render_report(
         named=decided.named,
         remedies=asked,
         lost=decided.lost,
-        calm="unsure" if decided.open else "good",
+        calm="unsure" if decided.open or decided.tone == "unsure" else "good",
         grave=decided.open,
         anchors=anchors,
         about={rule: f"do-about-{n}" for n, one in enumerate(asked[: remedies.SHOWN], 1) for rule in one.rules},

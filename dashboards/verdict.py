@@ -19,7 +19,7 @@ from auditor.dashboards.wording import GRAVE, Finding, instant, visible
 
 BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
-LOST = "lost"
+LOST, BLOCKED = "lost", "blocked"  # outcomes
 LOSSES = {LOST: "lost", "unreadable": "unreadable", "at_risk": "at risk"}  # outcomes of lost data, the worst first
 
 # What a standing means, in a few words.
@@ -55,7 +55,8 @@ def decide(rows: Sequence[Blocked], findings: Sequence[Finding], counts: Mapping
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
     held = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
     named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
-    tone, headline = _headline(lost, held, named, counts, summary)
+    blocking = [f for f in unaccepted(findings) if f.get("outcome") == BLOCKED and f["severity"] in GRAVE]
+    tone, headline = _headline(lost, held, blocking, named, counts, summary)
     if any((suppressed := answers.suppressed(findings, summary)).values()):
         headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
         headline += f"; {counted(suppressed)} suppressed by the baseline"
@@ -83,6 +84,7 @@ def of_run(findings: Sequence[Finding], summary: Values) -> Verdict:
 def _headline(
     lost: Sequence[Finding],
     held: Sequence[Blocked],
+    blocking: Sequence[Finding],
     named: Sequence[Blocked],
     counts: Mapping[str, int],
     summary: Values,
@@ -99,7 +101,10 @@ def _headline(
     nothing = "Nothing is known to be blocked" if unknown else "Nothing is blocked"
     if bad:
         grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
-        return "bad" if "critical" in bad else "warn", f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
+        tone = "bad" if "critical" in bad else "warn"
+        if blocking:
+            return tone, f"Readers or writers are blocked: {grave}"
+        return tone, f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
     if left_out:
         many = plural(len(left_out), "partition")
         return "unsure", f"{many} {_are(len(left_out))} blocked, which only a rule that was left out reports"

@@ -84,7 +84,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "one_flipped_bit": _readings(replica, run),
                 },
                 doubt=in_flight,
-                derived=False,
+                verified=True,
                 advice=_looked_at(repairs.refetch(log, replica), replica, e),
             )
 

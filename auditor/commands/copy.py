@@ -70,7 +70,8 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status: 3 where part of the input could not be read, or has no segments."""
+    """Run the command; returns its exit code: 3 where part of the input could not be read, has no segments, or has lost
+    those of an earlier copy."""
     manners.behind_all_others()
     manners.sparing()
     from auditor.commands import copy_around  # only now: these load Arrow, which has been told by now, and the readers
@@ -102,6 +103,9 @@ def run(args: argparse.Namespace) -> int:
         raise AuditFailure(
             f"{shown(str(out))}: {what}; what was copied before is whole, call again to go on"
         ) from error
+    if done.emptied:
+        running.warn([_refusal(sorted(done.emptied), out)])
+        return 3
     if not args.quiet:
         took = time.monotonic() - began
         sys.stdout.write(
@@ -131,6 +135,15 @@ def run(args: argparse.Namespace) -> int:
 
         running.warn([NO_SEGMENTS.reason])
     return 3 if done.refused or not done.segments else 0
+
+
+def _refusal(emptied: list[str], out: Path | str) -> str:
+    """Why nothing was copied. ``emptied``: directories whose segments are in the earlier copy alone."""
+    more = f" and {len(emptied) - 1:,} more" if len(emptied) > 1 else ""
+    return (
+        f"no segment files (.log) of {shown(emptied[0])}{more} in the input, but {shown(str(out))} has their content: "
+        "nothing was copied; restore the files, or choose another --out"
+    )
 
 
 @contextlib.contextmanager

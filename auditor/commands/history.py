@@ -130,7 +130,8 @@ def pick(known: list[Run], name: str) -> Run:
 
 
 def _run_line(each: Run, partly: str) -> str:
-    said = f"{each.run_id}  as of {each.facts['as_of']}  {_counts(each)}  {each.facts['batches']} batches"
+    at = each.facts["as_of"] or "an unknown time"
+    said = f"{each.run_id}  as of {at}  {_counts(each)}  {each.facts['batches']} batches"
     return f"{said}  {partly}\n" if partly else f"{said}\n"
 
 

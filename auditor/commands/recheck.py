@@ -67,11 +67,7 @@ def run(args: argparse.Namespace) -> int:
     earlier, live_input = earlier_results.read(args.out), args.bootstrap_server is not None
     questions, notes = _questions(args.out, earlier)
     if not questions:
-        sys.stdout.write(
-            "The run has no blocked partition, no finding in doubt and no finding at or above "
-            f"{asked_again.level_of(earlier.summary)}: nothing was compared, and the newer input was not read.\n"
-        )
-        return 0
+        return _nothing_to_compare(earlier.summary, notes, args.format)
     options = _options(args, earlier.summary, questions)
     with running.failures(), running.runner(options) as runner, _newer(args, options, questions, runner) as audit:
         newer = asked_again.Newer(audit, earlier.summary, live_input)
@@ -95,6 +91,26 @@ def run(args: argparse.Namespace) -> int:
         width = shutil.get_terminal_size((120, 24)).columns
         out.writelines(f"{line}\n" for line in lines([each.row() for each in told], notes, width))
     return asked_again.exit_code(told, unread)
+
+
+def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
+    """Say that the run left nothing to compare; 3 where that is because it could not judge all of its input."""
+    from auditor.outputs import asked_again
+
+    complete = earlier.get("complete", True)
+    if not complete:
+        notes.append("the run could not read all of its input, or found nothing to judge: audit the newer input")
+    said = [
+        "the run has no blocked partition, no finding in doubt and no finding at or above "
+        f"{asked_again.level_of(earlier)}{' that is not suppressed' if asked_again.suppressed(earlier) else ''}: "
+        "nothing was compared, and the newer input was not read",
+        *notes,
+    ]
+    if format == "json":
+        running.warn(said)
+    else:
+        sys.stdout.writelines(f"{line[0].upper()}{line[1:]}.\n" for line in said)
+    return 0 if complete else 3
 
 
 def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[str]]:

@@ -98,6 +98,11 @@ class Folder:
         return moved
 
     @property
+    def has_segments(self) -> bool:
+        """Whether a ``.log`` file is in it."""
+        return any(_is_segment(name) for name in self.files)
+
+    @property
     def step(self) -> int:
         """When it is its turn: the files at the top come first."""
         if self.topic is None:

@@ -37,7 +37,8 @@ class Done:
     broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
     segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
     ``moving``: folders whose segments the broker replaced each time that they were read. ``unended``: folders of logs
-    in which a transaction is open, or nobody knows; ``beside``: those of coordinators' logs and of the metadata."""
+    in which a transaction is open, or nobody knows; ``beside``: those of coordinators' logs and of the metadata.
+    ``emptied``: directories whose segments only the earlier copy has, for which nothing was copied."""
 
     folders: int = 0
     batches: int = 0
@@ -53,6 +54,7 @@ class Done:
     unended: set[str] = field(default_factory=set)
     beside: set[str] = field(default_factory=set)
     unverified: int = 0
+    emptied: set[str] = field(default_factory=set)
 
     def add(self, more: Done) -> None:
         """Adds what more came to."""

@@ -18,7 +18,7 @@ from auditor.connectors.inventory import written_over
 from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
 from auditor.copying.folders import Folder, Folders
 from auditor.copying.one_folder import Done, OneFolder
-from auditor.copying.owner import check_owner
+from auditor.copying.owner import check_owner, without_segments
 from auditor.copying.readings import held_by_a_broker, machine, now_ms, readings
 from auditor.copying.store_target import StoreTarget
 from auditor.copying.target import FolderTarget, Target
@@ -53,7 +53,8 @@ def copied(
     ``only``: the folders to copy, all others staying as they are; None for all. ``checksums``: which are verified,
     one of :data:`auditor.copying.checksums.MODES`; ``budget``: bytes of segments. ``records``: what records come to is
     taken too, for which all bodies are read. ``keep_ms``: for how long segments are held that the broker has deleted;
-    None: those that are held stay so until their time.
+    None: those that are held stay so until their time. Where the input has lost segment files of which the earlier
+    copy has the content, nothing is written, and :attr:`Done.emptied` names their directories.
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
@@ -61,6 +62,9 @@ def copied(
     found = Folders(paths, limits)
     target, done = target_of(out), Done()
     check_owner(target, found.inventory.log_dirs)
+    if only is None and (emptied := without_segments(target, found.found.values())):
+        done.emptied.update(emptied)
+        return done
     to_verify = Checksums(checksums, budget, headers_first=_bytes_of(found) > budget)
     places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}

@@ -174,7 +174,7 @@ class LogView:
         marker: np.void | None = None,
         doubt: bool = False,
         lost: bool = False,
-        derived: bool = True,
+        verified: bool = False,
         **fields: Any,
     ) -> Finding:
         """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory.
@@ -184,8 +184,8 @@ class LogView:
 
         ``doubt``: whether it rests on something that may only be absent because a file was copied too early, or of
         another time than its neighbours; ``lost``: whether it may be in a batch with a CRC mismatch. Then it is an
-        info, undecidable, and ``if_true`` is what it would be. What rests on unverified batches is not proved;
-        ``derived``: False for what rests on a checksum alone.
+        info, undecidable, and ``if_true`` is what it would be. What rests on unverified batches is not proved,
+        unless it is ``verified``: derived from computed checksums alone.
         """
         c = replica or self.leader
         if at is not None:
@@ -199,7 +199,7 @@ class LogView:
             severity, fields["if_true"] = "info", severity if severity != "info" else fields.get("if_true")
             why = {"in_flight": True} if unsure else {"missing": "records of a batch with a CRC mismatch"}
             evidence |= {**why, "confidence": "undecidable"}
-        if derived and (ranges := self._unverified(c, fields, evidence)):
+        if not verified and (ranges := self._unverified(c, fields, evidence)):
             mine = between(ranges, fields | {"evidence": evidence})
             not_proved(evidence, mine or ranges)
             if mine and fields.get("advice") is not None:

@@ -45,6 +45,7 @@ ALLOWED = {
     "auditor/copying/manners.py::behind_all_others": LIBC,
     "auditor/copying/manners.py::sparing": LIBC,
     "auditor/base/machine_code.py::_Cache": "machine code, kept where only this user can write",
+    "auditor/base/machine_code.py::_load_numba": CONSTANT,
     "auditor/base/machine_code.py::module": CONSTANT,
     "auditor/base/pickled.py::loads": "the reader of all rows below that import it",
     "auditor/base/rows_at_rest.py::RowsAtRest.__iter__": OWN_MEMORY,

@@ -79,9 +79,14 @@ def test_no_surface_is_green_beside_an_open_finding(name: str, out: Path) -> Non
     if not grave:
         return
     assert verdict["tone"] in ("bad", "warn")
+    site = pages(audit, out / f"{name}-history")
+    if "blocked" in outcomes:
+        for page in site.values():
+            assert not re.search(r"Nothing (is|is known to be) blocked", body(page))
+        assert not verdict["headline"].startswith("Nothing")
     said = notebook.audit_html(verdict["headline"], [], audit.findings)
     assert not [words for words in CALM if words in said]
-    for where, page in pages(audit, out / f"{name}-history").items():
+    for where, page in site.items():
         assert tone(page) in ("bad", "warn"), where
         assert MARK not in body(page), where
 

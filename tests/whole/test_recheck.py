@@ -154,6 +154,28 @@ def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "nothing was compared, and the newer input was not read" in capsys.readouterr().out
 
 
+def test_a_run_that_left_nothing_to_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Suppressed findings are counted, and a run that could not judge its input is none without findings."""
+    path, out, entries = corpora.unpack("altered-41"), tmp_path / "out", tmp_path / "baseline.json"
+    grave = findings(audited(path, out))
+    assert cli.main(["baseline", "--out", str(out), "--baseline", str(entries), *grave]) == 0
+    words = ["audit", str(path), "--out", str(out), "--baseline", str(entries), "--master", "inline[1]", "--quiet"]
+    assert cli.main(words) == 0
+    capsys.readouterr()
+    assert cli.main(["recheck", "--out", str(out), str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "no finding at or above error that is not suppressed: nothing was compared" in said
+    assert f"Not compared: {len(grave)} findings suppressed by the baseline.\n" in said
+    (tmp_path / "disk").mkdir()
+    shutil.copy(path / "broker-1" / "meta.properties", tmp_path / "disk")
+    for form, lines in (("table", 2), ("json", 0)):
+        out = audited(tmp_path / "disk", tmp_path / "empty")
+        assert cli.main(["recheck", "--out", str(out), str(path), "--format", form]) == 3
+        captured = capsys.readouterr()
+        assert "The run could not read all of its input" in captured.out + captured.err.replace(": the", ": The")
+        assert captured.out.count("\n") == lines
+
+
 def test_the_terminal_says_how_to_look_again_where_it_could_not_decide(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
