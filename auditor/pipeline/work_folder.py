@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.ipc
 
-from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
+from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, StoreTrouble
 from auditor.base.limits import Limits, Made
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
@@ -60,10 +60,10 @@ SCHEMA = pa.schema(
     [("identity", pa.binary(32)), ("facts", pa.string()), ("blobs", pa.list_(pa.binary()))], metadata=META
 )
 CLASSES = known(
-    [ReplicaFacts, replica_facts.Ahead, DecodeError, Place, Limits, Made, Known, DataFile, EpochStarts, SegmentHeaders,
-     batch_sums.BatchSums, blamed_records.Culprits, broker_memory.ProducerMemory, broker_memory.CoordinatorMemory,
-     packed.PackedRows, packed.PackedColumns, packed_numbers.Packed, segment_scans.SegmentScan,
-     snapshot_links.SnapshotLink, snapshot_links.Difference]
+    [ReplicaFacts, replica_facts.Ahead, DecodeError, FlippedBit, Place, Limits, Made, Known, DataFile, EpochStarts,
+     SegmentHeaders, batch_sums.BatchSums, blamed_records.Culprits, broker_memory.ProducerMemory,
+     broker_memory.CoordinatorMemory, packed.PackedRows, packed.PackedColumns, packed_numbers.Packed,
+     segment_scans.SegmentScan, snapshot_links.SnapshotLink, snapshot_links.Difference]
 )  # fmt: skip
 WRONG = (pa.ArrowException, TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
 AnyTask = ReplicaTask | TextTask

@@ -51,7 +51,7 @@ def test_who_leads_and_who_is_in_sync_decides(
     words = " ".join((advice.cost, advice.then, *(act.command for act in advice.act)))
     assert advice.verdict == verdict
     assert says in words
-    assert ("stop broker 1" in words) == (field == OPEN and leader != 1 or verdict == "look")
+    assert ("stop broker 1" in words) == ((field == OPEN and leader != 1) or verdict == "look")
     assert ".kafka_cleanshutdown" not in words
     stops = any("stop broker" in act.command for act in advice.act)
     assert stops == (verdict == "act" and field == OPEN and leader != 1)
