@@ -11,7 +11,7 @@ from auditor.dashboards.verdict import begun
 from auditor.dashboards.wording import Finding, log_name, offsets, visible
 
 BLANK = "____"  # for the time of the abort, which only who did it knows
-# What is said by the verdict on its transaction; {cost} is the sentence of the advice.
+# A sentence per verdict on its transaction; {cost} is that of the advice.
 _DONE = {
     Verdict.ACT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its records. "
     "{again}.",

@@ -100,7 +100,7 @@ def parse(
 
 
 def sources(given: Path | None, folder: Path) -> list[Source]:
-    """The files that there are, the one that goes before the others first. Of a ``pyproject.toml``, named or not, its
+    """The options files that exist, in the order of precedence. Of a ``pyproject.toml``, named or not, its
     table ``[tool.auditor]``."""
     if given is not None:
         return [_project(given, str(given))] if given.name == PROJECT else [Source(str(given), toml_files.read(given))]

@@ -42,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "error) with an audit of the newer input. It does not replace that audit. A running cluster shows which "
         "partitions are blocked; it does not show files, so findings about bytes, segments and indexes need a PATH.\n"
         "exit code: 0 if each was looked at and is gone, or waits within its timeout; 1 if one is still there, is in "
-        "doubt, or is new at or above --fail-on; 3 if one could not be looked at (1 goes before 3)",
+        "doubt, or is new at or above --fail-on; 3 if one could not be looked at (1 takes precedence over 3)",
     )
     p.add_argument(
         "paths", nargs="*", metavar="PATH", help="a newer copy of what was audited, as 'auditor audit' takes"

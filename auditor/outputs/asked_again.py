@@ -92,7 +92,7 @@ class Told:
 
     @property
     def fine(self) -> bool:
-        """Whether there is nothing left to do: it is over, or waits as is normal."""
+        """Whether there is nothing left to do: it is over, or within its timeout."""
         if self.answer in (Answer.HELD, Answer.OTHER):
             return self.blocked is None or self.blocked["severity"] not in GRAVE
         return self.answer in (Answer.OVER, Answer.GONE) or (self.answer is Answer.THERE and not self.fails)

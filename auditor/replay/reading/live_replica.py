@@ -2,7 +2,7 @@
 do.
 
 A broker shows neither segments nor checkpoints nor indexes: the log counts as one segment that begins where reading
-began, and nothing is said about files. What is below that offset counts as not read: nobody looked for markers there.
+began, and files are not checked. What is below that offset counts as not read: no marker there is reported as missing.
 """
 
 from __future__ import annotations
