@@ -128,7 +128,7 @@ def _headline(
 
 
 def _of_loss(findings: Sequence[Finding]) -> str:
-    """Lost records, or where none are, those that cannot be read, or those at risk: the worst alone is said."""
+    """Name the worst outcome alone: lost records, else unreadable ones, else those at risk."""
     worst = min((f["outcome"] for f in findings), key=list(LOSSES).index)
     places = len({(f["topic"], f["partition"]) for f in findings if f["outcome"] == worst})
     return f"Records are {LOSSES[worst]} in {plural(places, 'partition')}"

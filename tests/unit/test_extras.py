@@ -1,4 +1,4 @@
-"""What is said where a part is not installed: requirements, for this Python, and no package that nobody owns."""
+"""Install hints: requirements for the running Python, and no package that we do not own."""
 
 from __future__ import annotations
 

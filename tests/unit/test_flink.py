@@ -1,4 +1,4 @@
-"""Transactional ids that may be Flink's: what is said of their transactions, and what never is."""
+"""Advice about transactional ids that may be Flink's."""
 
 from __future__ import annotations
 
