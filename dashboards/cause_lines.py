@@ -76,8 +76,8 @@ def _what_to_do(cause: causes.Cause, width: int, said: Said) -> list[str]:
     said.kinds.add(cause.kind)
     told = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
     group = alike(told)[0]
-    for number in group.members:
-        said.by.setdefault(told[number][1], _name(first))
+    for member in group.members:
+        said.by.setdefault(told[member][1], _name(first))
     lines = []
     for what, part in group.parts:
         lines += [f"    {visible(part)}"] if what == "command" else indented(part, width, 2)

@@ -131,8 +131,8 @@ def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: 
         ("read this", _all(row.holder.row.get("readers") or () for row in rows)),
     ):
         lines += indented(f"groups that {name}: {said}", width, 2) if said else []
-    for kind, text in parts:
-        lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
+    for part, text in parts:
+        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
     return lines + values_in_lines(group, width, VALUES if room is None else min(VALUES, room - len(lines) - 1))
 
 

@@ -200,18 +200,18 @@ def _key(place: int, row: answers.Blocked) -> tuple[str, ...]:
 
 def _lags(rows: Sequence[answers.Blocked]) -> Samples:
     found: Samples = {}
-    for place, row in enumerate(rows):
+    for rank, row in enumerate(rows):
         if row.holder.waiting is not None:
-            key = _key(place, row)
+            key = _key(rank, row)
             found[key] = found.get(key, 0) + row.holder.waiting
     return found
 
 
 def _ages(rows: Sequence[answers.Blocked]) -> Samples:
     found: Samples = {}
-    for place, row in enumerate(rows):
+    for rank, row in enumerate(rows):
         if row.holder.row.get("age_ms") is not None:
-            key = _key(place, row)
+            key = _key(rank, row)
             found[key] = max(found.get(key, 0), row.holder.row["age_ms"] / 1000)
     return found
 

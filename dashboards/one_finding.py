@@ -38,8 +38,8 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     elif row["partition"] is not None:
         lines += ["What the cluster did:", *indented(f"not known: {happened.unknown(events, row)}", width, 2)]
     lines.append("What to do:")
-    for kind, text in told(row.get("advice"), row["remedy"] or ""):
-        lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
+    for part, text in told(row.get("advice"), row["remedy"] or ""):
+        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
     for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
         lines += (
             [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)] if name in page else []

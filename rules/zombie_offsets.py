@@ -53,11 +53,11 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     Source: KIP-447, KIP-345, KIP-848, KIP-1251; ConsumerGroup.validateOffsetCommit
     """
     harmless: dict[str, list[tuple[Zombie, str]]] = {}
-    for zombie, since in _zombies(log):
+    for zombie, owned_since in _zombies(log):
         if zombie.grave:
-            yield _finding(log, zombie, since)
+            yield _finding(log, zombie, owned_since)
         else:
-            harmless.setdefault(zombie.late.place.group, []).append((zombie, since))
+            harmless.setdefault(zombie.late.place.group, []).append((zombie, owned_since))
     for several in harmless.values():
         yield _finding(log, *several[0], len(several))
 
