@@ -1,6 +1,6 @@
 """What a leader decides of a batch and of each of its records (KIP-467 as implemented).
 
-One account, for record sets as they are produced (:mod:`auditor.model.requests.validator`) and for the batches of a
+One account, for record sets as they are produced (:mod:`tests.reference.validator`) and for the batches of a
 log as they must once have been produced: compiled, over plain rows, since a log may hold millions of batches to ask
 about.
 

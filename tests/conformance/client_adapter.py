@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from auditor.model.requests.client import Failure, on_produce_error
 from tests.conformance.cases import Result
+from tests.reference.client import Failure, on_produce_error
 
 
 def run_model(case: dict[str, Any]) -> ClientModel:

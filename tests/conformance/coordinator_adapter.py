@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from auditor.model.requests.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
-from auditor.model.requests.refusal import ILLEGAL_STATE, Refused
-from auditor.model.requests.transaction_metadata import TransactionMetadata, state_by_id
-from auditor.model.requests.transaction_store import (
-    Availability,
-    LogRecord,
-    Prepared,
-    TransactionStore,
-    coordinator_error,
-)
 from auditor.model.transaction_states import COMPLETED, PREPARED, TransactionState, TransactionValue
 from tests.conformance.cases import Result
+from tests.reference.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
+from tests.reference.refusal import ILLEGAL_STATE, Refused
+from tests.reference.transaction_metadata import TransactionMetadata, state_by_id
+from tests.reference.transaction_store import Availability, LogRecord, Prepared, TransactionStore, coordinator_error
 
 Args = dict[str, Any]
 Returns = dict[str, Any]

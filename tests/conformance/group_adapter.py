@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from auditor.model.offsets import CommittedOffset, GroupPartition
-from auditor.model.requests.commit_checks import Committer, Group, GroupState, Member
-from auditor.model.requests.group_coordinator import GroupCoordinator
-from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
 from tests.conformance.cases import Result
+from tests.reference.commit_checks import Committer, Group, GroupState, Member
+from tests.reference.group_coordinator import GroupCoordinator
+from tests.reference.refusal import ILLEGAL_ARGUMENT, Refused
 
 Args = dict[str, Any]
 Returns = dict[str, Any]

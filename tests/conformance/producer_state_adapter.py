@@ -8,13 +8,13 @@ from typing import Any
 from auditor.base.producer_numbers import LAST_SEQUENCE
 from auditor.model.policies import Policy, policy
 from auditor.model.producers import NONE
-from auditor.model.requests.appends import Batch, EmptyControl, Item, Marker, Plain
-from auditor.model.requests.partition import Duplicate, Partition
-from auditor.model.requests.producer_state import ProducerState, Settings
-from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
-from auditor.model.requests.snapshots import SnapshotEntry
-from auditor.model.requests.transactions import Completed
 from tests.conformance.cases import Result
+from tests.reference.appends import Batch, EmptyControl, Item, Marker, Plain
+from tests.reference.partition import Duplicate, Partition
+from tests.reference.producer_state import ProducerState, Settings
+from tests.reference.refusal import ILLEGAL_ARGUMENT, Refused
+from tests.reference.snapshots import SnapshotEntry
+from tests.reference.transactions import Completed
 
 Args = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from auditor.model.requests.append_analysis import DEFAULT_SEGMENT_BYTES, BatchHeader, analyze
-from auditor.model.requests.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics
-from auditor.model.requests.validator import TopicSettings, validate
 from tests.conformance.cases import Result
+from tests.reference.append_analysis import DEFAULT_SEGMENT_BYTES, BatchHeader, analyze
+from tests.reference.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics
+from tests.reference.validator import TopicSettings, validate
 
 Args = dict[str, Any]
 LOG_APPEND_TIME = "LogAppendTime"

@@ -10,10 +10,10 @@ import contextlib
 import random
 from collections.abc import Iterable
 
-from auditor.model.requests.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.transaction_store import OK, LogRecord, Prepared, TransactionStore
 from auditor.model.transaction_states import TransactionValue
+from tests.reference.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
+from tests.reference.refusal import Refused
+from tests.reference.transaction_store import OK, LogRecord, Prepared, TransactionStore
 
 NAME = "app"
 ANSWERS = (OK, OK, OK, "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from auditor.model.policies import POLICIES
-from auditor.model.requests.snapshots import SnapshotEntry
 from tests.forge import Producer, snapshot
 from tests.proof import segment_files
 from tests.proof.expected_events import Comparison
 from tests.proof.stored_history import ACCEPTED, StoredHistory, answer
+from tests.reference.snapshots import SnapshotEntry
 
 # What histories have to show, each policy what its brokers answer.
 ANSWERS = {

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from auditor.model.requests.snapshots import SnapshotEntry
 from tests.conformance.cases import Result
 from tests.conformance.producer_state_adapter import run_model
+from tests.reference.snapshots import SnapshotEntry
 
 MAX_SEQUENCE = 2_147_483_647
 START = 1_700_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.requests.client import Action, Failure, on_produce_error
+from tests.reference.client import Action, Failure, on_produce_error
 
 UPI = Failure("UNKNOWN_PRODUCER_ID", last_acked_offset=1000, last_acked_sequence=0, batch_first_sequence=1)
 TRUNCATED = UPI._replace(log_start_offset=1001)

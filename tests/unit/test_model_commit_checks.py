@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.requests.commit_checks import (
+from tests.reference.commit_checks import (
     ANONYMOUS,
     FIRST_CONSUMER_GROUPS,
     Committer,
@@ -13,7 +13,7 @@ from auditor.model.requests.commit_checks import (
     Member,
     check_commit,
 )
-from auditor.model.requests.refusal import Refused
+from tests.reference.refusal import Refused
 
 A, STATIC = Member("A"), Member("S", "i")
 STABLE = Group(state=GroupState.STABLE, generation=2, members=[A, STATIC])

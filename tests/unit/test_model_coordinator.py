@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.requests.coordinator import ABORT, COMMIT, Coordinator, ProducerIdAndEpoch, coordinator_policy
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.transaction_metadata import TransactionMetadata
-from auditor.model.requests.transaction_store import Availability, LogRecord, TransactionStore
 from auditor.model.transaction_states import TransactionState, TransactionValue
+from tests.reference.coordinator import ABORT, COMMIT, Coordinator, ProducerIdAndEpoch, coordinator_policy
+from tests.reference.refusal import Refused
+from tests.reference.transaction_metadata import TransactionMetadata
+from tests.reference.transaction_store import Availability, LogRecord, TransactionStore
 
 S = TransactionState
 IDLE = TransactionValue(10, 5, 1000, S.COMPLETE_COMMIT, start_ts=1, last_update_ts=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.requests.loss import Cause, Gap, GapCause, gap_cause, truncation_or_loss
+from tests.reference.loss import Cause, Gap, GapCause, gap_cause, truncation_or_loss
 
 
 @pytest.mark.parametrize(

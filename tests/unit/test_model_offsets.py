@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from auditor.model.offsets import CommittedOffset, GroupPartition
-from auditor.model.requests.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member
-from auditor.model.requests.group_coordinator import UNSTABLE, GroupCoordinator, topic_of
-from auditor.model.requests.refusal import Refused
+from tests.reference.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member
+from tests.reference.group_coordinator import UNSTABLE, GroupCoordinator, topic_of
+from tests.reference.refusal import Refused
 
 PLACE, OTHER = GroupPartition("g", "in-0"), GroupPartition("g", "in-1")
 ELSEWHERE = GroupPartition("h", "in-0")

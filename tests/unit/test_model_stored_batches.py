@@ -8,7 +8,7 @@ import pytest
 from auditor.connectors.codec import batch_columns as col
 from auditor.model import stored_batches as stored
 from auditor.model.offset_order import goes_back
-from auditor.model.requests.append_analysis import OFFSETS_OUT_OF_ORDER, UNEXPECTED_APPEND_OFFSET, offsets_refusal
+from tests.reference.append_analysis import OFFSETS_OUT_OF_ORDER, UNEXPECTED_APPEND_OFFSET, offsets_refusal
 
 DATA, TRANSACTIONAL, MARKER = 0, 0x10, 0x30
 LEFT = col.FLAW_NO_PRODUCER_FIELDS

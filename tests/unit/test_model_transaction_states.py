@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.transaction_metadata import state_by_id
 from auditor.model.transaction_account import Held, step_problem
 from auditor.model.transaction_states import (
     TransactionState,
@@ -16,6 +14,8 @@ from auditor.model.transaction_states import (
     value_problem,
 )
 from tests import corpora
+from tests.reference.refusal import Refused
+from tests.reference.transaction_metadata import state_by_id
 from tests.unit.log_reader import read_partition
 
 S = TransactionState

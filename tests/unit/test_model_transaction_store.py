@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.transaction_metadata import TransactionMetadata
-from auditor.model.requests.transaction_store import Availability, TransactionStore, coordinator_error
 from auditor.model.transaction_states import TransactionState, TransactionValue
+from tests.reference.refusal import Refused
+from tests.reference.transaction_metadata import TransactionMetadata
+from tests.reference.transaction_store import Availability, TransactionStore, coordinator_error
 
 S = TransactionState
 EMPTY = TransactionValue(10, 5, 1000, S.EMPTY, start_ts=50, last_update_ts=100)

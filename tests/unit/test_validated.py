@@ -13,14 +13,14 @@ from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Kind, blank_events
 from auditor.facts.replica_facts import Ahead, ReplicaFacts
 from auditor.model import batch_validation as v
-from auditor.model.requests.record_set import Rejected, ValidationMetrics
-from auditor.model.requests.validator import TopicSettings, validate
 from auditor.replay.producers.log_checks import AHEAD_MS
 from auditor.replay.segments.culprit_reader import batch_of, culprits_of
 from auditor.replay.segments.record_checks import TOLERANCE_MS
 from auditor.replay.segments.validated import Sender, answers_of, header_answers, packed_answers, unpacked_answers
 from tests.conformance.validator_adapter import _batch as produced
 from tests.differential.record_sets import CODECS, RecordSets
+from tests.reference.record_set import Rejected, ValidationMetrics
+from tests.reference.validator import TopicSettings, validate
 from tests.segments import TIME, batch, chunks, compress, message, record, wrapper
 
 FROM_CLIENTS = Sender(log_start=0, intact_from=0, clients=True, compacted=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from auditor.base.producer_numbers import LAST_EPOCH
-from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
 from auditor.model.transaction_account import Held, fenced, step_problem
 from auditor.model.transaction_states import (
     COMPLETED,
@@ -25,6 +24,7 @@ from auditor.model.transaction_states import (
     bumps_epoch,
     legal_previous,
 )
+from tests.reference.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
 
 
 def state_by_id(state_id: int) -> TransactionState:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.model.batch_validation import METRICS, NO_TIMESTAMP
-from auditor.model.requests.client import RETRIABLE
-from auditor.model.requests.refusal import Refused
+from tests.reference.client import RETRIABLE
+from tests.reference.refusal import Refused
 
 NONE = "none"
 CLIENT = "client"

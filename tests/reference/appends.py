@@ -11,10 +11,10 @@ from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.policies import ERRORS, OK, Policy
 from auditor.model.producers import NONE
-from auditor.model.requests import pending_producers
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.transactions import Completed
-from auditor.model.requests.verification import Verifications
+from tests.reference import pending_producers
+from tests.reference.refusal import Refused
+from tests.reference.transactions import Completed
+from tests.reference.verification import Verifications
 
 CLIENT, COORDINATOR, REPLICATION = "client", "coordinator", "replication"
 
@@ -80,7 +80,7 @@ def require(answer: int) -> None:
 
 
 class State(Protocol):
-    """What an append is checked against: the map of one partition (:mod:`auditor.model.requests.producer_state`)."""
+    """What an append is checked against: the map of one partition (:mod:`tests.reference.producer_state`)."""
 
     policy: Policy
     producers: kernel.Producers

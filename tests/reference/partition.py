@@ -1,6 +1,6 @@
 """One partition as a broker keeps it: the producer-state map behind a log.
 
-Over :mod:`auditor.model.requests.producer_state` it looks for duplicates, asks for verification guards and keeps
+Over :mod:`tests.reference.producer_state` it looks for duplicates, asks for verification guards and keeps
 offsets in bounds. Sources: UnifiedLog.append, analyzeAndValidateProducerState, maybeIncrementLogStartOffset,
 truncateTo, rebuildProducerState, recoverSegment (KIP-98, KIP-360, KIP-890).
 """
@@ -14,11 +14,11 @@ from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.policies import Policy
 from auditor.model.producers import NONE
-from auditor.model.requests.append_analysis import offsets_refusal
-from auditor.model.requests.appends import CLIENT, REPLICATION, Batch, Item, Pending
-from auditor.model.requests.producer_state import DEFAULTS, ProducerState, Settings
-from auditor.model.requests.refusal import Refused
-from auditor.model.requests.transactions import Completed
+from tests.reference.append_analysis import offsets_refusal
+from tests.reference.appends import CLIENT, REPLICATION, Batch, Item, Pending
+from tests.reference.producer_state import DEFAULTS, ProducerState, Settings
+from tests.reference.refusal import Refused
+from tests.reference.transactions import Completed
 
 
 class Duplicate(NamedTuple):

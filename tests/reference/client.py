@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.requests.loss import Cause, truncation_or_loss
+from tests.reference.loss import Cause, truncation_or_loss
 
 NO_SEQUENCE = -1
 # Errors whose Java exception is retriable, of those that a produce response may carry.

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.requests.refusal import ILLEGAL_STATE, Refused
-from auditor.model.requests.transaction_metadata import TransactionMetadata
 from auditor.model.transaction_states import IDLE, NO_PRODUCER_EPOCH, PREPARED, TransactionState, TransactionValue
+from tests.reference.refusal import ILLEGAL_STATE, Refused
+from tests.reference.transaction_metadata import TransactionMetadata
 
 OK = "ok"
 DEFAULT_MAX_TIMEOUT_MS = 900_000

@@ -1,6 +1,6 @@
 """The transaction coordinator's decisions: InitProducerId, AddPartitionsToTxn, EndTxn, markers and time-outs.
 
-Every refusal is a :class:`auditor.model.requests.refusal.Refused` that leaves no trace, except where an error of the
+Every refusal is a :class:`tests.reference.refusal.Refused` that leaves no trace, except where an error of the
 log leaves one by design (a fencing epoch that was taken). Internal errors are reported as such, not as a client would
 see them. Times are arguments, epoch milliseconds.
 Source: TransactionCoordinator of Kafka's trunk of October 2024; KIP-98, KIP-360, KIP-890; semantics section 3.
@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from auditor.model.requests.refusal import ILLEGAL_STATE, Refused
-from auditor.model.requests.transaction_metadata import TransactionMetadata
-from auditor.model.requests.transaction_store import OK, LogRecord, Prepared, TransactionStore
 from auditor.model.transaction_states import (
     COMPLETED,
     EXHAUSTED_EPOCH,
@@ -26,6 +23,9 @@ from auditor.model.transaction_states import (
     TransactionValue,
     bumps_epoch,
 )
+from tests.reference.refusal import ILLEGAL_STATE, Refused
+from tests.reference.transaction_metadata import TransactionMetadata
+from tests.reference.transaction_store import OK, LogRecord, Prepared, TransactionStore
 
 COMMIT = "COMMIT"
 ABORT = "ABORT"

@@ -17,6 +17,7 @@ from auditor.model.batch_validation import (
     ERRORS,
     FINE,
     INVALID_RECORD,
+    NO_TIMESTAMP,
     NO_TOPIC,
     RECORDS,
     SENT,
@@ -26,10 +27,9 @@ from auditor.model.batch_validation import (
     accepted_times,
     judge,
 )
-from auditor.model.requests.record_set import (
+from tests.reference.record_set import (
     CLIENT,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     NONE,
     Batch,
     Record,

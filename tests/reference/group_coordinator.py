@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
 from auditor.model.releases import Version
-from auditor.model.requests.commit_checks import ANONYMOUS, FIRST_CONSUMER_GROUPS, Committer, Group, check_commit
-from auditor.model.requests.refusal import Refused
+from tests.reference.commit_checks import ANONYMOUS, FIRST_CONSUMER_GROUPS, Committer, Group, check_commit
+from tests.reference.refusal import Refused
 
 NO_OFFSET = -1
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"

@@ -16,12 +16,12 @@ from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.policies import Policy
 from auditor.model.producers import NONE
-from auditor.model.requests import pending_producers
-from auditor.model.requests.appends import REPLICATION, Item, Pending
-from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
-from auditor.model.requests.snapshots import SnapshotEntry, Snapshots
-from auditor.model.requests.transactions import Completed, Transactions
-from auditor.model.requests.verification import Verifications
+from tests.reference import pending_producers
+from tests.reference.appends import REPLICATION, Item, Pending
+from tests.reference.refusal import ILLEGAL_ARGUMENT, Refused
+from tests.reference.snapshots import SnapshotEntry, Snapshots
+from tests.reference.transactions import Completed, Transactions
+from tests.reference.verification import Verifications
 
 LATE_TRANSACTION_BUFFER_MS = 300_000
 
