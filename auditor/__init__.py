@@ -76,7 +76,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(importlib.import_module(_PLACES[name]), name)
     except ModuleNotFoundError as error:
-        from auditor.base.extras import absent
+        from auditor.base.errors import absent
 
         raise absent(error.name or "") or error from None
     globals()[name] = value

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from auditor.base import kept_code
-from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
-from auditor.base.extras import install, require
+from auditor.base import compiled
+from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble, install, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +69,7 @@ def _say(text: str) -> None:
 
 def _say_first() -> None:
     """Says why the first run on a machine takes longer, where set-up has not compiled what reads logs."""
-    if not kept_code.is_kept("auditor.connectors.codec.batch"):
+    if not compiled.is_kept("auditor.connectors.codec.batch"):
         warn(["the first run compiles what reads logs to machine code: up to a minute, once"])
 
 
@@ -85,7 +84,7 @@ def missing_for_spark() -> str:
 
 def slots_of(master: str | None) -> Slots:
     """How a master would run, found out without starting anything. Errors: as of :func:`runner_for`."""
-    from auditor.inline.masters import processes_of
+    from auditor.base.user_input import processes_of
     from auditor.pipeline.forecast import Slots
     from auditor.pipeline.plan import LISTS_PER_CORE
     from auditor.spark import session
@@ -102,7 +101,7 @@ def slots_of(master: str | None) -> Slots:
 
 
 def _inline(master: str) -> Runner:
-    from auditor.inline.masters import processes_of
+    from auditor.base.user_input import processes_of
     from auditor.processes.isolation import Pool
 
     pool = Pool(processes_of(master))
@@ -251,7 +250,7 @@ def _stopped(error: BaseException | None, outside: BaseException | None) -> bool
 def _mistake(error: BaseException) -> AuditInputError | None:
     """What is said where a name is too long, or a package is missing, here or where Spark's workers run; None for any
     other error."""
-    from auditor.base.extras import absent
+    from auditor.base.errors import absent
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return AuditInputError(f"a path is longer than a file system takes, {str(error.filename)[:60]}...; shorten it")

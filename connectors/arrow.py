@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import DecodeError
-from auditor.base.values import Fields, Values
 from auditor.connectors.schema import DECODE_ERRORS, LOG_KEY
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY

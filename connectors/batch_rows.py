@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.base.producer_numbers import SEQUENCES
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.numbers import SEQUENCES
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
 from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL

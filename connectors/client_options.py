@@ -1,6 +1,6 @@
 """How a cluster is reached and how much is asked of it: what is known without a client library."""
 
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB
 
 CONNECTION_OPTIONS = (
     "security_protocol",

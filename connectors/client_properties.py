@@ -9,9 +9,9 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
 from auditor.base.numbers import setting_number
-from auditor.base.values import Fields
 from auditor.connectors import key_stores
 from auditor.connectors.java_properties import login, properties
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.base import uris
+from auditor.base import user_input
+from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Values
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.threads import AT_ONCE
 
@@ -34,7 +34,7 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
 
     if pa.io_thread_count() < AT_ONCE:
         pa.set_io_thread_count(AT_ONCE)  # its S3 client has as many connections, and 25 at least
-    scheme = uris.parsed(uri).scheme
+    scheme = user_input.parsed(uri).scheme
     try:
         files, path = pafs.FileSystem.from_uri(uri)
         return files, path

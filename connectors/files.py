@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
+from auditor.base.at_rest import RowsAtRest
 from auditor.base.errors import DecodeError
-from auditor.base.rows_at_rest import RowsAtRest
 from auditor.connectors.codec.checkpoint import MetaProperties, Offsets
 from auditor.connectors.storage import Place
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.base.numbers import parse_int
 from auditor.connectors import names, storage
 from auditor.connectors.codec.checkpoint import (

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, from_rows, texts
 from auditor.connectors.codec import offset_columns as commits

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import RECORD_AT, DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import RECORD_AT, DecodeError, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, from_rows
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL

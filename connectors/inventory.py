@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from auditor.base import uris
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.base.scope import EVERYTHING, Scope
+from auditor.base import user_input
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits
+from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors import ahead, asking, identity, names, startup, storage
 from auditor.connectors.ahead import Coming
@@ -104,7 +103,7 @@ def inventory_of(
     if not log_dirs and not errors:
         hint = f" ({left_out[0]})" if left_out else ""
         raise AuditInputError(
-            f"nothing to audit in {', '.join(map(uris.shown, paths))}; name a Kafka log directory or a text dump{hint}"
+            f"nothing to audit in {', '.join(map(user_input.shown_uri, paths))}; name a Kafka log directory or a text dump{hint}"
         )
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)

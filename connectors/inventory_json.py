@@ -16,9 +16,8 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from auditor.base.at_rest import Fields, RowsAtRest
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.rows_at_rest import RowsAtRest
-from auditor.base.values import Fields
 from auditor.connectors.codec.checkpoint import MetaProperties, Offsets
 from auditor.connectors.copied.copy_view import CopyView
 from auditor.connectors.files import (

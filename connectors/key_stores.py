@@ -16,8 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from auditor.base.errors import AuditInputError
-from auditor.base.extras import require
+from auditor.base.errors import AuditInputError, require
 
 JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
 PEM_BEGIN = b"-----BEGIN "

@@ -32,8 +32,8 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Fields
 
 Name = tuple[str, int]  # topic, partition
 Failure = tuple[Name | None, str]  # what a request was about, and why it was not answered

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.base.limits import Limits
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import Limits
 from auditor.connectors.arrow import Key, from_rows
 from auditor.connectors.codec.cluster_metadata import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterMetadata
 from auditor.connectors.codec.metadata_states import Change, PartitionState

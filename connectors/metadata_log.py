@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec.batch import CONTROL
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns
 from auditor.connectors.codec.checkpoint import decode_quorum_state

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import RECORD_AT, DecodeError
-from auditor.base.values import Fields
 from auditor.connectors import names
 from auditor.connectors.arrow import from_errors, from_rows
 from auditor.connectors.batch_rows import CONTROL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
-from auditor.base.scope import EVERYTHING, Scope
+from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors import names, startup, storage
 from auditor.connectors.codec.checkpoint import decode_partition_metadata
 from auditor.connectors.codec.tail import end_offset

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from operator import eq, ge, gt, le, lt
 from typing import Any, NamedTuple
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.connectors.rows import FilePiece
 
 KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")

@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.base.remote_segments import RemoteLogs, RemotePartition, RemoteSegment
 from auditor.connectors.codec.remote_log_metadata import RemoteLogMetadataRow
 from auditor.connectors.codec.segment import read_segment

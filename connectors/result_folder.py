@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from auditor.base import uris
+from auditor.base import user_input
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.connectors import asking, drivers, storage
 from auditor.connectors.threads import side_by_side
@@ -49,7 +49,7 @@ class Folder(NamedTuple):
     @property
     def shown(self) -> str:
         """For people: without a URI's user, password and options."""
-        return uris.shown(self.uri).rstrip("/") if self.uri else storage.printable(self.path)
+        return user_input.shown_uri(self.uri).rstrip("/") if self.uri else storage.printable(self.path)
 
     def __truediv__(self, name: str) -> Folder:
         """The folder of that name in it. The URI's options stay at its end."""
@@ -214,7 +214,9 @@ def folder(out: Path | str) -> Folder:
     """The folder that an option's value names. Errors: :class:`AuditInputError` for a URI that nothing opens."""
     if isinstance(out, Path):
         return Folder("", os.path.abspath(out))
-    if uris.parsed(out).scheme == "s3":  # one PUT for a small object, and not the three requests of an upload by parts
+    if (
+        user_input.parsed(out).scheme == "s3"
+    ):  # one PUT for a small object, and not the three requests of an upload by parts
         out += ("&" if "?" in out else "?") + "allow_delayed_open=true"
     _, path = drivers.filesystem(out)
     return Folder(out, path.rstrip("/") or path)

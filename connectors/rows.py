@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits
 from auditor.connectors import internal_rows, names, schema
 from auditor.connectors.ahead import Coming
 from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows

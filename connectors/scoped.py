@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from auditor.base import scope as scopes
-from auditor.base.scope import Scope, Seen, Since, is_internal
+from auditor.base import user_input as scopes
+from auditor.base.user_input import Scope, Seen, Since, is_internal
 from auditor.connectors import asking, threads
 from auditor.connectors.codec.index import TIME_ENTRY
 from auditor.connectors.files import DataFile, Inventory, Replica, SegmentFile

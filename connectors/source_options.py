@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError
 from auditor.base.numbers import setting_number
-from auditor.base.scope import Scope, since_of
+from auditor.base.user_input import Scope, since_of
 from auditor.connectors import inventory_json
 from auditor.connectors.files import Inventory
 from auditor.connectors.rows import How

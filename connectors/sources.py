@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from auditor.base.values import Fields
+    from auditor.base.at_rest import Fields
 
 TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many tasks:
 TASKS = 8

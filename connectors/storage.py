@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from auditor.base import uris
-from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base import user_input
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits, StoreTrouble
 from auditor.connectors import ahead, asking, gate, guest, names
 from auditor.connectors.asking import REFUSED as REFUSED
 from auditor.connectors.drivers import filesystem as filesystem
@@ -142,7 +141,7 @@ def place(path: str) -> Place:
 
     Errors: :class:`AuditInputError` when no driver opens its scheme or it names nothing.
     """
-    parts = uris.parsed(path)
+    parts = user_input.parsed(path)
     if "://" not in path or parts.scheme == "file":
         local = urllib.parse.unquote(parts.path) if parts.scheme == "file" and "://" in path else path
         found = Place("", os.path.realpath(os.path.expanduser(local)))
@@ -158,7 +157,7 @@ def place(path: str) -> Place:
 def remote_place(uri: str) -> Place:
     """The place that a URI names, whether something is there or not. Errors: :class:`AuditInputError` when no driver
     opens its scheme."""
-    parts = uris.parsed(uri)
+    parts = user_input.parsed(uri)
     _, inner = filesystem(uri)
     system = f"{parts.scheme}://{parts.netloc}"  # one for all PATHs in it, so that places compare equal
     if parts.query:

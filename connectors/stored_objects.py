@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress_into
 from auditor.connectors.codec.segment_manifest import Manifest, decode_manifest
 from auditor.connectors.files import DataFile, RemoteFiles

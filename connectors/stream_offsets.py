@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.limits import Limits
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
+from auditor.base.errors import AuditInputError, DecodeError, Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.connectors.codec.gaps import offset_range

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.base.remote_segments import EpochStarts, RemoteLogs, RemotePartition, State
-from auditor.base.scope import EVERYTHING, Scope
+from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors import names
 from auditor.connectors.codec.checkpoint import decode_leader_epochs
 from auditor.connectors.codec.tail import end_offset

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits
 from auditor.connectors import asking, names, storage, threads
 from auditor.connectors.copied.copy_view import CopyView
 from auditor.connectors.copied.listing import seen_through

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards.text_columns import aligned_cells, indented
 
 Piece = tuple[str, str]  # "text" or "command", and what it says

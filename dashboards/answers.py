@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import SEVERITIES, Finding, log_name, sentences, size, told, unsaid
 

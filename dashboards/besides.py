@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import log_name, number, size
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards.answers import Blocked
 from auditor.dashboards.verdict import Verdict
 from auditor.dashboards.wording import SEVERITIES, Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
 from auditor.dashboards import board, page, trend
 from auditor.dashboards.addresses import Links

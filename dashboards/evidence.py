@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import duration
 from auditor.dashboards.wording import clip, instant, size, value
 

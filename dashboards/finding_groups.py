@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards.causes import Cause, causes
 from auditor.dashboards.evidence import in_words
 from auditor.dashboards.wording import (

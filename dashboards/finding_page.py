@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards import for_owner, page, trend
 from auditor.dashboards.addresses import Links
 from auditor.dashboards.answers import Blocked

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards import answers, held_table, verdict
 from auditor.dashboards.alike import Alike, alike, names, values_in_lines

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from auditor.base.advice import Verdict, lead, whole
-from auditor.base.flink import IF_FLINK, may_be_flinks
-from auditor.base.values import Values
+from auditor.base.advice import IF_FLINK, Verdict, lead, may_be_flinks, whole
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards.answers import Open
 from auditor.dashboards.verdict import begun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards.wording import log_name
 
 MAX_STORIES = 20  # partitions on a page

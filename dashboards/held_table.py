@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from auditor.base.advice import WORDS, Verdict, whole
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards import answers, causes
 from auditor.dashboards.text_columns import cells, pad, shortened, wrap
 from auditor.dashboards.wording import Finding, moment, number, short_fingerprint, visible

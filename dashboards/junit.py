@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import SEVERITIES, Finding, clip, place, visible
 

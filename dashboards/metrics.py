@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards import answers, report_shapes, verdict
 from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
 

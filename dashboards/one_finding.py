@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards import happened
 from auditor.dashboards.text_columns import indented, wrap
 from auditor.dashboards.wording import fact, instant, log_name, offsets, told, visible, who

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards import board, page, report_shapes, trend
 from auditor.dashboards.addresses import Links

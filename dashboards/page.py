@@ -17,7 +17,7 @@ from importlib.resources import files
 from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from auditor.base.kept_code import folder_for
+from auditor.base.compiled import folder_for
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, happened, timeline, verdict, wording
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
 from auditor.dashboards.wording import aligned, number, size, visible
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from auditor.base.advice import pieces
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import visible
 

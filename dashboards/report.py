@@ -9,10 +9,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
-from auditor.base import first_rows
-from auditor.base.first_rows import FirstRows
-from auditor.base.glossary import GLOSSARY
-from auditor.base.values import Values
+from auditor.base import words
+from auditor.base.at_rest import Values
+from auditor.base.words import GLOSSARY, FirstRows
 from auditor.dashboards import (
     answers,
     besides,
@@ -99,7 +98,7 @@ def render_report(
         max_open=MAX_OPEN,
         max_alike=MAX_ALIKE,
         max_open_rows=MAX_OPEN_ROWS,
-        max_table=first_rows.MOST,
+        max_table=words.MOST,
     )
 
 

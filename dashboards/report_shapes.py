@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 
 FINDING = (
     "rule", "kind", "fingerprint", "if_true", "severity", "outcome", "broker_id", "topic", "partition", "offset",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards.wording import visible
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

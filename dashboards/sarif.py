@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.dashboards.wording import Finding, kind, log_name, offsets, visible
 
 VERSION = "2.1.0"

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.scope import fits, is_of
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
+from auditor.base.user_input import fits, is_of
 from auditor.dashboards.wording import SEVERITIES
 
 LEAST = SEVERITIES[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import aligned, instant, log_name, size, visible
 

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards import answers, cause_lines, causes, first_lines, report_shapes, verdict
 from auditor.dashboards.selection import ALL, LEAST, Selection

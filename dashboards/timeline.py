@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.dashboards.verdict import aged
 from auditor.dashboards.wording import clip, instant, offsets
 

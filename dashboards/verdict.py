@@ -10,8 +10,8 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from auditor.base.scope import was_read
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
+from auditor.base.user_input import was_read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from auditor.base import advice
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import duration
 
 Finding = Values

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.advice import Advice, Verdict
-from auditor.base.producer_numbers import LAST_SEQUENCE
+from auditor.base.numbers import LAST_SEQUENCE
 from auditor.base.words import duration, plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
 from auditor.facts.replica_facts import ReplicaFacts

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from auditor.base.advice import Advice
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import duration, few, plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Turns, since

@@ -7,8 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from auditor.base.advice import Advice, Look, Verdict
-from auditor.base.flink import for_flink, may_be_flinks
+from auditor.base.advice import Advice, Look, Verdict, for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
 from auditor.model.hashing import partition_for

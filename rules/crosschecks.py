@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict
-from auditor.base.flink import IF_FLINK, may_be_flinks
+from auditor.base.advice import IF_FLINK, Advice, Verdict, may_be_flinks
 from auditor.base.words import plural
 from auditor.rules.catalogue.kinds import Unverified
 from auditor.rules.catalogue.needs import Need

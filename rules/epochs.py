@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.base.producer_numbers import LAST_EPOCH
+from auditor.base.numbers import LAST_EPOCH
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
 from auditor.rules.catalogue.needs import Need

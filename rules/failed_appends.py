@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import STATES, Entry
 from auditor.rules.catalogue.needs import Need

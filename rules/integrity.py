@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from auditor.base.advice import Advice, Look
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict
-from auditor.base.flink import sent_again
+from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.words import plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

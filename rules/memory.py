@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.model.transaction_states import LOGGED, TransactionValue
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

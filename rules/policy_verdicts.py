@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.capacity import FAMILY, SHOWN

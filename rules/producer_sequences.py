@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.numbers import SEQUENCES
 from auditor.base.words import duration, plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from auditor.base.advice import Act, Advice, Condition, Look, Verdict
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.needs import Need

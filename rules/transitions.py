@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.facts.coordinator_log import STATES
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.connectors.codec import batch_columns as col
 from auditor.facts.events import Event, Kind

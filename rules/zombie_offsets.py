@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.model.group_members import Member
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Zombie

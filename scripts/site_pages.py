@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs runs a hook by its path
 
-from auditor.base.glossary import GLOSSARY  # noqa: E402
+from auditor.base.words import GLOSSARY  # noqa: E402
 from auditor.cli import GROUPS, main, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules.catalogue import registry  # noqa: E402

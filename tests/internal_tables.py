@@ -6,7 +6,7 @@ import io
 
 import pyarrow as pa
 
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.arrow import Key
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.internal_columns import InternalColumns

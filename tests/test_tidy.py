@@ -62,13 +62,10 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
             {
                 "auditor.base.advice",
                 "auditor.base.errors",
-                "auditor.base.flink",
-                "auditor.base.kept_code",
+                "auditor.base.compiled",
                 "auditor.base.words",
-                "auditor.base.first_rows",
-                "auditor.base.glossary",
-                "auditor.base.scope",
-                "auditor.base.values",
+                "auditor.base.user_input",
+                "auditor.base.at_rest",
                 "auditor.dashboards",
             }
         ),
@@ -419,7 +416,7 @@ def test_a_trespass_is_seen(source: str, folder: str, layer: str) -> None:
 
 
 def test_a_neighbour_is_no_trespass() -> None:
-    source = "from .columns import BatchColumns\nfrom auditor.base.limits import Limits\nimport pysparkle"
+    source = "from .columns import BatchColumns\nfrom auditor.base.errors import Limits\nimport pysparkle"
     assert not trespasses(source, "connectors/codec", "connectors/codec")
 
 

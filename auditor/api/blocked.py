@@ -13,7 +13,7 @@ import numpy as np
 from auditor.api import notebook
 from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.advice import Advice
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.arrow import array_of
 from auditor.rules.transactions.blocking import BLOCKED
 

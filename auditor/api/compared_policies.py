@@ -15,7 +15,7 @@ from auditor.api import notebook
 from auditor.api.finding_list import Findings
 from auditor.api.open_options import AnyPath
 from auditor.api.tabular import Session, Table
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.outputs import publish
 from auditor.pipeline import results
 from auditor.pipeline.options import out_of

@@ -11,9 +11,9 @@ from auditor.api import notebook
 from auditor.api.hints import check
 from auditor.api.open_options import Several, numbers, several, text
 from auditor.api.tabular import Session, Tabular, no_session
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.scope import fits
-from auditor.base.values import Fields
+from auditor.base.user_input import fits
 from auditor.connectors.arrow import array_of
 from auditor.dashboards.selection import LEAST, Selection
 from auditor.rules.catalogue import registry

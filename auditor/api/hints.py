@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Values
 
 _WORDS = {
     str: "a text",

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from auditor import running
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import visible
 from auditor.rules.seen.finding import SEVERITIES, Finding

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_type_hints
 
 from auditor.api.hints import check
-from auditor.base import cluster_names
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
-from auditor.base.scope import Since, since_of
-from auditor.base.values import Values
+from auditor.base import user_input
+from auditor.base.at_rest import Values
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError
+from auditor.base.user_input import Since, since_of
 from auditor.pipeline.options import AuditOptions, limits_of, parse_time
 
 Time = str | int | datetime.datetime
@@ -175,7 +174,7 @@ def _since(given: Time | None) -> Since | None:
     return since_of(given.isoformat() if isinstance(given, datetime.datetime) else str(given))
 
 
-def _clusters(given: Values | AnyPath) -> cluster_names.Names:
+def _clusters(given: Values | AnyPath) -> user_input.Names:
     if isinstance(given, Mapping):
-        return cluster_names.of_table(given, "clusters")
-    return cluster_names.of_file(Path(given))
+        return user_input.of_table(given, "clusters")
+    return user_input.of_file(Path(given))

@@ -25,11 +25,10 @@ from auditor.api.hints import check
 from auditor.api.notebook import Page, Text
 from auditor.api.open_options import AnyPath, Several, several
 from auditor.api.tabular import Table
-from auditor.base import uris
-from auditor.base.cluster_names import Named
-from auditor.base.errors import AuditInputError
-from auditor.base.extras import require
-from auditor.base.values import Fields, Values
+from auditor.base import user_input
+from auditor.base.at_rest import Fields, Values
+from auditor.base.errors import AuditInputError, require
+from auditor.base.user_input import Named
 from auditor.connectors.result_folder import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
@@ -265,7 +264,7 @@ class OpenedAudit(Face):
 
     def __repr__(self) -> str:
         options = self._opened.options
-        what = ", ".join(map(uris.shown, options.paths)) or options.bootstrap
+        what = ", ".join(map(user_input.shown_uri, options.paths)) or options.bootstrap
         return f"<{'closed ' * self._closed}audit of {what} by {self._runner.name}>"
 
 

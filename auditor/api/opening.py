@@ -10,8 +10,8 @@ from auditor import running
 from auditor.api import notebook, open_options
 from auditor.api.hints import check
 from auditor.api.opened import OpenedAudit
+from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Values
 from auditor.connectors import client_properties, storage
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from auditor.api import notebook
-from auditor.base.errors import AuditInputError
-from auditor.base.extras import require
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import AuditInputError, require
 from auditor.connectors.declared import MEANINGS
 
 if TYPE_CHECKING:

@@ -1,8 +1,11 @@
-"""Numbers that the input gives as text: bounded before they are made, for no text is worth the time of a long one."""
+"""Numbers read from text, and the ranges of producer sequences and epochs."""
 
 from __future__ import annotations
 
 import re
+
+# Numbers that the input gives as text: bounded before they are made, for no text is worth the time of a long one.
+
 
 _INT = re.compile(r"([+-]?)(\d+)\Z")
 _MOST_DIGITS = 19  # that a number of 64 bits has
@@ -25,3 +28,13 @@ def setting_number(text: str | None, least: int = 0, bits: int = 64) -> int | No
     """
     value = None if text is None else parse_int(text.strip(_BLANK), bits)
     return None if value is None or value < least else value
+
+
+# How far a producer's numbers go: sequences are a ring, epochs end.
+#
+# Sources: DefaultRecordBatch.incrementSequence, KIP-98; the last epoch is reserved for fencing (KIP-890).
+
+
+LAST_SEQUENCE = 2**31 - 1  # a mask, too: behind it comes 0
+SEQUENCES = 2**31
+LAST_EPOCH = 32_767  # fences an exhausted producer, or ends its last transaction

@@ -1,9 +1,18 @@
-"""Counts and durations in words, the same in findings and on pages."""
+"""Counts, durations, suggestions and Kafka's terms as text for people."""
 
 from __future__ import annotations
 
+import difflib
 import itertools
+import re
 from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
+from auditor.base.at_rest import Values
+
+# Counts and durations in words, the same in findings and on pages.
+
 
 NAMED = 60  # numbers in a sentence, more than an internal topic has partitions by default
 NO_TIMEOUT_MS = 2**31 - 1  # what a coordinator stores as the time-out of a client of two-phase commit (KIP-939)
@@ -43,3 +52,149 @@ def few(numbers: Iterable[object]) -> str:
     """Numbers or names for a sentence, NAMED of them at most: the name of a folder may say two thousand million."""
     first = list(itertools.islice(numbers, NAMED + 1))
     return ", ".join(map(str, first[:NAMED])) + (" and more" if len(first) > NAMED else "")
+
+
+# Of very many rows the first that have something to show, and how many there are.
+
+
+MOST = 200  # rows that are shown
+
+
+class FirstRows:
+    """Rows of the logs that have something under a name: how many, and those to show, which are first the odd ones.
+
+    ``odd``: the part of it that makes a row odd; ``needed``: the part without which there is nothing to show of it,
+    ``empty`` counts these. Memory: twice what is shown.
+    """
+
+    def __init__(self, name: str, odd: str, needed: str | None = None) -> None:
+        self.name = name
+        self.odd = odd
+        self.needed = needed
+        self.count = self.empty = self.odd_ones = 0
+        self._kept: tuple[list[tuple[Any, Values]], ...] = ([], [])  # the odd ones are the second
+
+    def add(self, place: object, row: Values) -> None:
+        """Looks at one row, behind those before it by its ``place``."""
+        told = row[self.name]
+        if not told:
+            return
+        odd = bool(told[self.odd])
+        if self.needed is not None and not told[self.needed] and not odd:
+            self.empty += 1
+            return
+        self.count += 1
+        self.odd_ones += odd
+        if len(self._kept[odd]) < MOST:
+            self._kept[odd].append((place, row))
+
+    def join(self, other: FirstRows) -> None:
+        """Takes in those of other rows, which may lie between its own."""
+        self.count += other.count
+        self.empty += other.empty
+        self.odd_ones += other.odd_ones
+        for mine, theirs in zip(self._kept, other._kept, strict=True):
+            mine += theirs
+            mine.sort(key=itemgetter(0))
+            del mine[MOST:]
+
+    def shown(self) -> list[Values]:
+        """Those to show."""
+        return [row for _, row in (*self._kept[True], *self._kept[False])][:MOST]
+
+
+# What somebody may have meant by a word that nothing has.
+
+
+LIKE = 0.6  # how alike two words have to be, of 1
+MOST_NAMES = 100_000  # that are looked at: there may be a million partitions
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'audit'?)``, or with two names; empty where nothing is like it. Cost: linear in the names."""
+    names = sorted({name for name, _ in zip(known, range(MOST_NAMES), strict=False)})
+    lower = {name.lower(): name for name in reversed(names)}
+    found = [lower[near] for near in difflib.get_close_matches(word.lower(), lower, 2, LIKE)]
+    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+
+
+# Kafka's words in plain ones: ``auditor rules ID`` and the report spell out those that they use.
+
+
+GLOSSARY = {
+    "aborted transaction": "Its records stay in the log; read_committed consumers leave them out.",
+    "coordinator": (
+        "The broker that keeps a transactional id's or a group's state, in a partition of __transaction_state"
+        " or __consumer_offsets."
+    ),
+    "epoch": (
+        "A number that goes up when a producer, coordinator or leader is replaced; whoever still uses a lower"
+        " one is refused."
+    ),
+    "fenced": (
+        "Refused because a newer epoch exists: an old producer may not write any more, a fenced broker may not lead."
+    ),
+    "high watermark": (
+        "The offset up to which all in-sync replicas have a partition's records; consumers read no further."
+    ),
+    "in flight": (
+        "Missing perhaps only because the files were copied at different times, or were being written: a newer copy "
+        "shows which."
+    ),
+    "in-sync replicas": "The copies of a partition that have all that its leader has; one of them may become leader.",
+    "last stable offset": (
+        "The offset of the first record whose transaction is still open, at most the high watermark: "
+        "read_committed consumers read no further. Also LSO."
+    ),
+    "log end": "The offset that the next record gets.",
+    "log start": "The first offset that a partition still has; what lay below it is deleted.",
+    "margin": (
+        "What is allowed beyond a transaction's time-out before its partition counts as blocked: 30 s; where no "
+        "time-out is known, 15 minutes are taken for it."
+    ),
+    "marker": (
+        "A control record that ends a transaction in a partition: COMMIT or ABORT. Its coordinator has it written."
+    ),
+    "producer id": (
+        "The number that a broker gives a producer; with epoch and sequence it tells a repeated write from a new one."
+    ),
+    "producer snapshot": (
+        "A file beside a log with what the broker knew of each producer, so that it need not read the log again."
+    ),
+    "read_committed": "The isolation level of consumers that see only committed transactions.",
+    "sequence": (
+        "The number of a producer's record in a partition, counted up by one: a gap means loss, a repetition "
+        "a duplicate."
+    ),
+    "time-out": "transaction.timeout.ms: how long a transaction may stay open before its coordinator aborts it.",
+    "transaction.version": (
+        "A feature level of the cluster: from 2 on each transaction has an epoch of its own (KIP-890)."
+    ),
+    "transactional id": "The name that a producer keeps over restarts; a new one of that name fences the old one.",
+}
+_OTHER = {
+    "last stable offset": ("LSO",),
+    "in-sync replicas": ("in-sync", "ISR"),
+    "coordinator": ("coordinators",),
+    "epoch": ("epochs",),
+    "marker": ("markers",),
+    "sequence": ("sequences",),
+    "producer id": ("producer ids",),
+    "producer snapshot": ("producer snapshots", "snapshots"),
+    "time-out": ("timeout", "time-outs"),
+    "aborted transaction": ("aborted transactions",),
+    "transactional id": ("transactional ids",),
+    "fenced": ("fences",),
+    "log end": ("end of the log",),
+}
+
+
+def words_in(texts: Iterable[str]) -> dict[str, str]:
+    """The words of the glossary that stand in some texts, each with what it means, by name. Cost: linear."""
+    whole = "\n".join(texts)
+    found = {}
+    for name, said in GLOSSARY.items():
+        forms = "|".join(re.escape(form) for form in (name, *_OTHER.get(name, ())))
+        if re.search(rf"(?<![\w.])(?i:{forms})(?!\w)", whole):
+            found[name] = said
+    return found

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor.base.limits import IN_ALL, OF_A_RULE
-from auditor.base.scope import since_of
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import IN_ALL, OF_A_RULE
+from auditor.base.user_input import since_of
 from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection

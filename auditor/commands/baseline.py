@@ -9,9 +9,9 @@ import getpass
 import sys
 from pathlib import Path
 
-from auditor.base import uris
+from auditor.base import user_input
+from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Values
 from auditor.base.words import plural
 from auditor.commands.parser import examples
 from auditor.outputs import earlier_results
@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = [] if only_prune else _chosen(rows, args)
     if not chosen and not only_prune:
         raise AuditInputError(
-            f"no finding of {uris.shown(str(args.out))} is chosen; look at --rule, --topic and its findings.jsonl"
+            f"no finding of {user_input.shown_uri(str(args.out))} is chosen; "
+            "look at --rule, --topic and its findings.jsonl"
         )
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
     new = [

@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from auditor.base.errors import AuditInputError
-from auditor.base.extras import SHTAB, install_command
+from auditor.base.errors import SHTAB, AuditInputError, install_command
 from auditor.commands.parser import examples
 
 SHELLS = ("bash", "zsh")

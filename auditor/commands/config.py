@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from auditor.base import toml_files
-from auditor.base.cluster_names import of_table
+from auditor.base import user_input
+from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Values
+from auditor.base.user_input import of_table
 from auditor.base.words import plural
 
 CLUSTERS = "clusters"  # the table of what people call them
@@ -103,17 +103,17 @@ def sources(given: Path | None, folder: Path) -> list[Source]:
     """The options files that exist, in the order of precedence. Of a ``pyproject.toml``, named or not, its
     table ``[tool.auditor]``."""
     if given is not None:
-        return [_project(given, str(given))] if given.name == PROJECT else [Source(str(given), toml_files.read(given))]
+        return [_project(given, str(given))] if given.name == PROJECT else [Source(str(given), user_input.read(given))]
     found = []
     if (own := folder / FILE).is_file():
-        found.append(Source(FILE, toml_files.read(own)))
+        found.append(Source(FILE, user_input.read(own)))
     if (project := folder / PROJECT).is_file():
         found.append(_project(project, PROJECT))
     return found
 
 
 def _project(path: Path, name: str) -> Source:
-    tool = toml_files.read(path).get("tool")
+    tool = user_input.read(path).get("tool")
     says = tool.get("auditor", {}) if isinstance(tool, dict) else {}
     if not isinstance(says, dict):
         raise AuditInputError(f"{path}: tool.auditor is no table; write [tool.auditor]")
@@ -134,10 +134,10 @@ def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
             elif isinstance(value, dict):
                 if own := {inner: value[inner] for inner in value if inner in HARMLESS}:
                     takes[key] = own
-                table = toml_files.shown_key(key)
-                unused += [f"[{table}] {toml_files.shown_key(inner)}" for inner in value if inner not in HARMLESS]
+                table = user_input.shown_key(key)
+                unused += [f"[{table}] {user_input.shown_key(inner)}" for inner in value if inner not in HARMLESS]
             else:
-                unused.append(toml_files.shown_key(key))
+                unused.append(user_input.shown_key(key))
         kept.append(Source(file, takes))
         ignored += [f"{file}: {key} ignored; use {OPTION} {name}" for key in unused[:MOST_IGNORED]]
         if more := len(unused[MOST_IGNORED:]):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.errors import AuditFailure
-from auditor.base.uris import shown
+from auditor.base.user_input import shown_uri
 from auditor.base.words import plural
 from auditor.commands.parser import examples
 from auditor.copying import manners
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(
-            f"{shown(str(out))}: {what}; what was copied before is whole, call again to go on"
+            f"{shown_uri(str(out))}: {what}; what was copied before is whole, call again to go on"
         ) from error
     if done.emptied:
         running.warn([_refusal(sorted(done.emptied), out)])
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
             )
         if done.refused:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
-        sys.stdout.write(f"it is no backup; read it: auditor audit {shown(str(out))} --out DIR\n")
+        sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
     if not done.segments:
         from auditor.pipeline.empty_input import NO_SEGMENTS
 
@@ -141,7 +141,7 @@ def _refusal(emptied: list[str], out: Path | str) -> str:
     """Why nothing was copied. ``emptied``: directories whose segments are in the earlier copy alone."""
     more = f" and {len(emptied) - 1:,} more" if len(emptied) > 1 else ""
     return (
-        f"no segment files (.log) of {shown(emptied[0])}{more} in the input, but {shown(str(out))} has their content: "
+        f"no segment files (.log) of {shown_uri(emptied[0])}{more} in the input, but {shown_uri(str(out))} has their content: "
         "nothing was copied; restore the files, or choose another --out"
     )
 

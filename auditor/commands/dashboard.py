@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from auditor.base import uris
+from auditor.base import user_input
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
 from auditor.commands.parser import examples
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.export is not None:
         return _export(args)
     with serve(args.dir, args.port, args.expect_every) as server:
-        kept = uris.shown(str(args.dir))
+        kept = user_input.shown_uri(str(args.dir))
         sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {kept}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from auditor.base.errors import AuditInputError, is_unread
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits, is_unread
 from auditor.commands.parser import add_limits, examples
 from auditor.pipeline.options import limits_of
 

@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from auditor.base.errors import AuditInputError
-from auditor.base.extras import require
+from auditor.base.errors import AuditInputError, require
 from auditor.base.words import plural
 from auditor.commands.parser import examples
 from auditor.outputs.claim import write_whole

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterable
 from urllib.parse import quote
 
+from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Fields, Values
 from auditor.commands.parser import examples
 from auditor.dashboards.wording import short_fingerprint
 from auditor.outputs import earlier_results, explaining, runs

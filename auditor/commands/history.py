@@ -7,8 +7,8 @@ import datetime
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Fields
 from auditor.commands.dashboard import add_expected
 from auditor.commands.parser import examples
 from auditor.dashboards.output_formats import OF_LISTS, list_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.commands import one_table
 from auditor.commands.parser import examples
 

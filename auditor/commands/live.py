@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor import running
-from auditor.base.errors import AuditInputError
-from auditor.base.extras import require
-from auditor.base.limits import MIB
+from auditor.base.at_rest import Fields
+from auditor.base.errors import MIB, AuditInputError, require
 from auditor.base.numbers import setting_number
-from auditor.base.values import Fields
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.connectors import client_properties

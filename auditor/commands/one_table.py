@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.commands.arguments import add_remote, add_scope, scope_options
 from auditor.pipeline.options import AuditOptions, parse_time
 

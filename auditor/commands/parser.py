@@ -7,8 +7,8 @@ import re
 import textwrap
 from typing import Any, NoReturn
 
-from auditor.base.limits import DEFAULT_LIMITS
-from auditor.base.near import did_you_mean
+from auditor.base.errors import DEFAULT_LIMITS
+from auditor.base.words import did_you_mean
 
 _NONE = (None, False, argparse.SUPPRESS)  # defaults that say nothing
 

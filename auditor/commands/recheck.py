@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor import running
-from auditor.base import uris
+from auditor.base import user_input
+from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Values
 from auditor.commands import live
 from auditor.commands.arguments import add_remote
 from auditor.commands.parser import add_limits, examples
@@ -120,7 +120,7 @@ def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[
         asked = asked_again.asked(earlier.summary, earlier.findings)
         left = asked_again.uncompared(earlier.summary, earlier.findings)
     except (KeyError, TypeError, AttributeError):
-        shown = uris.shown(str(out))
+        shown = user_input.shown_uri(str(out))
         raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None
     return asked, [f"not compared: {each}" for each in left]
 

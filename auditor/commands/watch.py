@@ -20,8 +20,8 @@ from functools import cached_property
 from pathlib import Path
 
 from auditor import running
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Fields
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.outputs import alerts

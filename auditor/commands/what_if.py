@@ -11,7 +11,7 @@ import sys
 from typing import Any, TextIO
 
 from auditor import running
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.commands.arguments import add_master, add_remote, add_scope, scope_options
 from auditor.commands.parser import examples
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         done = WhatIfAudit(options, runner, named(tuple(args.policy)), args.duplicate_window)
         running.write(done, publish_what_if)
     if not args.quiet and args.format == "json":
-        from auditor.base.json_text import as_json
+        from auditor.base.at_rest import as_json
 
         sys.stdout.write(as_json(done.result))
     elif not args.quiet:

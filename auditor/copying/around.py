@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
-from auditor.base.scope import is_internal
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError
+from auditor.base.user_input import is_internal
 from auditor.connectors import names
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.metadata_rows import metadata_records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, Limits
 from auditor.connectors.copied.folder_list import Listed
 from auditor.copying.folders import Folder
 from auditor.copying.one_folder import place_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors import inventory as inventories
 from auditor.connectors import names, storage
 from auditor.connectors.copied.folder_list import Stat

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
-from auditor.base.errors import is_unread
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits, is_unread
 from auditor.connectors import names
 from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.base.uris import shown
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits
+from auditor.base.user_input import shown_uri
 from auditor.connectors import storage
 from auditor.connectors.codec.blanking import KEPT
 from auditor.connectors.copied.folder_list import Reading
@@ -157,7 +156,7 @@ def check_apart(paths: Sequence[str], out: Path | str) -> None:
             target.is_relative_to(given) or given.is_relative_to(target)
         ):
             raise AuditInputError(
-                f"--out {shown(str(out))} and {shown(path)} lie in each other; give a folder elsewhere"
+                f"--out {shown_uri(str(out))} and {shown_uri(path)} lie in each other; give a folder elsewhere"
             )
 
 

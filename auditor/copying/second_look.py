@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.connectors import names, result_folder, storage
 from auditor.connectors.internal_rows import TRANSACTION_STATE
 from auditor.copying.one_folder import Done

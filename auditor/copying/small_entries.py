@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors import names
 from auditor.connectors.codec.settings import audited_settings
 from auditor.connectors.copied.copy_view import packed, unpacked

@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from auditor.base.errors import AuditInputError, StoreTrouble
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB, AuditInputError, StoreTrouble
 from auditor.connectors import ahead, asking, result_folder, storage
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED
 from auditor.connectors.copied.segment_columns import SegmentRows

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors import names
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import UNVERIFIED

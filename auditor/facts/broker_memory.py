@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 
 
 @dataclass(slots=True)

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.at_rest import Fields, loads
 from auditor.base.compiled import kernel
-from auditor.base.pickled import loads
-from auditor.base.values import Fields
 from auditor.facts.packed_numbers import Packed, unpacked
 from auditor.model.transaction_states import STATES_BY_ID
 

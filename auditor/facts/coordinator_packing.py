@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from auditor.base.at_rest import dumps
 from auditor.base.compiled import kernel
-from auditor.base.pickled import dumps
 from auditor.facts.coordinator_log import (
     COLUMNS,
     COMPLETE_ABORT,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.at_rest import Fields
 from auditor.base.compiled import kernel
-from auditor.base.values import Fields
 from auditor.facts.packed_numbers import Packed, equal, packed, packed_table, unpacked, unpacked_table
 
 PACK_ABOVE = 50_000  # rows; fewer are kept as they are

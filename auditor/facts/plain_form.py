@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 
 TAG = "t"
 Stored = tuple[str, list[bytes]]

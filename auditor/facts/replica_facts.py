@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
-from auditor.base.values import Fields
 from auditor.facts.at_rest import without_defaults
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.blamed_records import Culprits

@@ -8,9 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.errors import AuditInputError
-from auditor.base.extras import require
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import AuditInputError, require
 from auditor.pipeline.tables import derived_tables
 from auditor.rules.expectations import measures
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from auditor.base.rows_at_rest import RowsAtRest
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields, RowsAtRest
 from auditor.inline.kept_replicas import KeptReplicas, lists
 from auditor.pipeline import plan
 from auditor.pipeline.read_step import KeptFacts, read_kept

@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from auditor.base.pickled import dumps, loads
-from auditor.base.rows_at_rest import TOGETHER, Gathered
+from auditor.base.at_rest import TOGETHER, Gathered, dumps, loads
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Log, Replicas

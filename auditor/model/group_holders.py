@@ -12,7 +12,7 @@ import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 
 CHANGES = 200_000  # of holders that are kept, in all groups; beyond, nobody is known
 

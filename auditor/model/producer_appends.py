@@ -8,7 +8,7 @@ and are compiled by numba; with ``NUMBA_DISABLE_JIT=1`` they run as plain Python
 from __future__ import annotations
 
 from auditor.base.compiled import kernel
-from auditor.base.producer_numbers import LAST_EPOCH, LAST_SEQUENCE
+from auditor.base.numbers import LAST_EPOCH, LAST_SEQUENCE
 from auditor.model.policies import (
     DUPLICATE,
     DUPLICATE_SEQUENCE_NUMBER,

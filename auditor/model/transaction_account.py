@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from auditor.base.producer_numbers import LAST_EPOCH
+from auditor.base.numbers import LAST_EPOCH
 from auditor.model.transaction_states import (
     COMPLETED,
     COMPLETION_OF,

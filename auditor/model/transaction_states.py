@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.base.producer_numbers import LAST_EPOCH
+from auditor.base.numbers import LAST_EPOCH
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

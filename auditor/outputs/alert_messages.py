@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from auditor.base.cluster_names import Named
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
+from auditor.base.user_input import Named
 from auditor.base.words import plural
 from auditor.dashboards import addresses, for_owner
 from auditor.dashboards.answers import Open

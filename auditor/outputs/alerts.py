@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Values
 from auditor.dashboards.answers import Open
 from auditor.outputs import alert_messages as messages
 from auditor.outputs import changes, runs

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.base.words import plural
 from auditor.outputs import changes
 from auditor.outputs.publish import brokers_of, has_all_logs

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.base.words import few
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import LOG, Log, Shelf

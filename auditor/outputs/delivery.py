@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor.base import uris
+from auditor.base import user_input
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.files import Inventory
@@ -60,7 +60,7 @@ def keep_names(written: Written, folder: Path) -> None:
 
 def shown(out: Path | str, name: str) -> str:
     """Where the result of that name is, for people: without a URI's password and options."""
-    return str(out / name) if isinstance(out, Path) else f"{uris.shown(out).rstrip('/')}/{name}"
+    return str(out / name) if isinstance(out, Path) else f"{user_input.shown_uri(out).rstrip('/')}/{name}"
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from auditor.base import uris
+from auditor.base import user_input
+from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
-from auditor.base.values import Fields, Values
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.result_folder import folder, why
 from auditor.outputs.claim import SUMMARY
@@ -33,7 +33,7 @@ def read(out: Path | str) -> Earlier:
     Errors: :class:`AuditInputError` for a folder without results, or whose results are not whole, and for a store that
     does not give them.
     """
-    where, shown = folder(out), uris.shown(str(out)).rstrip("/")
+    where, shown = folder(out), user_input.shown_uri(str(out)).rstrip("/")
     try:
         texts = where.get_all([SUMMARY, "findings.jsonl"])
     except (*REFUSED, StoreTrouble) as error:

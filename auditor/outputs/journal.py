@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.outputs.claim import write_whole
 
 JOURNAL, CHECKPOINT = "watch.jsonl", "checkpoint.json"

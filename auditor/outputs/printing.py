@@ -9,8 +9,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Fields
 from auditor.dashboards import answers, output_formats, report_shapes, terminal, verdict
 from auditor.dashboards.selection import LEAST, Printing, Selection, is_partition, named
 from auditor.outputs import delivery

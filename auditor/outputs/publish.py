@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base import json_text
-from auditor.base.cluster_names import Named
+from auditor.base import at_rest
+from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import RECORD_AT, VENDOR
-from auditor.base.values import Fields, Values
+from auditor.base.user_input import Named
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.dashboards import report_shapes, verdict
@@ -66,7 +66,7 @@ def publish(audit: Audit, folder: Path) -> None:
     write_metrics(folder / "metrics.prom", described, summary)
     if options.history is not None:
         keep(audit, summary, judged)
-    write_whole(folder / SUMMARY, json_text.pieces(summary))
+    write_whole(folder / SUMMARY, at_rest.pieces(summary))
 
 
 def write_tables(audit: Audit, folder: Path) -> Written:
@@ -107,7 +107,7 @@ def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
     verdicts = folder / "tables" / "verdicts"
     verdicts.mkdir(parents=True)
     pq.write_table(audit.held("verdicts"), verdicts / "part-0.parquet")
-    write_whole(folder / WHAT_IF, json_text.pieces(audit.result))
+    write_whole(folder / WHAT_IF, at_rest.pieces(audit.result))
 
 
 def write_findings(audit: Audit, folder: Path) -> None:

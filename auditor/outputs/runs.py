@@ -24,9 +24,9 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base import cluster_names
+from auditor.base import user_input
+from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
-from auditor.base.values import Fields, Values
 from auditor.connectors.asking import REFUSED
 from auditor.connectors.result_folder import Folder, folder, why
 
@@ -198,7 +198,7 @@ def cluster(run: Run) -> str:
 def named(run: Run) -> str:
     """The cluster as people call it: the names that the run was given, ids where it was given none."""
     given = run.facts.get("named") or {}
-    return cluster_names.shown(cluster(run), {id: each["name"] for id, each in given.items()})
+    return user_input.shown_cluster(cluster(run), {id: each["name"] for id, each in given.items()})
 
 
 def asked(run: Run) -> str:

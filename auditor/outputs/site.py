@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.dashboards import addresses, cluster_page, overview, report_shapes, verdict
 from auditor.dashboards.addresses import FRONT, Links
 from auditor.dashboards.board import Board, Cluster

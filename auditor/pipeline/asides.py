@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import retention

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from auditor.base.scope import EVERYTHING, Scope
+from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors.files import Inventory
 from auditor.pipeline.cluster.cluster_settings import METADATA_TOPIC, ClusterSettings
 

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from auditor.base.errors import is_unread
-from auditor.base.limits import MIB
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import MIB, is_unread
 from auditor.connectors import scoped
 from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.scope import fits
+from auditor.base.user_input import fits
 from auditor.connectors import names
 from auditor.connectors.arrow import array_of
 from auditor.connectors.batch_rows import batches_of

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.facts.events import Kind
 from auditor.facts.group_position import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts

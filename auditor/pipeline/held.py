@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE
 from auditor.rules.seen.finding import GRAVE, Finding

@@ -9,9 +9,8 @@ from functools import cache
 import numpy as np
 
 from auditor.base.advice import Advice
-from auditor.base.errors import DecodeError, is_unread
-from auditor.base.limits import OF_A_RULE
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import OF_A_RULE, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink

@@ -8,10 +8,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.advice import Advice, text
+from auditor.base.at_rest import Fields, Gathered, RowsSeen, Values
 from auditor.base.errors import AuditInputError
-from auditor.base.rows_at_rest import Gathered, RowsSeen
-from auditor.base.scope import Scope
-from auditor.base.values import Fields, Values
+from auditor.base.user_input import Scope
 from auditor.connectors.inventory import written_over
 from auditor.pipeline import accepted_findings, begun_inside, held
 from auditor.pipeline.accepted_findings import Baseline, Verdicts

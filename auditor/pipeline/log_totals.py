@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from auditor.base.at_rest import Values
 from auditor.base.errors import DecodeError
-from auditor.base.first_rows import FirstRows
-from auditor.base.values import Values
-from auditor.base.words import plural
+from auditor.base.words import FirstRows, plural
 from auditor.connectors.names import METADATA_TOPIC
 
 BYTES = ("total", "decoded", "skipped", "error")

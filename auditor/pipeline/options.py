@@ -7,14 +7,10 @@ import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from auditor.base import uris
-from auditor.base.cluster_names import Names
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, OF_A_RULE, Limits
-from auditor.base.numbers import parse_int
-from auditor.base.producer_numbers import SEQUENCES
-from auditor.base.scope import Scope, Since
-from auditor.base.times import moment_ms
+from auditor.base import user_input
+from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, AuditInputError, Limits
+from auditor.base.numbers import SEQUENCES, parse_int
+from auditor.base.user_input import Names, Scope, Since, moment_ms
 from auditor.model.policies import AUTO, CHOICES
 
 LEVELS = ("critical", "error", "warning", "info", "never")
@@ -31,7 +27,7 @@ class AuditOptions:
     ``remote``: folders with the remote part of tiered topics. ``at_once``: every file of the input is of one moment.
     ``whole``: all log directories of each broker are in the input.
     ``only_partitions`` (globs), ``only_brokers``, ``since``, ``may_lack``: what is read
-    (:class:`auditor.base.scope.Scope`).
+    (:class:`auditor.base.user_input.Scope`).
     ``fail_on_unsure``: fails also where a partition is held for longer than is normal, if it is held still.
     ``work``: a folder or URI where facts are kept, and found by the next run of the same input; ``resume``: there has
     been one.
@@ -120,7 +116,7 @@ def out_of(text: str) -> Path | str:
     """
     if "://" not in text:
         return Path(text)
-    parts = uris.parsed(text)
+    parts = user_input.parsed(text)
     return Path(urllib.parse.unquote(parts.path)) if parts.scheme == "file" else text
 
 
@@ -128,7 +124,9 @@ def folder_of(text: str) -> Path:
     """What an option means that takes a folder of this machine only. Errors: :class:`AuditInputError` for a URI."""
     folder = out_of(text)
     if not isinstance(folder, Path):
-        raise AuditInputError(f"{uris.shown(text)} is a URI, where only a folder of this machine will do; give a path")
+        raise AuditInputError(
+            f"{user_input.shown_uri(text)} is a URI, where only a folder of this machine will do; give a path"
+        )
     return folder
 
 

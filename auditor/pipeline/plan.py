@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from auditor.base.rows_at_rest import Gathered
+from auditor.base.at_rest import Gathered
 from auditor.connectors.files import DataFile, Inventory, LogDir, Replica, TextFile
 from auditor.connectors.internal_rows import PACKED
 from auditor.facts.batch_sums import KEY_BYTES

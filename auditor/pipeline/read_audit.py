@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from auditor.base import scope, uris
+from auditor.base import user_input
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import plural
 from auditor.connectors import asking, scoped
@@ -79,7 +79,7 @@ class ReadAudit:
             found = discover(list(self.options.inputs), self.options.limits, self.options.scope)
         if self.options.remote and not found.remote:
             raise AuditInputError(
-                f"no remote segments below {', '.join(map(uris.shown, self.options.remote))}; check --remote"
+                f"no remote segments below {', '.join(map(user_input.shown_uri, self.options.remote))}; check --remote"
             )
         return found
 
@@ -182,7 +182,7 @@ class ReadAudit:
             self._say_read(0.0)
             found = replicas.briefs()
         if any(log_dir.texts for log_dir in self.inventory.log_dirs):  # else it is known before anything is read
-            scope.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in found))
+            user_input.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in found))
         return found
 
     @contextlib.contextmanager

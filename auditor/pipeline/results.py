@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.cluster_names import Named
+from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Fields, Values
+from auditor.base.user_input import Named
 from auditor.connectors.arrow import array_of, lists, texts
 from auditor.connectors.declared import TIME, declared
 from auditor.connectors.schema import LOG_KEY

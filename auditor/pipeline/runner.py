@@ -14,11 +14,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from auditor.base.at_rest import SORTED_TOGETHER, Fields, RowsAtRest, RowsSeen, TextRows, dumps, loads, row_text
 from auditor.base.errors import DecodeError
-from auditor.base.json_text import TextRows, row_text
-from auditor.base.pickled import dumps, loads
-from auditor.base.rows_at_rest import SORTED_TOGETHER, RowsAtRest, RowsSeen
-from auditor.base.values import Fields
 from auditor.connectors.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster.brief import Brief

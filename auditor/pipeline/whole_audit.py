@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
-from auditor.base.values import Fields
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import MIXED
 from auditor.connectors.names import COPY_LIST

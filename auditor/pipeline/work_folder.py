@@ -24,8 +24,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.ipc
 
-from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, StoreTrouble
-from auditor.base.limits import Limits, Made
+from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, Limits, Made, StoreTrouble
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors import asking, storage

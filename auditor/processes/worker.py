@@ -26,7 +26,7 @@ from auditor.processes.talk import FORK, NUMBER, Line, Note, Opened
 SAY_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOADED = (
-    "auditor.base.machine_code",
+    "auditor.base.compiled",
     "auditor.replay.reading.replica_reader",
     "auditor.pipeline.read_step",
     "auditor.pipeline.cluster.cluster_settings",

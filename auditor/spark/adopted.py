@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from auditor.base.extras import require
+from auditor.base.errors import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import is_unread
-from auditor.base.pickled import dumps, loads
 from auditor.connectors import asking
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import divide, list_count, segment_tasks, spread

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.base.pickled import dumps, loads
+from auditor.base.at_rest import dumps, loads
 from auditor.connectors import asking, gate
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept

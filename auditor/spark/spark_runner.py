@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.read_step import REPLICA, KeptFacts, briefs_of
 from auditor.pipeline.runner import Judged, JudgeLog, Replicas, Runner

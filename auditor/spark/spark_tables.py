@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.values import Fields
 from auditor.connectors import inventory_json, schema
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, register_all, spark_schema

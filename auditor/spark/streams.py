@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

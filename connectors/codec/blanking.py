@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import offset_columns as commits
 from auditor.connectors.codec.batch_columns import BatchColumns

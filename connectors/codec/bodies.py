@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, Limits
 from auditor.connectors.codec.batch import CODEC_MASK, HEADER
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.compression import NONE, Failure, counted, decompress, decompress_into

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.base.numbers import parse_int
-from auditor.base.values import Fields
 from auditor.connectors.codec.text_lines import Line, decode_properties, text_lines, too_many_bad
 
 CHECKPOINT_VERSION = 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import RECORD_AT, VENDOR, DecodeError
-from auditor.base.values import Fields
 from auditor.connectors.codec.metadata_records import (
     MetadataRecord,
     decode_control_record,

@@ -14,7 +14,7 @@ import cramjam
 import numpy as np
 from xxhash import xxh32_intdigest
 
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, Limits
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.codec.group_records import (
     ASSIGNMENT,
     GROUP_METADATA_VALUE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, HEADER, control_record
 from auditor.connectors.codec.batch_columns import BatchColumns

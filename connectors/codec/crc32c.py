@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from auditor.base.at_rest import Numba
 from auditor.base.compiled import ChosenKernel, instruction, kernel
-from auditor.base.values import Numba
 from auditor.connectors.codec.primitives import le64
 
 CASTAGNOLI = 0x82F63B78

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.base.errors import BREAKS_OFF, DecodeError
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import BREAKS_OFF, MIB, DecodeError, Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import search
 from auditor.connectors.codec.primitives import be32, be64

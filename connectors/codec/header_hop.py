@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import UNVERIFIED
 from auditor.connectors.codec.primitives import be32

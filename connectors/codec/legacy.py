@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, HEADER, MIN_SIZES, OVERHEAD
 from auditor.connectors.codec.batch_columns import BatchColumns

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import VENDOR
-from auditor.base.values import Fields
 from auditor.connectors.codec.structs import (
     LAST_VERSION,
     Field,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from auditor.base.at_rest import Numba
 from auditor.base.compiled import CHECKED, instruction, kernel
-from auditor.base.values import Numba
 
 
 def _loader(bits: int, big_endian: bool) -> Numba:

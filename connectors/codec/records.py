@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, columns_of, walk, walk_rows
 from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records

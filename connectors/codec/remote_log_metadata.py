@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.codec.struct_json import json_text
 from auditor.connectors.codec.structs import Field, Message, Problem, decode, left_over, read_frame
 

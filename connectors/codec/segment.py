@@ -13,8 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from auditor.base.errors import DamagedField, DecodeError, FlippedBit
-from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
+from auditor.base.errors import DEFAULT_LIMITS, MIB, DamagedField, DecodeError, FlippedBit, Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.connectors.codec.compression import Failure

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress
 
 VERSION = "1"

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.base.words import plural
 from auditor.connectors.codec.crc32c import crc32c
 

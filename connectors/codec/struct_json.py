@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.connectors.codec.structs import Field, Message
 
 ADDRESSES = frozenset({"clientHost", "userEndpoint", "endPoints"})

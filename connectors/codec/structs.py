@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 
 MAX_STRING_BYTES = 0x7FFF  # Kafka's own limit, also in the compact form
 MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element is dearer than its byte

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.limits import Limits
-from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.errors import Limits
+from auditor.base.numbers import SEQUENCES
 from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME
 from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 
 _NATURAL_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 _BLANK = " \t\f"

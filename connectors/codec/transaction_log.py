@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
 from auditor.connectors.schema import TRANSACTION_STATES
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB
 
 BUFFER = MIB
 

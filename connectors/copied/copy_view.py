@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DamagedField, DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
+from auditor.base.errors import DEFAULT_LIMITS, MIB, DamagedField, DecodeError, Limits
 from auditor.connectors import names
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import RECORD_UNDECOMPRESSABLE, BatchColumns, RecordSummary

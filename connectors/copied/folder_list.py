@@ -16,9 +16,8 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from auditor.base.errors import FLIPPED_BIT, REASONS, DecodeError
-from auditor.base.limits import MIB
-from auditor.base.values import Fields, Json
+from auditor.base.at_rest import Fields, Json
+from auditor.base.errors import FLIPPED_BIT, MIB, REASONS, DecodeError
 from auditor.connectors.names import COPY_LIST
 
 LIST = COPY_LIST

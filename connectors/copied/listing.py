@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors import names
 from auditor.connectors.copied.copy_view import CopyView, list_of, listed_as
 from auditor.connectors.copied.folder_list import LIST, FolderList

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any, NamedTuple
 
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB
 
 MOST_FOOTER = 8 * MIB  # bytes, of which 2 KB are a row group
 MOST_ROWS = 1 << 19  # of a row group

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.codec.batch import LOG_APPEND_TIME
 from auditor.connectors.codec.batch_columns import (
     RECORD_UNDECOMPRESSABLE,

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns, RecordSummary
 from auditor.connectors.codec.summary import DTYPES, empty_summary

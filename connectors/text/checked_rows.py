@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow
 from auditor.connectors.codec.index import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.group_records import GROUP_TYPES
 from auditor.connectors.codec.transaction_log import TransactionLogRow

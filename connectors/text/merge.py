@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from auditor.base.advice import Advice, Verdict
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.relations import By, Tie
 from auditor.rules.catalogue.safeguards import Safeguard

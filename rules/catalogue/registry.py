@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from auditor import rules
-from auditor.base.near import did_you_mean
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
+from auditor.base.words import did_you_mean
 from auditor.rules.catalogue.kinds import (
     SECTIONS,
     Blocks,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.numbers import SEQUENCES
 from auditor.rules.seen.finding import Finding
 from auditor.rules.seen.named import SKEW_MS
 

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from auditor.base.glossary import words_in
+from auditor.base.words import words_in
 from auditor.rules.catalogue.kinds import SECTIONS, Kind, Rule
 
 WIDTH = 100

@@ -15,7 +15,7 @@ import pyarrow as pa
 from great_expectations.core import ExpectationSuite
 from great_expectations.expectations.expectation import Expectation
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.rules.expectations import suites
 from auditor.rules.expectations.custom import ExpectNoViolations, ExpectPartsToSumToWhole, ExpectSteadyRatio
 from auditor.rules.expectations.measures import DIALECTS, DUCKDB, MACROS, MEASURES, counting

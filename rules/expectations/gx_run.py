@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import great_expectations as gx
 from great_expectations.core.result_format import ResultFormat
 
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 
 if TYPE_CHECKING:
     import pandas as pd

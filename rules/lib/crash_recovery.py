@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.events import Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts

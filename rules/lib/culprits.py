@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from auditor.base.producer_numbers import SEQUENCES
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.numbers import SEQUENCES
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Event
 from auditor.rules.seen.view import LogView

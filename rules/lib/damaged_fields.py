@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DamagedField, DecodeError
-from auditor.base.values import Fields
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs
 from auditor.rules.seen.finding import Finding

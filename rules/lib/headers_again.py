@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB, DecodeError
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.advice import Advice, Verdict
+from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
-from auditor.base.values import Fields
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs

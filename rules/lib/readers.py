@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.rules.lib.group_offsets import watched
 from auditor.rules.seen.view import LogView
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.numbers import SEQUENCES
 from auditor.rules.lib.headers_again import Columns
 
 READ = ("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "crc_ok", "magic")

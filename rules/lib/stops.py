@@ -10,8 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
-from auditor.base.flink import may_be_flinks
+from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, may_be_flinks
 from auditor.base.numbers import setting_number
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts

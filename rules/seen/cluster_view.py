@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
-from auditor.base.scope import EVERYTHING, Scope
-from auditor.base.values import Fields
+from auditor.base.user_input import EVERYTHING, Scope
 from auditor.model import releases
 from auditor.model.releases import Shown
 from auditor.rules.seen.coordinator_history import (

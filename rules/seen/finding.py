@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from auditor.base.advice import Advice, text
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
 GRAVE = ("critical", "error")  # severities whose findings have an outcome

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from auditor.base.advice import Advice, Condition
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.limits import OF_A_RULE
+from auditor.base.at_rest import Fields
+from auditor.base.errors import OF_A_RULE
 from auditor.base.remote_segments import RemotePartition
-from auditor.base.values import Fields
 from auditor.facts.events import Event, Kind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model.policies import ASSUMED, POLICIES, Policy

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from auditor.base.values import Values
+from auditor.base.at_rest import Values
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import NO_OUTCOME, Finding, in_order
 

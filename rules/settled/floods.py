@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.advice import Look
-from auditor.base.limits import IN_ALL, OF_A_RULE
-from auditor.base.values import Fields, Values
+from auditor.base.at_rest import Fields, Values
+from auditor.base.errors import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
 from auditor.rules.catalogue.kinds import Kind
 from auditor.rules.seen.finding import NO_OUTCOME, OUTCOMES, SEVERITIES, Finding, highest, in_order

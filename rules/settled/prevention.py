@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import NamedTuple
 
+from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
-from auditor.base.values import Fields
 from auditor.base.words import duration, plural
 from auditor.rules.catalogue.safeguards import METADATA, OF_A_DEFECT, At, Safeguard, replicas_of
 from auditor.rules.lib.commands import PLACE

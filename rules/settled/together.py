@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from auditor.base.advice import Advice
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import few as some
 from auditor.rules.catalogue.kinds import Together
 from auditor.rules.seen.finding import MADE_OF, Finding, iso_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.model.transaction_states import PREPARED

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
-from auditor.base.flink import for_flink, may_be_flinks
+from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from auditor.base.advice import Advice
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.facts.events import Kind
 from auditor.model import releases
 from auditor.rules.lib.cleaning import whole_from

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.producer_numbers import LAST_EPOCH
+from auditor.base.numbers import LAST_EPOCH
 from auditor.facts.coordinator_log import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

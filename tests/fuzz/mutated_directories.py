@@ -16,8 +16,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, MIB
+from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError
 from auditor.outputs.publish import publish, publish_what_if
 from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from auditor.base.errors import REASONS, DecodeError
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, REASONS, DecodeError, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.batch_rows import batch_rows

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from auditor import running
-from auditor.base import kept_code
+from auditor.base import compiled
 
 ROOT = Path(__file__).parents[2]
 OF_BASE = ("__init__", "compiled", "kept_code", "machine_code", "values", "version")
@@ -30,7 +30,7 @@ result, stats = add(1), add.dispatcher.stats
 print(result, len(stats.cache_hits), len(stats.cache_misses), stats.cache_path)
 """
 SETTINGS = """import sys, yaml
-import auditor.base.machine_code, numba
+import auditor.base.compiled, numba
 assert sys.modules["yaml"] is yaml
 """
 # Ends after the index of the kernel is written and before its code is.
@@ -200,7 +200,7 @@ def test_only_the_first_run_says_that_it_compiles(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A minute in which nothing else would be said; asked before anything of the kernels is imported."""
-    monkeypatch.setattr(kept_code, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
+    monkeypatch.setattr(compiled, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
     for expected in ("auditor: the first run compiles", ""):
         running.runner_for("inline[1]").close()
         assert capsys.readouterr().err.startswith(expected)

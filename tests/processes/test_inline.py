@@ -13,7 +13,7 @@ import pytest
 
 from auditor import cli, running
 from auditor.base.errors import AuditInputError
-from auditor.inline.masters import processes_of
+from auditor.base.user_input import processes_of
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.spark import session

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.connectors import gate
 from auditor.connectors.codec.mending import Known
 from auditor.connectors.gate import PATIENCE_S

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import auditor
-from auditor.base.extras import REQUIREMENTS
+from auditor.base.errors import REQUIREMENTS
 from tests import corpora
 from tests.conftest import ROOT
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.base.cluster_names import Named
 from auditor.base.errors import AuditInputError
+from auditor.base.user_input import Named
 from auditor.commands import arguments
 from auditor.commands.watch import LookedAt, Watch
 from auditor.outputs import alert_messages as messages

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, MIB
+from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError
 from auditor.base.numbers import setting_number
 from auditor.connectors.codec import index as index_files
 from auditor.connectors.codec import snapshot

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.codec.settings import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.inventory import discover
 from auditor.dashboards.happened import around, stories, when
 from auditor.dashboards.one_finding import explained

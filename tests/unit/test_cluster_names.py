@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from auditor import cli
-from auditor.base.cluster_names import Named, of_table
 from auditor.base.errors import AuditInputError
+from auditor.base.user_input import Named, of_table
 from auditor.outputs import alert_messages as alerts
 from auditor.outputs import runs
 from auditor.outputs.alert_messages import News

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh32_intdigest
 
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, Limits
 from auditor.connectors.codec.compression import Failure, decompress, decompress_into
 from tests.segments import LZ4_HEADER, XERIAL, compress
 

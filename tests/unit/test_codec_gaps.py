@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB
 from auditor.connectors.codec import gaps as gaps_module
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.connectors.codec.gaps import offset_range

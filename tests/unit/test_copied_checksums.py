@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from auditor import cli
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import UNVERIFIED
 from auditor.connectors.codec.header_hop import HeaderHop

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors import gate, storage
 from auditor.connectors.copied.folder_list import LIST, Taken
 from auditor.connectors.inventory import discover

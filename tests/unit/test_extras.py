@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from auditor.base import extras
+from auditor.base import errors
 from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -58,16 +58,16 @@ def to_install(text: str) -> list[str]:
 
 def test_requirements_are_those_of_the_project() -> None:
     declared = {extra: tuple(names) for extra, names in PROJECT["optional-dependencies"].items() if extra != "all"}
-    assert declared == extras.REQUIREMENTS
+    assert declared == errors.REQUIREMENTS
     everything = {name for names in declared.values() for name in names} - {"pyspark>=4.0,<5"}  # connect has it
     assert set(PROJECT["optional-dependencies"]["all"]) == everything
-    assert extras.SHTAB in PROJECT["dependencies"]
+    assert errors.SHTAB in PROJECT["dependencies"]
 
 
-@pytest.mark.parametrize("module", extras.EXTRAS)
+@pytest.mark.parametrize("module", errors.EXTRAS)
 def test_the_command_is_for_this_python(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/a path/bin/python3")
-    error = extras.absent(f"{module}.inner")
+    error = errors.absent(f"{module}.inner")
     assert error is not None
     said, _, command = str(error).partition("; run: ")
     assert said.endswith("which is not installed")

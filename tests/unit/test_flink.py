@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.base import flink
-from auditor.base.advice import Act, Advice, Verdict, text
-from auditor.base.flink import IF_FLINK, for_flink, may_be_flinks
+from auditor.base import advice
+from auditor.base.advice import IF_FLINK, Act, Advice, Verdict, for_flink, may_be_flinks, text
 from tests import corpora
 from tests.bare_broker import BEGAN, broker, data, end, finish
 from tests.coordinator_records import Coordinator
@@ -58,7 +57,7 @@ def test_nobody_is_told_to_send_again_what_restoring_the_job_commits(
 ) -> None:
     """Every id of real clusters taken for Flink's, at once and when time-outs are over: no advice says what loses or
     duplicates its data, and whatever is said of an open transaction says what is different."""
-    monkeypatch.setattr(flink, "_ID", re.compile(r".+", re.DOTALL))
+    monkeypatch.setattr(advice, "_ID", re.compile(r".+", re.DOTALL))
     audit = opened(corpora.unpack(name), as_of=corpora.manifest(name)["copied_at"] + minutes * 60_000)
     for found in audit.findings:
         assert found.advice is not None

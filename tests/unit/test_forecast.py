@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB, AuditInputError
 from auditor.cli import main
 from auditor.connectors import gate
 from auditor.connectors.inventory import discover

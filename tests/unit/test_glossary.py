@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditor.base.glossary import GLOSSARY, words_in
+from auditor.base.words import GLOSSARY, words_in
 from auditor.dashboards.report import render_report
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.rule_page import page

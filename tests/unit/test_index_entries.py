@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import place
 from auditor.facts.transaction_rows import ABORTED, TRANSACTION

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of

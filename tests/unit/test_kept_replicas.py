@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from auditor.base.rows_at_rest import SORTED_TOGETHER
+from auditor.base.at_rest import SORTED_TOGETHER
 from auditor.inline.kept_replicas import LARGE, LIST_BYTES, KeptReplicas, lists
 from auditor.pipeline.read_step import KeptFacts
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, DecodeError, Limits
 from auditor.connectors import storage
 from auditor.connectors.codec.records import iter_records, records_of
 from auditor.connectors.internal_rows import InternalRows

@@ -14,7 +14,7 @@ import pytest
 
 from auditor import cli, running
 from auditor.base.errors import AuditInputError
-from auditor.base.scope import since_of
+from auditor.base.user_input import since_of
 from auditor.commands import live
 from auditor.connectors import schema
 from auditor.connectors.client_options import CONNECTION_OPTIONS

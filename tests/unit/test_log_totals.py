@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.base.first_rows import MOST
+from auditor.base.words import MOST
 from auditor.pipeline.log_totals import LogTotals
 
 ERROR = DecodeError("t-1/0.log", 0, 10, "crc_mismatch", "")

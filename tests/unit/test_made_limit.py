@@ -8,7 +8,7 @@ import cramjam
 import numpy as np
 import pytest
 
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, Limits
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.codec.window import SeekableFile

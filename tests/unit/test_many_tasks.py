@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.base.json_text import TextRows, as_json, row_text
-from auditor.base.rows_at_rest import OPEN, SORTED_TOGETHER, TOGETHER, RowsAtRest
+from auditor.base.at_rest import OPEN, SORTED_TOGETHER, TOGETHER, RowsAtRest, TextRows, as_json, row_text
 from auditor.connectors.codec.checkpoint import Offsets
 from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.storage import Place

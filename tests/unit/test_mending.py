@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.base.errors import DamagedField
-from auditor.base.limits import MIB
+from auditor.base.errors import MIB, DamagedField
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.mending import Known
 from tests.segments import accounted, chunks, simple

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.errors import DecodeError, is_unread
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, is_unread
 from auditor.cli import main
 from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan

@@ -14,7 +14,7 @@ PACKAGES = ("auditor", "connectors", "rules", "dashboards", "airflow_dags", "scr
 # Modules whose readers can run what they read. Writing is harmless; `copyreg` only says how to write.
 DANGEROUS = {
     "pickle", "_pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib", "jsonpickle", "yaml", "ruamel", "runpy",
-    "code", "codeop", "imp", "zipimport", "ctypes", "cffi", "auditor.base.pickled",
+    "code", "codeop", "imp", "zipimport", "ctypes", "cffi", "auditor.base.at_rest",
 }  # fmt: skip
 READERS = {
     "load",
@@ -44,12 +44,12 @@ ALLOWED = {
     "auditor/__init__.py::__getattr__": CONSTANT,
     "auditor/copying/manners.py::behind_all_others": LIBC,
     "auditor/copying/manners.py::sparing": LIBC,
-    "auditor/base/machine_code.py::_Cache": "machine code, kept where only this user can write",
-    "auditor/base/machine_code.py::_load_numba": CONSTANT,
-    "auditor/base/machine_code.py::module": CONSTANT,
-    "auditor/base/pickled.py::loads": "the reader of all rows below that import it",
-    "auditor/base/rows_at_rest.py::RowsAtRest.__iter__": OWN_MEMORY,
-    "auditor/base/rows_at_rest.py::RowsAtRest._opened": OWN_MEMORY,
+    "auditor/base/compiled.py::_Cache": "machine code, kept where only this user can write",
+    "auditor/base/compiled.py::_load_numba": CONSTANT,
+    "auditor/base/compiled.py::module": CONSTANT,
+    "auditor/base/at_rest.py::loads": "the reader of all rows below that import it",
+    "auditor/base/at_rest.py::RowsAtRest.__iter__": OWN_MEMORY,
+    "auditor/base/at_rest.py::RowsAtRest._opened": OWN_MEMORY,
     "auditor/cli.py::parsers": CONSTANT,
     "auditor/facts/coordinator_log.py::CoordinatorLog.ids": OWN_MEMORY,
     "auditor/facts/coordinator_log.py::CoordinatorLog.pairs": OWN_MEMORY,
@@ -149,7 +149,7 @@ def test_each_place_that_may_run_what_it_reads_is_listed() -> None:
         "def f(x):\n    from pickle import loads as unpack\n    return unpack(x)",
         "import pickle\ndef f(x): return map(pickle.loads, x)",
         "from pyspark import cloudpickle\ndef f(x): return cloudpickle.loads(x)",
-        "from auditor.base.pickled import loads\ndef f(x): return loads(x)",
+        "from auditor.base.at_rest import loads\ndef f(x): return loads(x)",
         "from auditor.base import pickled\ndef f(x): return pickled.loads(x)",
         "import marshal\ndef f(x): return marshal.loads(x)",
         "import numpy as np\ndef f(x): return np.load(x, allow_pickle=True)",

@@ -13,8 +13,7 @@ import cramjam
 import numpy as np
 import pytest
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, DecodeError, Limits
 from auditor.connectors import storage
 from auditor.connectors.codec import compression
 from tests import corpora

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from auditor.base import json_text
-from auditor.base.rows_at_rest import SORTED_TOGETHER, TOGETHER, Gathered, RowsAtRest, RowsSeen
+from auditor.base import at_rest as base_at_rest
+from auditor.base.at_rest import SORTED_TOGETHER, TOGETHER, Gathered, RowsAtRest, RowsSeen
 
 
 @pytest.mark.parametrize("count", [0, 1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 3 * TOGETHER + 5])
@@ -81,9 +81,9 @@ def test_json_in_pieces_is_the_same_text(count: int) -> None:
     content = {"logs": rows, "a": {"x": [1, {"y": 2}]}, "z": None, "text": "two\nlines", "blocked": rows[:1]}
     expected = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     at_rest = content | {"logs": RowsAtRest(rows), "blocked": RowsSeen(rows[:1], lambda row: row)}
-    assert json_text.as_json(at_rest) == expected
-    assert json_text.as_json(content) == expected
-    assert json_text.as_json({}) == "{}\n"
+    assert base_at_rest.as_json(at_rest) == expected
+    assert base_at_rest.as_json(content) == expected
+    assert base_at_rest.as_json({}) == "{}\n"
 
 
 def test_json_text_is_what_pythons_own_encoder_gives() -> None:
@@ -96,8 +96,8 @@ def test_json_text_is_what_pythons_own_encoder_gives() -> None:
     for one in [*content, content, {"all": content}]:
         whole = {"one": one, "rows": [{"at": one}]}
         expected = json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-        assert json_text.as_json(whole) == expected
-        assert json_text.as_json(whole | {"rows": RowsAtRest(whole["rows"])}) == expected
+        assert base_at_rest.as_json(whole) == expected
+        assert base_at_rest.as_json(whole | {"rows": RowsAtRest(whole["rows"])}) == expected
 
 
 @pytest.mark.parametrize("order", ["as they are", "mixed"])

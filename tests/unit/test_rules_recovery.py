@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor.base.limits import Limits
+from auditor.base.errors import Limits
 from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import place
 from auditor.facts.replica_facts import ReplicaFacts

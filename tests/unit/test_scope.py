@@ -9,7 +9,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.base.scope import EVERYTHING, Scope, Since, check, since_of, was_read
+from auditor.base.user_input import EVERYTHING, Scope, Since, check, since_of, was_read
 from auditor.connectors import scoped
 from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.inventory import discover

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import AuditInputError, DecodeError, Limits
 from auditor.connectors import remote_file, storage
 from auditor.connectors.storage import Entry, Place, Unused
 

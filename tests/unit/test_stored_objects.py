@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors import names, tiered
 from auditor.connectors.codec.segment_manifest import Manifest, decode_manifest
 from auditor.connectors.files import Replica

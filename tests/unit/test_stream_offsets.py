@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError
 from auditor.connectors import pieces, stream_offsets
 from auditor.connectors.files import Replica
 from auditor.connectors.inventory import discover

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.base import uris
+from auditor.base import user_input
 from auditor.base.errors import AuditInputError
 from auditor.cli import main
 from auditor.connectors import storage
@@ -28,7 +28,7 @@ from auditor.pipeline.options import folder_of, out_of
     ],
 )
 def test_no_secret_of_a_uri_is_shown(text: str, said: str) -> None:
-    assert uris.shown(text) == said
+    assert user_input.shown_uri(text) == said
 
 
 def test_places_whose_path_is_the_uri_hide_its_secrets() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Kind, blank_events
 from auditor.facts.replica_facts import Ahead, ReplicaFacts

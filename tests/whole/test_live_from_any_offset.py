@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from auditor.base.scope import since_of
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.user_input import since_of
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.live_cluster import (
     EARLIEST,

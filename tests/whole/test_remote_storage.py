@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.errors import DEFAULT_LIMITS
 from auditor.base.remote_segments import RemoteSegment, State, holes
 from auditor.connectors import remote_log
 from auditor.connectors.inventory import discover

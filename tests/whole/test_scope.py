@@ -18,7 +18,7 @@ import pytest
 import auditor
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.base.scope import Scope, since_of
+from auditor.base.user_input import Scope, since_of
 from auditor.connectors import gate
 from auditor.outputs.publish import summarise
 from auditor.pipeline.options import AuditOptions

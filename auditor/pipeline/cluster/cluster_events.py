@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from auditor.base.limits import Limits
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import Limits
 from auditor.connectors.codec.cluster_metadata import TOPIC_RESOURCE, ClusterMetadata
 from auditor.connectors.codec.metadata_states import BrokerState, Change, PartitionState
 from auditor.connectors.files import LogDir, Replica

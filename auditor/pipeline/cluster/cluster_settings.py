@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import remote_log, schema

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.scoped import LeftOut

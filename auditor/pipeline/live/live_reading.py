@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from auditor.base.limits import MIB
-from auditor.base.scope import Since, check
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.errors import MIB
+from auditor.base.user_input import Since, check
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.base.values import Fields
 from auditor.connectors.arrow import from_dicts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY

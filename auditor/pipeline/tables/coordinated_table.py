@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.arrow import array_of, from_columns, lists, texts
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY

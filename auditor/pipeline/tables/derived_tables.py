@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.base.values import Fields
 from auditor.connectors import schema
 from auditor.connectors.arrow import array_of, from_columns, from_errors, texts
 from auditor.connectors.declared import declared

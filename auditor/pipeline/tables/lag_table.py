@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.arrow import from_dicts
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.declared import declared

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes

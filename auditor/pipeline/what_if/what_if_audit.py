@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.base.values import Fields
 from auditor.base.words import plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from auditor.base.producer_numbers import SEQUENCES
-from auditor.base.values import Fields
+from auditor.base.at_rest import Fields
+from auditor.base.numbers import SEQUENCES
 from auditor.facts.policy_outcomes import LEAST_MS, SHOWN
 from auditor.model.policies import DRAFT, DRAFT_WINDOW, DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.seen.finding import iso

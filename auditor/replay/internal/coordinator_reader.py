@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, DecodeError, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.interning import FULL, Interner

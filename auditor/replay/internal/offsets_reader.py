@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import DecodeError
-from auditor.base.limits import MIB, Limits
+from auditor.base.errors import MIB, DecodeError, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
 from auditor.connectors.codec.batch_columns import BatchColumns

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.share_group_state import ShareGroupStateRow
 from auditor.connectors.internal_rows import SHARE_GROUP_STATE, InternalRows

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.producer_numbers import LAST_SEQUENCE, SEQUENCES
+from auditor.base.numbers import LAST_SEQUENCE, SEQUENCES
 from auditor.connectors.codec.crc32c import crc_of_change
 from auditor.facts.events import (
     AFTER_UNREADABLE,

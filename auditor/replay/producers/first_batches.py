@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.producer_numbers import SEQUENCES
+from auditor.base.numbers import SEQUENCES
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producer_appends, producers

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.producer_numbers import LAST_EPOCH
+from auditor.base.numbers import LAST_EPOCH
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.model import producer_appends
 from auditor.model import producers as model

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.producer_numbers import LAST_SEQUENCE
+from auditor.base.numbers import LAST_SEQUENCE
 from auditor.model import producers as model
 from auditor.replay.producers.bounds import Inherited, ReplicaBounds
 from auditor.replay.producers.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.producer_numbers import LAST_SEQUENCE, SEQUENCES
+from auditor.base.numbers import LAST_SEQUENCE, SEQUENCES
 from auditor.replay.producers.new_rows import later_row
 from auditor.replay.producers.state import MAX_OLD_RUNS, Replay
 

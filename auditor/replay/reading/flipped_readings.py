@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
-from auditor.base.values import Fields
 from auditor.connectors import internal_rows, schema
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch import columns_of

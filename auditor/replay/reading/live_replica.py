@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec.batch import POSITION
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.gaps import ANY_OFFSET

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.gaps import offset_range

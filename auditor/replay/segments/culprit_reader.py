@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec.batch import OVERHEAD, columns_of, walk, walk_rows
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.legacy import open_wrappers

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.base.scope import EVERYTHING, Scope
+from auditor.base.errors import DEFAULT_LIMITS, Limits
+from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors import internal_rows
 from auditor.connectors.ahead import Coming
 from auditor.connectors.files import DataFile, Replica, SegmentFile, TextFile, travels_light
