@@ -69,7 +69,7 @@ def _say(text: str) -> None:
 
 def _say_first() -> None:
     """Says why the first run on a machine takes longer, where set-up has not compiled what reads logs."""
-    if not compiled.is_kept("auditor.connectors.codec.batch"):
+    if not compiled.is_kept("auditor.connectors.codec.batches"):
         warn(["the first run compiles what reads logs to machine code: up to a minute, once"])
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from auditor.connectors.codec.crc32c import crc32c
+from auditor.connectors.codec.primitives import crc32c
 from bench.inputs import BUFFER, PROPERTIES, SEGMENT_BYTES, Made, _number
 from tests.segments import batch, record
 

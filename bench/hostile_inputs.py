@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec.crc32c import crc32c
+from auditor.connectors.codec.primitives import crc32c
 from bench import coordinator_topics
 from tests.segments import batch, compress, record, simple
 

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.codec.crc32c import crc32c
+from auditor.connectors.codec.primitives import crc32c
 from bench.freeze import HERE, batches
 from tests.segments import record
 

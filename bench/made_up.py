@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditor.connectors.codec.checkpoint import Offsets
+from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.files import Inventory, LogDir
 from auditor.connectors.partition_folder import folder_replica
 from auditor.connectors.storage import Place

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from auditor.connectors.codec import batch as col
+from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.segment import ROWS
 from auditor.replay.producers import state as st
 from auditor.replay.producers.kernel import replay_batches

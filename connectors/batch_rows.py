@@ -12,8 +12,17 @@ from auditor.base.at_rest import Fields
 from auditor.base.numbers import SEQUENCES
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
-from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns
+from auditor.connectors.codec.batches import (
+    BATCH_DTYPES,
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    FLAW_CRC,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    UNVERIFIED,
+    BatchColumns,
+)
 from auditor.connectors.codec.records import Decoded
 
 CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bits of the attributes

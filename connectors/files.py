@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from auditor.base.at_rest import RowsAtRest
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.checkpoint import MetaProperties, Offsets
+from auditor.connectors.codec.small_files import MetaProperties, Offsets
 from auditor.connectors.storage import Place
 
 Row = TypeVar("Row")
@@ -161,7 +161,7 @@ class RemoteFolder(NamedTuple):
 
 
 class TextFile(NamedTuple):
-    """A text dump: path relative to its log directory, size in bytes, ``kind`` as auditor.connectors.text.sniff
+    """A text dump: path relative to its log directory, size in bytes, ``kind`` as auditor.connectors.text.lines
     says."""
 
     name: str

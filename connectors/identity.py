@@ -9,14 +9,16 @@ from typing import NamedTuple
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.base.numbers import parse_int
 from auditor.connectors import names, storage
-from auditor.connectors.codec.checkpoint import (
+from auditor.connectors.codec.small_files import (
+    OF_BROKERS,
     MetaProperties,
     Offsets,
     decode_meta_properties,
     decode_offset_checkpoint,
+    decode_properties,
+    may_show,
+    sort_out,
 )
-from auditor.connectors.codec.settings import OF_BROKERS, may_show, sort_out
-from auditor.connectors.codec.text_lines import decode_properties
 from auditor.connectors.files import BrokerSettings, DataFile, LogDir
 from auditor.connectors.naming import is_above
 from auditor.connectors.storage import Place

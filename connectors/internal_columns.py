@@ -17,14 +17,13 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, from_rows, texts
-from auditor.connectors.codec import offset_columns as commits
-from auditor.connectors.codec import transaction_columns as transactions
-from auditor.connectors.codec.batch import TRANSACTIONAL
-from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.codec import group_topics as commits
+from auditor.connectors.codec import transaction_log as transactions
+from auditor.connectors.codec.batches import TRANSACTIONAL, BatchColumns
 from auditor.connectors.codec.records import Decoded, Record
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.stored_texts import Texts, are_ascii, gather, partition_names
 from auditor.connectors.codec.structs import uuid_text
+from auditor.connectors.codec.transaction_log import Texts, are_ascii, gather, partition_names
 from auditor.connectors.internal_rows import PACKED, TRANSACTION_STATE, InternalRows, data_runs
 
 _STATES = texts([*schema.TRANSACTION_STATES, None])

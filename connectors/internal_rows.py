@@ -11,13 +11,11 @@ import pyarrow as pa
 from auditor.base.errors import RECORD_AT, DecodeError, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, from_rows
-from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
+from auditor.connectors.codec.batches import CONTROL, TRANSACTIONAL, BatchColumns
+from auditor.connectors.codec.group_topics import OffsetCommitRow, decode_consumer_offsets, decode_share_group_state
 from auditor.connectors.codec.records import Decoded, Record, failures_of, records_of, sound
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.share_group_state import decode_share_group_state
 from auditor.connectors.codec.structs import Problem
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from auditor.base.at_rest import Fields, RowsAtRest
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.connectors.codec.checkpoint import MetaProperties, Offsets
+from auditor.connectors.codec.small_files import MetaProperties, Offsets
 from auditor.connectors.copied.copy_view import CopyView
 from auditor.connectors.files import (
     BrokerSettings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from auditor.connectors.codec.checkpoint import decode_leader_epochs
+from auditor.connectors.codec.small_files import decode_leader_epochs
 from auditor.connectors.files import DataFile
 from auditor.connectors.storage import Place, read_file
 

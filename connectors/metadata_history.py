@@ -10,9 +10,14 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import Limits
 from auditor.connectors.arrow import Key, from_rows
-from auditor.connectors.codec.cluster_metadata import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterMetadata
-from auditor.connectors.codec.metadata_states import Change, PartitionState
-from auditor.connectors.codec.settings import may_show
+from auditor.connectors.codec.cluster_metadata import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    Change,
+    ClusterMetadata,
+    PartitionState,
+)
+from auditor.connectors.codec.small_files import may_show
 from auditor.connectors.files import Replica
 from auditor.connectors.metadata_log import MetadataLog
 from auditor.connectors.schema import METADATA_HISTORY, RECOVERY_STATES

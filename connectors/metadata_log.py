@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from auditor.base.errors import DecodeError, Limits
-from auditor.connectors.codec.batch import CONTROL
-from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns
-from auditor.connectors.codec.checkpoint import decode_quorum_state
-from auditor.connectors.codec.mending import Known
-from auditor.connectors.codec.metadata_states import MetadataEntry
+from auditor.connectors.codec.batches import CONTROL, FLAW_CRC, BatchColumns
+from auditor.connectors.codec.cluster_metadata import MetadataEntry
+from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
+from auditor.connectors.codec.small_files import decode_quorum_state
 from auditor.connectors.files import DataFile, Replica
 from auditor.connectors.leader_epochs import EpochStarts
 from auditor.connectors.names import LEADER_EPOCHS, QUORUM_STATE

@@ -13,9 +13,9 @@ from auditor.base.errors import RECORD_AT, DecodeError
 from auditor.connectors import names
 from auditor.connectors.arrow import from_errors, from_rows
 from auditor.connectors.batch_rows import CONTROL
-from auditor.connectors.codec import checkpoint
-from auditor.connectors.codec.cluster_metadata import BROKER_RESOURCE
-from auditor.connectors.codec.metadata_records import (
+from auditor.connectors.codec import small_files
+from auditor.connectors.codec.cluster_metadata import (
+    BROKER_RESOURCE,
     BY_NAME,
     MetadataRecord,
     decode_control_record,
@@ -24,9 +24,8 @@ from auditor.connectors.codec.metadata_records import (
 )
 from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.codec.settings import may_show
-from auditor.connectors.codec.struct_json import as_printed
-from auditor.connectors.codec.structs import Problem
+from auditor.connectors.codec.small_files import may_show
+from auditor.connectors.codec.structs import Problem, as_printed
 from auditor.connectors.declared import JSON, TIME
 from auditor.connectors.rows import FilePiece, How, Rows
 from auditor.connectors.schema import LOG_KEY
@@ -114,15 +113,15 @@ def properties(piece: FilePiece, how: How) -> Rows:
 
 def _decode(kind: str, data: bytes, file: str) -> tuple[Fields, list[DecodeError]]:
     if kind == names.META:
-        meta, errors = checkpoint.decode_meta_properties(data, file)
+        meta, errors = small_files.decode_meta_properties(data, file)
         return meta._asdict(), errors
     if kind == names.PARTITION_METADATA:
-        topic_id, errors = checkpoint.decode_partition_metadata(data, file)
+        topic_id, errors = small_files.decode_partition_metadata(data, file)
         return {"topic_id": topic_id}, errors
     if kind == names.QUORUM_STATE:
-        state, errors = checkpoint.decode_quorum_state(data, file)
+        state, errors = small_files.decode_quorum_state(data, file)
         return ({} if state is None else state._asdict()), errors
-    epoch, errors = checkpoint.decode_clean_shutdown(data, file)
+    epoch, errors = small_files.decode_clean_shutdown(data, file)
     return {"broker_epoch": epoch}, errors
 
 

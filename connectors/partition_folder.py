@@ -7,8 +7,8 @@ from typing import NamedTuple
 from auditor.base.errors import DecodeError
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors import names, startup, storage
-from auditor.connectors.codec.checkpoint import decode_partition_metadata
-from auditor.connectors.codec.tail import end_offset
+from auditor.connectors.codec.segment import end_offset
+from auditor.connectors.codec.small_files import decode_partition_metadata
 from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.names import DataName
 from auditor.connectors.startup import Found

@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.connectors import internal_rows, names
 from auditor.connectors.arrow import Key
-from auditor.connectors.codec.index import decode_offset_index
+from auditor.connectors.codec.indexes import decode_offset_index
 from auditor.connectors.copied.listing import HELD
 from auditor.connectors.files import DataFile, Inventory, LogDir, Replica, Skipped
 from auditor.connectors.names import METADATA_TOPIC

@@ -18,19 +18,18 @@ from auditor.connectors import internal_rows, names, schema
 from auditor.connectors.ahead import Coming
 from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec import checkpoint, index
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec import indexes, small_files
 from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.indexes import decode_snapshot
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, StoredChunks, before, read_segment
-from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, Replica, TextFile
 from auditor.connectors.internal_columns import internal_records
 from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.metadata_history import history
 from auditor.connectors.storage import Place, open_file, read_file
-from auditor.connectors.text.folder import read_texts
-from auditor.connectors.text.logs import TextReplica
+from auditor.connectors.text.folder import TextReplica, read_texts
 
 PART_BYTES = 1 << 20
 NO_RECORDS = "a copy without payload has no records: name the directory that it was taken from"
@@ -245,39 +244,39 @@ def _snapshot(piece: FilePiece, data: bytes) -> Content:
 
 
 def _offset_index(piece: FilePiece, data: bytes) -> Content:
-    entries, errors = index.decode_offset_index(data, max(piece.file.offset, 0), piece.file.name)
+    entries, errors = indexes.decode_offset_index(data, max(piece.file.offset, 0), piece.file.name)
     return _index_rows(piece.key, piece.file.name, entries), errors
 
 
 def _time_index(piece: FilePiece, data: bytes) -> Content:
-    entries, errors = index.decode_time_index(data, max(piece.file.offset, 0), piece.file.name)
+    entries, errors = indexes.decode_time_index(data, max(piece.file.offset, 0), piece.file.name)
     return _index_rows(piece.key, piece.file.name, entries), errors
 
 
 def _txn_index(piece: FilePiece, data: bytes) -> Content:
-    entries, errors = index.decode_txn_index(data, piece.file.name)
+    entries, errors = indexes.decode_txn_index(data, piece.file.name)
     return _aborted_rows(piece.key, piece.file.name, entries), errors
 
 
-def _index_rows(key: Key, file: str, entries: index.OffsetIndex | index.TimeIndex) -> pa.RecordBatch:
-    kind = "offset" if isinstance(entries, index.OffsetIndex) else "time"
+def _index_rows(key: Key, file: str, entries: indexes.OffsetIndex | indexes.TimeIndex) -> pa.RecordBatch:
+    kind = "offset" if isinstance(entries, indexes.OffsetIndex) else "time"
     columns = entries._asdict() | {"file": file, "kind": kind}
     return from_columns(schema.INDEX_ENTRIES, key, len(entries.position), columns)
 
 
-def _aborted_rows(key: Key, file: str, entries: index.AbortedTransactions) -> pa.RecordBatch:
+def _aborted_rows(key: Key, file: str, entries: indexes.AbortedTransactions) -> pa.RecordBatch:
     columns = entries._asdict() | {"file": file}
     return from_columns(schema.ABORTED_TRANSACTIONS, key, len(entries.position), columns)
 
 
 def _offset_checkpoint(piece: FilePiece, data: bytes) -> Content:
-    offsets, errors = checkpoint.decode_offset_checkpoint(data, piece.file.name)
+    offsets, errors = small_files.decode_offset_checkpoint(data, piece.file.name)
     rows = [(*log, piece.file.name, piece.file.kind, offset, None) for log, offset in offsets.items()]
     return from_rows(schema.CHECKPOINTS, piece.key[:3], rows), errors
 
 
 def _leader_epochs(piece: FilePiece, data: bytes) -> Content:
-    starts, errors = checkpoint.decode_leader_epochs(data, piece.file.name)
+    starts, errors = small_files.decode_leader_epochs(data, piece.file.name)
     rows = [(piece.file.name, "leader-epoch", start.start_offset, start.epoch) for start in starts]
     return from_rows(schema.CHECKPOINTS, piece.key, rows), errors
 
@@ -293,10 +292,10 @@ _SMALL: dict[str, tuple[str, Callable[[FilePiece, bytes], Content]]] = {
     "timeindex": ("index_entries", _time_index),
     "txnindex": ("aborted_transactions", _txn_index),
     names.LEADER_EPOCHS: ("checkpoints", _leader_epochs),
-    names.PARTITION_METADATA: ("", _only_errors(checkpoint.decode_partition_metadata)),
-    names.QUORUM_STATE: ("", _only_errors(checkpoint.decode_quorum_state)),
-    names.META: ("", _only_errors(checkpoint.decode_meta_properties)),
-    names.CLEAN_SHUTDOWN: ("", _only_errors(checkpoint.decode_clean_shutdown)),
+    names.PARTITION_METADATA: ("", _only_errors(small_files.decode_partition_metadata)),
+    names.QUORUM_STATE: ("", _only_errors(small_files.decode_quorum_state)),
+    names.META: ("", _only_errors(small_files.decode_meta_properties)),
+    names.CLEAN_SHUTDOWN: ("", _only_errors(small_files.decode_clean_shutdown)),
 } | dict.fromkeys(names.CHECKPOINT_KINDS.values(), ("checkpoints", _offset_checkpoint))
 
 
@@ -319,7 +318,7 @@ def _text_replica(key: Key, replica: TextReplica) -> Rows:
             from_columns(schema.PRODUCER_SNAPSHOTS, key, len(shown.entries.producer_id), columns),
         )
     for item in replica.indexes:
-        if isinstance(item.entries, index.AbortedTransactions):
+        if isinstance(item.entries, indexes.AbortedTransactions):
             yield "aborted_transactions", _aborted_rows(key, item.file, item.entries)
         else:
             yield "index_entries", _index_rows(key, item.file, item.entries)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from auditor.base import user_input as scopes
 from auditor.base.user_input import Scope, Seen, Since, is_internal
 from auditor.connectors import asking, threads
-from auditor.connectors.codec.index import TIME_ENTRY
+from auditor.connectors.codec.indexes import TIME_ENTRY
 from auditor.connectors.files import DataFile, Inventory, Replica, SegmentFile
 from auditor.connectors.storage import Place, read_head
 

@@ -1,7 +1,7 @@
 """Files that lie in remote storage in another shape than their brokers had them: cut out of one object, or in chunks.
 
 Who opens a file by its :class:`~auditor.connectors.storage.Place` gets its bytes as they were on the broker's disk
-(Aiven's RemoteStorageManager; :mod:`auditor.connectors.codec.segment_manifest`). One chunk is in memory at a time.
+(Aiven's RemoteStorageManager; :mod:`auditor.connectors.codec.remote_log_metadata`). One chunk is in memory at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress_into
-from auditor.connectors.codec.segment_manifest import Manifest, decode_manifest
+from auditor.connectors.codec.remote_log_metadata import Manifest, decode_manifest
 from auditor.connectors.files import DataFile, RemoteFiles
 from auditor.connectors.names import INDEX_KINDS
 from auditor.connectors.storage import BinaryFile, Place, open_file, read_file

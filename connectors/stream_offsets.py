@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, DecodeError, Limits
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import FLAW_CRC
-from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.header_hop import HeaderHop
-from auditor.connectors.codec.segment import StoredChunks, read_segment
-from auditor.connectors.codec.window import SeekableFile
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import FLAW_CRC
+from auditor.connectors.codec.gaps import SeekableFile, offset_range
+from auditor.connectors.codec.segment import HeaderHop, StoredChunks, read_segment
 from auditor.connectors.files import DataFile, Inventory, LogDir, Replica
 from auditor.connectors.rows import FilePiece, How, read_piece
 from auditor.connectors.storage import REFUSED, open_file

@@ -16,8 +16,8 @@ from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.base.remote_segments import EpochStarts, RemoteLogs, RemotePartition, State
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors import names
-from auditor.connectors.codec.checkpoint import decode_leader_epochs
-from auditor.connectors.codec.tail import end_offset
+from auditor.connectors.codec.segment import end_offset
+from auditor.connectors.codec.small_files import decode_leader_epochs
 from auditor.connectors.files import (
     DataFile,
     Inventory,

@@ -21,7 +21,7 @@ from auditor.connectors.copied.listing import seen_through
 from auditor.connectors.files import TextFile
 from auditor.connectors.names import DataName
 from auditor.connectors.storage import Entry, Place, Unused
-from auditor.connectors.text.sniff import HEAD_BYTES, sniff
+from auditor.connectors.text.lines import HEAD_BYTES, sniff
 
 REMOTE_CACHE = "cache of the tiered storage's indexes"
 UNKNOWN = "no file of Kafka's and no known text dump"

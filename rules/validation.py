@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
-from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec import batches as col
 from auditor.facts.events import Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import ERRORS, FINE, OF_HEADER, OFFSET_RANGE

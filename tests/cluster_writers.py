@@ -13,8 +13,7 @@ from pathlib import Path
 
 from kafka.record.default_records import DefaultRecordBatch
 
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata
-from auditor.connectors.codec.metadata_states import Change, MetadataEntry
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry
 from tests.forge import Batch
 
 METADATA = "__cluster_metadata-0"

@@ -17,14 +17,11 @@ from typing import Any
 from auditor.connectors import schema
 from auditor.connectors.batch_rows import CONTROL_TYPES
 from auditor.connectors.codec import (
-    checkpoint,
-    consumer_offsets,
-    group_records,
-    index,
-    metadata_records,
+    cluster_metadata,
+    group_topics,
+    indexes,
     remote_log_metadata,
-    share_group_state,
-    snapshot,
+    small_files,
     transaction_log,
 )
 from auditor.connectors.codec.structs import Field, Message
@@ -36,14 +33,14 @@ _RECORD = re.compile(r"\| offset: (\d+) .*? headerKeys: \[\] (?:key: (\{.*?\}\})
 
 # Stored, but no records: what reads them knows these versions.
 FILES = {
-    "EndTxnMarker": 0, "ControlRecordTypeSchema": 0, "ProducerSnapshot": snapshot.VERSION, "QuorumStateData": 1,
-    "AbortedTxn": index.TXN_VERSION,
+    "EndTxnMarker": 0, "ControlRecordTypeSchema": 0, "ProducerSnapshot": indexes.VERSION, "QuorumStateData": 1,
+    "AbortedTxn": indexes.TXN_VERSION,
 }  # fmt: skip
 VERSIONS = {
     "RecordBatch": 2,
-    "LeaderEpochCheckpointFile": checkpoint.CHECKPOINT_VERSION,
-    "OffsetCheckpointFile": checkpoint.CHECKPOINT_VERSION,
-    "PartitionMetadataFile": checkpoint.PARTITION_METADATA_VERSION,
+    "LeaderEpochCheckpointFile": small_files.CHECKPOINT_VERSION,
+    "OffsetCheckpointFile": small_files.CHECKPOINT_VERSION,
+    "PartitionMetadataFile": small_files.PARTITION_METADATA_VERSION,
 }
 NAMED = {  # what is stored as a number and shown by name, or decides something
     "CompressionType": {name.upper() for name in schema.COMPRESSION_NAMES},
@@ -94,21 +91,21 @@ def by_name(schemas: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def ours() -> dict[str, Message]:
     """The messages that are read here, by the names of Kafka's classes."""
-    groups = group_records.GROUP_TYPES.values()
-    shares = share_group_state.TYPES.values()
+    groups = group_topics.GROUP_TYPES.values()
+    shares = group_topics.TYPES.values()
     return {
         "TransactionLogKey": transaction_log.KEY,
         "TransactionLogValue": transaction_log.VALUE,
-        **dict.fromkeys(("OffsetCommitKey", "LegacyOffsetCommitKey"), group_records.OFFSET_COMMIT_KEY),
-        **dict.fromkeys(("OffsetCommitValue", "LegacyOffsetCommitValue"), group_records.OFFSET_COMMIT_VALUE),
-        "ConsumerProtocolSubscription": consumer_offsets.SUBSCRIPTION,
-        "ConsumerProtocolAssignment": consumer_offsets.ASSIGNMENT,
+        **dict.fromkeys(("OffsetCommitKey", "LegacyOffsetCommitKey"), group_topics.OFFSET_COMMIT_KEY),
+        **dict.fromkeys(("OffsetCommitValue", "LegacyOffsetCommitValue"), group_topics.OFFSET_COMMIT_VALUE),
+        "ConsumerProtocolSubscription": group_topics.SUBSCRIPTION,
+        "ConsumerProtocolAssignment": group_topics.ASSIGNMENT,
         **{f"{kind.kind}Key": kind.key for kind in groups},
         **{f"{kind.kind}Value": kind.value for kind in groups},
-        **{f"{kind.kind}Key": share_group_state.KEY for kind in shares},
+        **{f"{kind.kind}Key": group_topics.KEY for kind in shares},
         **{f"{kind.kind}Value": kind.value for kind in shares},
         **{message.name: message for message in remote_log_metadata.MESSAGES.values()},
-        **metadata_records.BY_NAME,
+        **cluster_metadata.BY_NAME,
     }
 
 
@@ -119,7 +116,7 @@ def known() -> dict[str, int]:
 
 def unread() -> dict[str, int]:
     """The records of ``__cluster_metadata`` that are named and not read: all have version 0 only."""
-    return dict.fromkeys(metadata_records.UNREAD.values(), 0)
+    return dict.fromkeys(cluster_metadata.UNREAD.values(), 0)
 
 
 def news(kafkas: dict[str, dict[str, Any]]) -> list[str]:
@@ -141,8 +138,8 @@ def others(kafkas: dict[str, Any]) -> list[str]:
     """What Kafka may store besides messages that is not known here, in words."""
     found = []
     for name, level in kafkas["features"].items():
-        if level > metadata_records.FEATURE_LEVELS.get(name, 0):
-            found.append(f"{name} has level {level}, known: {metadata_records.FEATURE_LEVELS.get(name, 0)}")
+        if level > cluster_metadata.FEATURE_LEVELS.get(name, 0):
+            found.append(f"{name} has level {level}, known: {cluster_metadata.FEATURE_LEVELS.get(name, 0)}")
     for name, version in kafkas["versions"].items():
         if version > VERSIONS[name]:
             found.append(f"{name} has version {version}, known: {VERSIONS[name]}")
@@ -156,7 +153,7 @@ def _fields_that_differ(name: str, content: dict[str, Any]) -> list[str]:
     for version, kafkas in content["versions"].items():
         here = shape(message, int(version))
         there = _shape_of(kafkas["fields"])
-        if name in {m.name for m in metadata_records.CONTROL_MESSAGES.values()}:
+        if name in {m.name for m in cluster_metadata.CONTROL_MESSAGES.values()}:
             there = there[1:]  # the version, which we take for the frame
         if here != there:
             found.append(f"{name} v{version}: {[f for f in there if f not in here]} in place of "

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, BatchColumns
+from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns
 from auditor.facts.producer_rows import PRODUCER, blank_producers
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import TRANSACTION

@@ -42,7 +42,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     ),
     "auditor/model": (
         frozenset({"pyspark", "pandas", "pyarrow", "auditor", "os", "io", "pathlib", "time"}),
-        frozenset({"auditor.base", "auditor.model", "auditor.connectors.codec.batch_columns"}),  # names of flaws
+        frozenset({"auditor.base", "auditor.model", "auditor.connectors.codec.batches"}),  # names of flaws
     ),
     "auditor/processes": (
         frozenset({"pyspark", "pandas", "pyarrow", "auditor"}),
@@ -51,9 +51,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/replay": (frozenset({"pyspark", *ABOVE_FACTS}), frozenset({"auditor.replay"})),
     "rules": (
         frozenset({"auditor.connectors", *ABOVE_FACTS}),
-        frozenset(
-            {"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.batch_columns"}
-        ),  # names of flaws
+        frozenset({"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.batches"}),  # names of flaws
     ),
     "auditor/pipeline": (frozenset({"pyspark", "auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline"})),
     "dashboards": (
@@ -404,7 +402,7 @@ def test_a_long_function_is_seen() -> None:
         ("from auditor.spark import tables", "connectors/text", "connectors"),
         ("from auditor.connectors import schema", "auditor/model", "auditor/model"),
         ("import time", "auditor/model", "auditor/model"),
-        ("from auditor.connectors.codec.snapshot import read", "rules", "rules"),
+        ("from auditor.connectors.codec.indexes import read", "rules", "rules"),
         ("import auditor.rules", "dashboards", "dashboards"),
         ("if TYPE_CHECKING:\n    from auditor.spark import scan", "auditor/pipeline", "auditor/pipeline"),
         ("def f():\n    import pyspark", "auditor/inline", "auditor/inline"),

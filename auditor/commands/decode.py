@@ -220,7 +220,7 @@ def _piece(place: Place, size: int, log_dir: str, limits: Limits) -> Piece:
     from auditor.connectors import identity, names, storage
     from auditor.connectors.files import DataFile, TextFile
     from auditor.connectors.rows import FilePiece, TextPiece
-    from auditor.connectors.text.sniff import HEAD_BYTES, sniff
+    from auditor.connectors.text.lines import HEAD_BYTES, sniff
 
     folder = _log_dir(place)
     who = identity.identify(folder, log_dir, {names.META: 0}, limits)

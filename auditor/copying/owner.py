@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import names
-from auditor.connectors.codec.checkpoint import MetaProperties, decode_meta_properties
+from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
 from auditor.connectors.files import LogDir
 from auditor.copying.folders import Folder
 from auditor.copying.target import Target

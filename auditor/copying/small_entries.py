@@ -7,7 +7,7 @@ import stat
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors import names
-from auditor.connectors.codec.settings import audited_settings
+from auditor.connectors.codec.small_files import audited_settings
 from auditor.connectors.copied.copy_view import packed, unpacked
 from auditor.connectors.copied.folder_list import Listed, Stat
 from auditor.connectors.copied.index_rows import ENTRY, MOST_ROWS, coded

@@ -10,15 +10,12 @@ import numpy as np
 
 from auditor.base.errors import DecodeError, Limits
 from auditor.connectors import names
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import UNVERIFIED
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import CHECKED_FROM, UNVERIFIED, header_of
 from auditor.connectors.codec.blanking import Blanks
-from auditor.connectors.codec.foreign import foreign_row
+from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.header_bytes import CHECKED_FROM, header_of
-from auditor.connectors.codec.header_hop import HeaderHop
-from auditor.connectors.codec.mending import Known
-from auditor.connectors.codec.segment import UNKNOWN, Chunk, StoredChunks, read_segment
+from auditor.connectors.codec.segment import UNKNOWN, Chunk, HeaderHop, StoredChunks, foreign_row, read_segment
 from auditor.connectors.copied.folder_list import Listed, Taken
 from auditor.connectors.copied.record_details import details_of
 from auditor.connectors.copied.segment_columns import (

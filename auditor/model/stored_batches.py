@@ -12,51 +12,47 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch_columns
-from auditor.connectors.codec.batch_columns import (
-    FLAW_COUNT_BELOW_SPAN,
-    FLAW_NO_PRODUCER_FIELDS,
-    FLAW_PRODUCER_SEQUENCE,
-)
+from auditor.connectors.codec import batches
+from auditor.connectors.codec.batches import FLAW_COUNT_BELOW_SPAN, FLAW_NO_PRODUCER_FIELDS, FLAW_PRODUCER_SEQUENCE
 
 APPEND_TIME, TRANSACTIONAL, CONTROL, HORIZON = 0x08, 0x10, 0x20, 0x40  # bits of the attributes
 NO_TIMESTAMP = -1
 # Whoever wrote the batch. Fewer records than offsets, or no sequence, are legal somewhere.
 HEADER_FAULTS = (
-    batch_columns.FLAW_COUNT_ABOVE_SPAN
-    | batch_columns.FLAW_NEGATIVE_SPAN
-    | batch_columns.FLAW_CODEC_UNKNOWN
-    | batch_columns.FLAW_NO_PRODUCER_FIELDS
-    | batch_columns.FLAW_PRODUCER_EPOCH
-    | batch_columns.FLAW_CONTROL_COMPRESSED
-    | batch_columns.FLAW_CONTROL_KEY
-    | batch_columns.FLAW_CONTROL_VALUE
-    | batch_columns.FLAW_CONTROL_TYPE
-    | batch_columns.FLAW_CONTROL_NOT_TRANSACTIONAL
-    | batch_columns.FLAW_CONTROL_RECORDS
-    | batch_columns.FLAW_CONTROL_SEQUENCE
-    | batch_columns.FLAW_CONTROL_NO_PRODUCER
+    batches.FLAW_COUNT_ABOVE_SPAN
+    | batches.FLAW_NEGATIVE_SPAN
+    | batches.FLAW_CODEC_UNKNOWN
+    | batches.FLAW_NO_PRODUCER_FIELDS
+    | batches.FLAW_PRODUCER_EPOCH
+    | batches.FLAW_CONTROL_COMPRESSED
+    | batches.FLAW_CONTROL_KEY
+    | batches.FLAW_CONTROL_VALUE
+    | batches.FLAW_CONTROL_TYPE
+    | batches.FLAW_CONTROL_NOT_TRANSACTIONAL
+    | batches.FLAW_CONTROL_RECORDS
+    | batches.FLAW_CONTROL_SEQUENCE
+    | batches.FLAW_CONTROL_NO_PRODUCER
 )
 # What may be wrong with a batch for its leader, by its header alone; at the other bits no leader looks.
 LEADERS_LOOK_AT = (
-    batch_columns.FLAW_CRC
-    | batch_columns.FLAW_COUNT_ABOVE_SPAN
-    | batch_columns.FLAW_COUNT_BELOW_SPAN
-    | batch_columns.FLAW_NEGATIVE_SPAN
-    | batch_columns.FLAW_PRODUCER_SEQUENCE
+    batches.FLAW_CRC
+    | batches.FLAW_COUNT_ABOVE_SPAN
+    | batches.FLAW_COUNT_BELOW_SPAN
+    | batches.FLAW_NEGATIVE_SPAN
+    | batches.FLAW_PRODUCER_SEQUENCE
 )
 # Of a record that a leader would have taken: it repairs what old clients number wrongly, so that no log has it.
-NUMBERS = batch_columns.RECORD_OFFSET_DELTA | batch_columns.RECORD_WRAPPER_OFFSET
+NUMBERS = batches.RECORD_OFFSET_DELTA | batches.RECORD_WRAPPER_OFFSET
 RECORD_FAULTS = (
     NUMBERS
-    | batch_columns.RECORD_COUNT_MISMATCH
-    | batch_columns.RECORD_BYTES_LEFT
-    | batch_columns.RECORD_UNDECOMPRESSABLE
-    | batch_columns.RECORD_LENGTH
-    | batch_columns.RECORD_HEADER_KEY_NULL
-    | batch_columns.RECORD_INNER_MAGIC
-    | batch_columns.RECORD_INNER_CRC
-    | batch_columns.RECORD_INNER_CODEC
+    | batches.RECORD_COUNT_MISMATCH
+    | batches.RECORD_BYTES_LEFT
+    | batches.RECORD_UNDECOMPRESSABLE
+    | batches.RECORD_LENGTH
+    | batches.RECORD_HEADER_KEY_NULL
+    | batches.RECORD_INNER_MAGIC
+    | batches.RECORD_INNER_CRC
+    | batches.RECORD_INNER_CODEC
 )
 
 

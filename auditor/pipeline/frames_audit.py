@@ -21,7 +21,7 @@ from auditor.base.user_input import fits
 from auditor.connectors import names
 from auditor.connectors.arrow import array_of
 from auditor.connectors.batch_rows import batches_of
-from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.schema import BATCHES
 from auditor.connectors.scoped import LeftOut

@@ -28,7 +28,7 @@ from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, Limits
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors import asking, storage
-from auditor.connectors.codec.mending import Known
+from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.drivers import filesystem, refusal, renewed
 from auditor.connectors.files import DataFile
 from auditor.connectors.leader_epochs import EpochStarts

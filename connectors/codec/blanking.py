@@ -11,23 +11,22 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.errors import Limits
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec import offset_columns as commits
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.consumer_offsets import CONSUMER_PROTOCOL
-from auditor.connectors.codec.group_records import (
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec import group_topics as commits
+from auditor.connectors.codec.batches import BatchColumns
+from auditor.connectors.codec.cluster_metadata import CONFIG, MESSAGES, UNREAD
+from auditor.connectors.codec.group_topics import (
     ASSIGNMENT,
+    CONSUMER_PROTOCOL,
     GROUP_METADATA_VALUE,
     GROUP_TYPES,
     OFFSET_COMMIT_KEY,
     OFFSET_COMMIT_VALUE,
     SUBSCRIPTION,
 )
-from auditor.connectors.codec.metadata_records import CONFIG, MESSAGES, UNREAD
 from auditor.connectors.codec.primitives import varint
-from auditor.connectors.codec.record import next_record
-from auditor.connectors.codec.records import BROKEN, UNRELIABLE, Decoded, decode_stored
-from auditor.connectors.codec.settings import may_show, may_show_topic
+from auditor.connectors.codec.records import BROKEN, UNRELIABLE, Decoded, decode_stored, next_record
+from auditor.connectors.codec.small_files import may_show, may_show_topic
 from auditor.connectors.codec.structs import (
     Message,
     Problem,

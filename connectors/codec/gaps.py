@@ -1,14 +1,228 @@
-"""Bytes of a segment that are in no batch: what they are, and where the next sound batch begins."""
+"""Bytes of a segment that are in no batch, and the search for the next valid batch."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
+from auditor.base.compiled import kernel
 from auditor.base.errors import BREAKS_OFF, MIB, DecodeError, Limits
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec import search
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import HEADER, MIN_SIZES, OVERHEAD, PREFIX, is_sound
 from auditor.connectors.codec.primitives import be32, be64
-from auditor.connectors.codec.window import Window
+
+# The search for the next sound batch in bytes of which nobody knows where a batch begins.
+#
+# A place is taken for a batch's when offset, length and magic are possible and the checksum is right. The checksum
+# covers
+# neither offset nor length, and a record's value may hold a whole batch of another log (backups and bridges write
+# such),
+# so two more things are asked: offsets as this place of this segment can have them, and no length of a key or value
+# right
+# before it that ends where it, or a row of batches that it begins, ends.
+
+
+# How a search ended.
+MORE = 0  # no place in this buffer; at the index given more bytes are needed
+FOUND = 1
+EXHAUSTED = 2  # the bytes that may be read for places that turn out to be none are used up
+LONGEST = 4 << 20  # key or value in bytes that is looked through for being a row of batches
+LEAD = 5  # bytes before a place that are looked at: the longest length of a key or value
+
+
+@kernel
+def _embedded(buf: np.ndarray, at: int, end: int, first: int) -> int:
+    """The bytes of a key or value that begins at ``at`` with a batch of ``first`` bytes and ends with one, else 0.
+
+    Negative where the buffer ends too early to say: so many bytes from ``at`` on are needed.
+    """
+    length = np.int64(0)
+    for back in range(1, LEAD + 1):
+        if at - back < 0 or (buf[at - back] > 127) != (back > 1):
+            return 0
+        length = (length << 7) | np.int64(buf[at - back] & 127)  # its last byte holds the highest bits
+        stated = (length >> 1) ^ -(length & 1)
+        if stated > LONGEST:
+            return 0
+        run = first
+        while run + PREFIX <= stated:
+            if at + run + PREFIX > end:
+                return -int(stated)
+            size = be32(buf, at + run + 8)
+            if size < MIN_SIZES[0] or buf[at + run + 16] > 2:
+                break
+            run += size + OVERHEAD
+        if run == stated:
+            return int(stated)
+    return 0
+
+
+@kernel
+def _fits(buf: np.ndarray, at: int, end: int, magic: int, above: int, below: int) -> bool:
+    """Whether the offsets that are stated at ``at``, as far as the buffer shows them, lie between two others."""
+    offset = be64(buf, at)
+    if offset <= above or offset >= below:
+        return False
+    delta = be32(buf, at + 23) if magic == 2 and end - at >= HEADER else 0
+    return delta >= 0 and offset + delta < below
+
+
+@kernel
+def find_batch(
+    buf: np.ndarray, at: int, stop: int, end: int, behind: int, limit: int, above: int, below: int, work: int
+) -> tuple[int, int, int, int]:
+    """The first sound batch that begins in ``buf[at:stop]``: how it ended, the index reached, bytes needed from there,
+    and what is left of ``work``.
+
+    ``buf[:end]`` is there, the file ends at index ``behind``. ``limit`` is the largest batch in bytes; the offset lies
+    between ``above`` and ``below``. ``work``: bytes that may be read for checksums and for places at the buffer's end.
+    Cost: one pass over the bytes, and ``work``.
+    """
+    while at < stop:
+        if end - at < PREFIX:
+            return MORE, at, PREFIX, work
+        magic = np.int64(buf[at + 16])
+        if magic > 2:
+            at += 1
+            continue
+        total = be32(buf, at + 8) + OVERHEAD
+        if total < MIN_SIZES[magic] + OVERHEAD or total > min(limit, behind - at):
+            at += 1
+            continue
+        fits = _fits(buf, at, end, magic, above, below)
+        inside = _embedded(buf, at, end, total)
+        if inside < 0 and -inside > behind - at:
+            inside = 0
+        if not fits and inside == 0:
+            at += 1
+            continue
+        need = max(total, HEADER if magic == 2 else total, -inside)
+        work -= need
+        if work < 0:
+            return EXHAUSTED, at, 0, work
+        if need > end - at:
+            return MORE, at, need, work
+        if not is_sound(buf, at, total, magic):
+            at += 1
+        elif inside == 0:
+            return FOUND, at, total, work
+        else:
+            at += inside
+    return MORE, at, 0, work
+
+
+# A buffer over a file of which any stretch may be looked at again.
+
+
+BUFFER = MIB
+
+
+class SeekableFile(Protocol):
+    """A binary file as ``open(path, "rb", buffering=0)``, pyarrow and fsspec give it."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move to a byte."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Read into a buffer; 0 at the end."""
+        ...
+
+
+class Window:
+    """A buffer over a file: ``data[at:end]`` is not yet walked, ``origin`` is the file position of ``data[0]``.
+
+    ``size`` is the file's in bytes as listed; ``failure`` is set once it could not be read.
+    """
+
+    def __init__(self, f: SeekableFile, start: int, size: int, room: int = BUFFER) -> None:
+        self.f = f
+        self.size = size
+        self.data = np.empty(max(1, min(room, size - start)), np.uint8)
+        self.at = self.end = 0
+        self.origin = start
+        self.failure: OSError | None = None
+        self._seek(start)
+
+    @property
+    def position(self) -> int:
+        """The file position of the first byte not yet walked."""
+        return self.origin + self.at
+
+    @property
+    def left(self) -> int:
+        """Bytes in the buffer that are not yet walked."""
+        return self.end - self.at
+
+    def _seek(self, position: int) -> None:
+        try:
+            self.f.seek(position)
+        except OSError as error:
+            self.failure = error
+
+    def fill(self, need: int = 0) -> bool:
+        """Read on, making room for ``need`` unwalked bytes; False when nothing more came."""
+        kept = self.end - self.at
+        data = self.data if need <= len(self.data) else np.empty(need, np.uint8)
+        data[:kept] = self.data[self.at : self.end]
+        self.origin += self.at
+        self.data, self.at, self.end = data, 0, kept
+        wanted = min(len(data), self.size - self.origin)
+        view = data.data
+        while self.end < wanted and self.failure is None:
+            try:
+                got = self.f.readinto(view[self.end : wanted])
+            except OSError as error:
+                self.failure = error
+                break
+            if not got:
+                break
+            self.end += got
+        return self.end > kept
+
+    def go_to(self, position: int) -> None:
+        """Go on at ``position``, whether it is in the buffer, behind it or before it."""
+        if self.origin <= position <= self.origin + self.end:
+            self.at = position - self.origin
+        else:
+            self.origin, self.at, self.end = position, 0, 0
+            self._seek(position)
+
+    def peek(self, position: int, count: int) -> np.ndarray:
+        """Up to ``count`` bytes from ``position`` on, fewer where the file ends. Goes there."""
+        self.go_to(position)
+        if self.left < count:
+            self.fill(count)
+        return self.data[self.at : min(self.end, self.at + count)]
+
+    def look(self, position: int, count: int) -> np.ndarray:
+        """Up to ``count`` bytes from ``position`` on, fewer where the file ends. The buffer stays as it is."""
+        begin, count = position - self.origin, min(count, self.size - position)
+        if begin >= 0 and begin + count <= self.end:
+            return self.data[begin : begin + count]
+        found, got = np.empty(max(0, count), np.uint8), 0
+        try:
+            self.f.seek(position)
+            while got < count and (more := self.f.readinto(found.data[got:])):
+                got += more
+            self.f.seek(self.origin + self.end)
+        except OSError as error:
+            self.failure = error
+        return found[:got]
+
+    def only_zeros_left(self) -> bool:
+        """Whether all bytes from here to the file's end are zero; else it goes to the buffer with the first other."""
+        while True:
+            if self.data[self.at : self.end].any():
+                return False
+            self.at = self.end
+            if not self.fill():
+                return self.failure is None
+
+
+# Bytes of a segment that are in no batch: what they are, and where the next sound batch begins.
+
 
 ANY_OFFSET = (0, 2**63 - 1)
 WORK = 16  # bytes that a search may read for one byte of the segment, places that turn out to be no batch included
@@ -32,7 +246,7 @@ class Gaps:
     """What a walk over a segment asks when it comes to bytes that it cannot step over as a batch.
 
     A length that is wrong is found out by where it leads: to no batch, or over batches that it hides. Then the next
-    sound batch is searched for (:mod:`auditor.connectors.codec.search`), and what lies between is one error. Its offset
+    sound batch is searched for (:mod:`auditor.connectors.codec.gaps`), and what lies between is one error. Its offset
     is above that of the last batch before, or of the broken batch itself where its header holds together, and below
     the segment's end. Where there is none, the bytes are what they would be for a broker: a tail.
 
@@ -174,7 +388,7 @@ class Gaps:
             return False
         window.go_to(start)
         while window.position < until:
-            how, at, need, self.work = search.find_batch(
+            how, at, need, self.work = find_batch(
                 window.data,
                 window.at,
                 min(window.end, until - window.origin),
@@ -185,14 +399,14 @@ class Gaps:
                 self.below,
                 self.work,
             )
-            if how == search.FOUND:
+            if how == FOUND:
                 window.at = at
                 self.found = (window.position, int(be64(window.data, at)))
                 return True
-            if how == search.EXHAUSTED:
+            if how == EXHAUSTED:
                 self.barren = True
                 return False
-            lead = min(search.LEAD, at)
+            lead = min(LEAD, at)
             window.at = at - lead
             grew = window.position + lead < until and window.fill(need + lead)
             window.at += lead

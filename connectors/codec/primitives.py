@@ -1,15 +1,17 @@
-"""Reading Kafka's primitive types inside compiled kernels.
-
-The loads read without a bounds check, as the kernels prove their indexes beforehand. With ``NUMBA_BOUNDSCHECK=1`` every
-load checks.
-"""
+"""Kafka's primitive types and checksums inside compiled kernels."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from auditor.base.at_rest import Numba
-from auditor.base.compiled import CHECKED, instruction, kernel
+from auditor.base.compiled import CHECKED, ChosenKernel, instruction, kernel
+
+# Reading Kafka's primitive types inside compiled kernels.
+#
+# The loads read without a bounds check, as the kernels prove their indexes beforehand. With ``NUMBA_BOUNDSCHECK=1``
+# every
+# load checks.
 
 
 def _loader(bits: int, big_endian: bool) -> Numba:
@@ -108,3 +110,175 @@ def varint(buf: np.ndarray, index: int, end: int) -> tuple[np.int64, int]:
     if value < -(2**31) or value >= 2**31:
         return np.int64(0), -1
     return value, after
+
+
+# The checksums of Kafka's formats, for use inside compiled kernels: CRC-32C (magic 2) and CRC-32 (magic 0 and 1).
+#
+# CRC-32C runs on the processor's own instruction where numba is configured for it: three interleaved streams hide its
+# latency, and a carry-less multiplication joins them. Elsewhere, and for CRC-32, eight tables take eight bytes a step.
+# The choice follows numba's configuration, not the host: an instruction numba does not target ends the process.
+
+
+CASTAGNOLI = 0x82F63B78
+ZLIB = 0xEDB88320
+ONES = np.uint32(0xFFFFFFFF)
+STREAM_WORDS = 480  # longest stretch of one of the three streams, in 8-byte words
+
+
+def _slices(polynomial: int) -> np.ndarray:
+    """Eight tables of 256: table k is the checksum state of a byte followed by k zero bytes."""
+    state = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        state = np.where(state & 1, (state >> 1) ^ np.uint32(polynomial), state >> 1)
+    tables = [state]
+    for _ in range(7):
+        tables.append((tables[-1] >> 8) ^ state[tables[-1] & 255])
+    return np.stack(tables).astype(np.uint32)
+
+
+def _shifts(words: int) -> np.ndarray:
+    """Factors that move a state over ``k`` words of zeros, k up to ``words``: x^(64k - 33) modulo the polynomial."""
+    factors = [0, 1]
+    for _ in range(words - 1):
+        state = factors[-1]
+        for _ in range(8):
+            state = (state >> 8) ^ int(_CASTAGNOLI[0, state & 255])
+        factors.append(state)
+    return np.array(factors, np.int64)
+
+
+_CASTAGNOLI = _slices(CASTAGNOLI)
+_ZLIB = _slices(ZLIB)
+_SHIFTS = _shifts(2 * STREAM_WORDS)
+
+
+def has_instructions() -> bool:
+    """Whether numba compiles for a processor with the CRC-32C and the carry-less multiplication instruction."""
+    from numba.core.registry import cpu_target
+
+    _triple, _cpu, features = cpu_target.target_context.codegen().magic_tuple()
+    enabled = set(features.split(","))
+    return bool({"+sse4.2", "+crc32"} & enabled) and "-crc32" not in enabled and "+pclmul" in enabled
+
+
+@instruction
+def _crc64(_context: Numba, state: Numba, word: Numba) -> Numba:
+    """One step of CRC-32C over 8 bytes."""
+    from llvmlite import ir
+    from numba import types
+
+    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
+        i64 = ir.IntType(64)
+        step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", (), ir.FunctionType(i64, [i64, i64]))
+        return builder.call(step, args)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@instruction
+def _crc8(_context: Numba, state: Numba, byte: Numba) -> Numba:
+    """One step of CRC-32C over a byte."""
+    from llvmlite import ir
+    from numba import types
+
+    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
+        i32, i8 = ir.IntType(32), ir.IntType(8)
+        step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.32.8", (), ir.FunctionType(i32, [i32, i8]))
+        return builder.call(step, args)
+
+    return types.uint32(types.uint32, types.uint8), codegen
+
+
+@instruction
+def _multiply(_context: Numba, left: Numba, right: Numba) -> Numba:
+    """The low 64 bits of the carry-less product."""
+    from llvmlite import ir
+    from numba import types
+
+    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
+        vector = ir.VectorType(ir.IntType(64), 2)
+        i32 = ir.IntType(32)
+        kind = ir.FunctionType(vector, [vector, vector, ir.IntType(8)])
+        product = builder.module.declare_intrinsic("llvm.x86.pclmulqdq", (), kind)
+        empty = ir.Constant(vector, [0, 0])
+        operands = [builder.insert_element(empty, arg, i32(0)) for arg in args]
+        return builder.extract_element(builder.call(product, [*operands, ir.IntType(8)(0)]), i32(0))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@kernel
+def _sliced(tables: np.ndarray, buf: np.ndarray, index: int, end: int, state: np.uint32) -> np.uint32:
+    """The state after the bytes from ``index`` to ``end``, eight at a time."""
+    while index + 8 <= end:
+        word = np.uint64(le64(buf, index)) ^ np.uint64(state)
+        state = np.uint32(0)
+        for k in range(8):
+            state ^= tables[7 - k, np.int64((word >> np.uint64(8 * k)) & np.uint64(255))]
+        index += 8
+    while index < end:
+        state = np.uint32(state >> np.uint32(8)) ^ tables[0, np.int64((state ^ buf[index]) & np.uint32(255))]
+        index += 1
+    return state
+
+
+@kernel
+def _streams(buf: np.ndarray, index: int, end: int) -> np.uint32:
+    """CRC-32C's state after the bytes from ``index`` to ``end``, by the processor's instructions."""
+    state = np.int64(0xFFFFFFFF)
+    words = (end - index) >> 3
+    while words >= 6:
+        length = min(words // 3, STREAM_WORDS)
+        second = np.int64(0)
+        third = np.int64(0)
+        for at in range(index, index + 8 * length, 8):
+            state = _crc64(state, le64(buf, at))
+            second = _crc64(second, le64(buf, at + 8 * length))
+            third = _crc64(third, le64(buf, at + 16 * length))
+        moved = _multiply(state, _SHIFTS[2 * length]) ^ _multiply(second, _SHIFTS[length])
+        state = _crc64(np.int64(0), moved) ^ third
+        index += 24 * length
+        words -= 3 * length
+    while words > 0:
+        state = _crc64(state, le64(buf, index))
+        index += 8
+        words -= 1
+    short = np.uint32(state)
+    while index < end:
+        short = _crc8(short, buf[index])
+        index += 1
+    return short
+
+
+@kernel
+def _by_tables(buf: np.ndarray, index: int, end: int) -> np.uint32:
+    """CRC-32C's state after the bytes from ``index`` to ``end``, by any processor."""
+    return _sliced(_CASTAGNOLI, buf, index, end, ONES)
+
+
+_state = ChosenKernel(lambda: _streams if has_instructions() else _by_tables)
+
+
+@kernel
+def crc32c(buf: np.ndarray, start: int, end: int) -> np.uint32:
+    """CRC-32C (RFC 3720) of ``buf[start:end]``, a uint8 array. The caller proves 0 <= start <= end <= size."""
+    return _state(buf, start, end) ^ ONES
+
+
+@kernel
+def crc32(buf: np.ndarray, start: int, end: int) -> np.uint32:
+    """The CRC-32 of zlib of ``buf[start:end]``, a uint8 array. The caller proves 0 <= start <= end <= size."""
+    return _sliced(_ZLIB, buf, start, end, ONES) ^ ONES
+
+
+@kernel
+def crc_of_change(word: int, zeros: int) -> np.int64:
+    """By which bits two CRC-32Cs differ whose bytes differ by ``word`` (8 bytes, big endian, XOR of both) alone, with
+    ``zeros`` equal bytes behind them. Cost: as of ``zeros`` bytes, and nothing where the word is 0."""
+    state = np.int64(0)
+    if word == 0:
+        return state
+    for k in range(8 + zeros):
+        byte = (word >> np.int64(56 - 8 * k)) & 255 if k < 8 else np.int64(0)
+        state = (state >> 8) ^ np.int64(_CASTAGNOLI[0, (state ^ byte) & 255])
+    return state

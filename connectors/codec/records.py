@@ -1,21 +1,321 @@
-"""The records of batches, of every magic and codec: as columns for tables, or one by one for the internal topics."""
+"""The records inside batches, of every magic and codec."""
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.compiled import kernel
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors.codec import batch_columns as col
-from auditor.connectors.codec.batch import CODEC_MASK, columns_of, walk, walk_rows
-from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records
-from auditor.connectors.codec.bodies import Bodies, plain_bodies, runs
+from auditor.base.numbers import SEQUENCES
+from auditor.connectors.codec import batches as col
+from auditor.connectors.codec.batches import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    BatchColumns,
+    Bodies,
+    RecordColumns,
+    RecordSummary,
+    columns_of,
+    empty_records,
+    next_message,
+    open_wrappers,
+    plain_bodies,
+    runs,
+    walk,
+    walk_rows,
+)
 from auditor.connectors.codec.compression import Failure
-from auditor.connectors.codec.legacy import open_wrappers
-from auditor.connectors.codec.primitives import varint
-from auditor.connectors.codec.summary import empty_summary, read_bodies
+from auditor.connectors.codec.primitives import le64, varint, varlong
+
+# One record of magic 2 as it lies in a batch's plain body (KIP-98, ``DefaultRecord``; headers: KIP-82).
+
+
+@kernel
+def next_record(
+    buf: np.ndarray, at: int, end: int
+) -> tuple[int, np.int64, np.int64, int, np.int64, int, np.int64, np.int64, int]:
+    """The record at ``at``.
+
+    Index after it, timestamp delta, offset delta, key start and size, value start and size (sizes -1 for null), number
+    of headers, RECORD_* bits. The index is -1 where the length is no length of a record before ``end``; a record that
+    does not fill its length, or overruns it, is flagged.
+    """
+    nothing = np.int64(-1)
+    length, at = varint(buf, at, end)
+    if at < 0 or length < 0 or length > end - at:
+        return -1, nothing, nothing, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
+    stop = at + length
+    timestamp, at = varlong(buf, at + 1, stop)  # behind one byte of attributes
+    if at < 0:
+        return stop, nothing, nothing, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
+    delta, at = varint(buf, at, stop)
+    key_size, key_start = varint(buf, at, stop) if at >= 0 else (nothing, -1)
+    if key_start < 0 or key_size > stop - key_start:
+        return stop, timestamp, delta, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
+    value_size, value_start = varint(buf, key_start + max(key_size, 0), stop)
+    if value_start < 0 or value_size > stop - value_start:
+        return stop, timestamp, delta, key_start, key_size, -1, nothing, nothing, col.RECORD_LENGTH
+    headers, at = varint(buf, value_start + max(value_size, 0), stop)
+    flaws = col.RECORD_LENGTH if key_size < -1 or value_size < -1 or headers < 0 else 0
+    left = headers
+    while at >= 0 and left > 0:
+        size, at = varint(buf, at, stop)
+        if size < 0:
+            flaws |= col.RECORD_HEADER_KEY_NULL
+        if at < 0 or size > stop - at:
+            at = -1
+            break
+        size, at = varint(buf, at + max(size, 0), stop)
+        if at < 0 or size > stop - at:
+            at = -1
+            break
+        at += max(size, 0)
+        left -= 1
+    if at != stop:
+        flaws |= col.RECORD_LENGTH
+    return (
+        stop,
+        timestamp,
+        delta,
+        key_start,
+        max(key_size, nothing),
+        value_start,
+        max(value_size, nothing),
+        headers,
+        flaws,
+    )
+
+
+# What reading all records of a batch shows, summed up in one row a batch.
+
+
+DTYPES = ("i4", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i8")
+NOTHING = (0, -1, -1, -1, 0, -1, 0, -1, 0)  # of a batch without records
+_NO_ROWS = empty_records()
+
+
+@kernel
+def _put(
+    to: int,
+    at: tuple[int, int, int, int],
+    key: tuple[int, int],
+    value: tuple[int, int],
+    more: tuple[int, int, int, int],
+    shift: int,
+    out: RecordColumns,
+) -> None:
+    """Fill row ``to``.
+
+    ``at`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
+    headers, where that stands, flaws. Starts are given less ``shift``, and not at all where there is no room.
+    """
+    out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = at
+    out.key_size[to] = key[1]
+    out.value_size[to] = value[1]
+    out.sequence[to], out.header_count[to], header_start, out.flaws[to] = more
+    if out.key_start.size:
+        out.key_start[to] = key[0] - shift if key[1] >= 0 else -1
+        out.value_start[to] = value[0] - shift if value[1] >= 0 else -1
+        out.header_start[to] = header_start - shift if header_start >= 0 else -1
+
+
+@kernel
+def _sequence(base: int, delta: int) -> int:
+    """That of the record ``delta`` offsets behind the first: after 2147483647 comes 0, and none (-1) stays none."""
+    following = base + delta
+    if base == -1:
+        return -1
+    return following - SEQUENCES if following >= SEQUENCES else following
+
+
+@kernel
+def _read_records(
+    buf: np.ndarray,
+    bounds: tuple[int, int],
+    row: int,
+    batches: BatchColumns,
+    summary: RecordSummary,
+    place: tuple[int, int],
+    out: RecordColumns,
+) -> int:
+    """Read a batch (magic 2) from the body within ``bounds``: its summary, and its records from row ``place[0]`` of
+    ``out`` on; how many. Rows that ``out`` has no room for are not filled. Behind the declared records only sound ones
+    count.
+    """
+    at, end = bounds
+    to, shift = place
+    declared = np.int64(batches.record_count[row])
+    base_offset, base_sequence = batches.base_offset[row], np.int64(batches.base_sequence[row])
+    base, append_time = batches.base_timestamp[row], batches.attributes[row] & LOG_APPEND_TIME != 0
+    span = batches.last_offset[row] - base_offset
+    first, least, most, previous = np.int64(-1), np.int64(2**63 - 1), np.int64(-(2**63)), np.int64(-1)
+    count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
+    while at < end:
+        at, delta_ms, delta, key_start, key_size, value_start, value_size, headers, flaws = next_record(buf, at, end)
+        late = count >= declared
+        unreadable = at < 0 or (late and flaws != 0)
+        if at >= 0 and (delta <= previous or delta > span):
+            flaws |= col.RECORD_OFFSET_DELTA
+        if late:
+            flaws |= col.RECORD_BYTES_LEFT
+        if flaws and culprit < 0:
+            culprit = count
+        all_flaws |= col.RECORD_BYTES_LEFT if late else flaws
+        if unreadable:
+            break
+        if to + count < out.offset.size:
+            header_start = value_start + max(value_size, 0) if value_start >= 0 else np.int64(-1)
+            when = batches.max_timestamp[row] if append_time else base + delta_ms
+            more = (_sequence(base_sequence, delta), headers, header_start, flaws)
+            whose = (row, count, base_offset + delta, when)
+            _put(to + count, whose, (key_start, key_size), (value_start, value_size), more, shift, out)
+        previous = max(previous, delta)
+        first = delta_ms if count == 0 else first
+        least, most = min(least, delta_ms), max(most, delta_ms)
+        if key_size < 0:
+            first_null = count if nulls == 0 else first_null
+            nulls += 1
+        count += 1
+    if count != declared:
+        all_flaws |= col.RECORD_COUNT_MISMATCH
+        culprit = culprit if culprit >= 0 else count
+    _store(row, count, (base + first, base + least, base + most), (nulls, first_null), (all_flaws, culprit), summary)
+    return count
+
+
+@kernel
+def _read_messages(
+    buf: np.ndarray,
+    bounds: tuple[int, int],
+    row: int,
+    batches: BatchColumns,
+    summary: RecordSummary,
+    place: tuple[int, int],
+    out: RecordColumns,
+) -> int:
+    """The same for a message, or for a wrapper from the messages inside."""
+    at, end = bounds
+    to, shift = place
+    magic = np.int64(batches.magic[row])
+    wrapped = batches.attributes[row] & CODEC_MASK != 0
+    append_time = magic == 1 and batches.attributes[row] & LOG_APPEND_TIME != 0
+    start = stamp = last = np.int64(-1)
+    least, most = np.int64(2**63 - 1), np.int64(-(2**63))
+    count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
+    while at < end:
+        at, offset, timestamp, key_start, key_size, value_start, value_size, flaws = next_message(buf, at, end, magic)
+        if not wrapped:
+            flaws &= col.RECORD_LENGTH  # its checksum and codec are the batch's own
+        elif at >= 0 and count > 0 and offset <= last:
+            flaws |= col.RECORD_OFFSET_DELTA
+        if flaws and culprit < 0:
+            culprit = count
+        all_flaws |= flaws
+        if at < 0:
+            break
+        last = offset
+        if count == 0:
+            start, stamp = offset, timestamp
+        if to + count < out.offset.size:
+            when = batches.max_timestamp[row] if append_time else timestamp
+            whose = (row, count, batches.base_offset[row] + offset - start, when)
+            _put(to + count, whose, (key_start, key_size), (value_start, value_size), (-1, 0, -1, flaws), shift, out)
+        least, most = min(least, timestamp), max(most, timestamp)
+        if key_size < 0:
+            first_null = count if nulls == 0 else first_null
+            nulls += 1
+        count += 1
+    wrapper = batches.last_offset[row]
+    if wrapped and magic == 1 and wrapper != 0 and wrapper < last:
+        all_flaws |= col.RECORD_WRAPPER_OFFSET
+        culprit = culprit if culprit >= 0 else count - 1
+    if count == 0:
+        all_flaws |= col.RECORD_COUNT_MISMATCH
+        culprit = 0
+    _store(row, count, (stamp, least, most), (nulls, first_null), (all_flaws, culprit), summary)
+    return count
+
+
+@kernel
+def _store(
+    row: int,
+    count: int,
+    times: tuple[int, int, int],
+    nulls: tuple[int, int],
+    flaws: tuple[int, int],
+    out: RecordSummary,
+) -> None:
+    """Write one summary: ``times`` are the first, least and largest; the pairs are how many or which, and the first."""
+    out.present[row] = count
+    if count > 0:
+        out.first_timestamp[row], out.min_timestamp[row], out.max_timestamp[row] = times
+    out.null_keys[row], out.first_null_key[row] = nulls
+    out.flaws[row], out.first_flaw[row] = flaws
+
+
+@kernel
+def read_bodies(
+    bodies: Bodies, batches: BatchColumns, summary: RecordSummary, shift: int, most: int, out: RecordColumns
+) -> int:
+    """Fill the summaries of the batches that ``bodies`` has, and ``out`` with their records; how many those are.
+
+    There may be more than ``out`` has room for, which are not filled. Of a batch of more than ``most`` records none is.
+    Key, value and header starts are indexes of ``bodies.data`` less ``shift``.
+    """
+    to = 0
+    for i in range(bodies.rows.size):
+        row, start, end = bodies.rows[i], bodies.starts[i], bodies.ends[i]
+        if start < 0 or end > bodies.data.size or start > end:
+            raise ValueError("a body outside of its buffer")
+        summary.plain_size[row] = end - start
+        if batches.magic[row] == 2:
+            count = _read_records(bodies.data, (start, end), row, batches, summary, (to, shift), out)
+        else:
+            count = _read_messages(bodies.data, (start, end), row, batches, summary, (to, shift), out)
+        to += count if count <= most else 0
+    return to
+
+
+def empty_summary(rows: int) -> RecordSummary:
+    """Summaries of ``rows`` batches without records."""
+    return RecordSummary(*(np.full(rows, value, dtype) for value, dtype in zip(NOTHING, DTYPES, strict=True)))
+
+
+def summarise(
+    buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits
+) -> tuple[RecordSummary, list[tuple[int, Failure]]]:
+    """The summary of each batch, and the rows of those that could not be opened, with the reason.
+
+    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Legacy wrappers must have been opened
+    before (:func:`auditor.connectors.codec.batches.open_wrappers`). Cost: decompression, and one pass over the plain
+    bytes.
+    """
+    summary = empty_summary(len(batches.position))
+    failures: list[tuple[int, Failure]] = []
+    for bodies in plain_bodies(buf, origin, batches, limits, failures):
+        read_bodies(bodies, batches, summary, 0, 0, _NO_ROWS)
+    for row, _failure in failures:
+        summary.flaws[row] |= col.RECORD_UNDECOMPRESSABLE
+        summary.first_flaw[row] = 0
+    return summary, failures
+
+
+def joined(parts: list[RecordSummary] | None) -> RecordSummary | None:
+    """Summaries of batches that follow each other as one; None for None."""
+    if parts is None:
+        return None
+    if not parts:
+        return empty_summary(0)
+    return RecordSummary(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+# The records of batches, of every magic and codec: as columns for tables, or one by one for the internal topics.
+
 
 ATTRIBUTES_AT = 22  # byte of a batch of magic 2 that names its codec
 LEAST_RECORD = 7  # bytes of a record without flaws
@@ -232,3 +532,161 @@ def iter_records(
     open_wrappers(buf, position, batches, limits)
     for _row, record in records_of([batch], batches, file=file, limits=limits):
         yield record
+
+
+# Byte strings that come again and again, each kept once and known by a number: ids, groups, lists of partitions.
+#
+# The numbers count up from 0 in the order in which the strings first came. Memory: the distinct bytes, about 30 bytes
+# more a string, and never more than ``limit`` bytes of strings.
+
+
+LEAST_SLOTS = 1 << 10
+COUNT, USED = 0, 1  # of Interner.meta
+FULL = -1  # in place of a number: the string is new, and there is no room for it
+
+
+@kernel
+def _hash(data: np.ndarray, start: int, size: int, seed: np.uint64) -> np.uint64:
+    h = seed ^ np.uint64(size)
+    at, end = start, start + size
+    while at + 8 <= end:
+        h = (h ^ np.uint64(le64(data, at))) * np.uint64(0x9E3779B97F4A7C15)
+        h ^= h >> np.uint64(29)
+        at += 8
+    while at < end:
+        h = (h ^ np.uint64(data[at])) * np.uint64(0x9E3779B97F4A7C15)
+        at += 1
+    h ^= h >> np.uint64(32)
+    h *= np.uint64(0xD6E8FEB86659FD93)
+    return h ^ (h >> np.uint64(32))
+
+
+@kernel
+def _same(data: np.ndarray, start: int, arena: np.ndarray, begin: int, size: int) -> bool:
+    k = 0
+    while k + 8 <= size:
+        if le64(data, start + k) != le64(arena, begin + k):
+            return False
+        k += 8
+    while k < size:
+        if data[start + k] != arena[begin + k]:
+            return False
+        k += 1
+    return True
+
+
+@kernel
+def intern_one(
+    data: np.ndarray,
+    start: int,
+    size: int,
+    limit: int,
+    seed: np.uint64,
+    slots: np.ndarray,
+    hashes: np.ndarray,
+    ends: np.ndarray,
+    arena: np.ndarray,
+    meta: np.ndarray,
+) -> np.int64:
+    """The number of ``data[start:start + size]``; FULL where it is new and the limit is reached."""
+    h = _hash(data, start, size, seed)
+    mask = len(slots) - 1
+    at = np.int64(h & np.uint64(mask))
+    while slots[at] >= 0:
+        code = slots[at]
+        begin = ends[code]
+        if hashes[code] == h and ends[code + 1] - begin == size and _same(data, start, arena, begin, size):
+            return np.int64(code)
+        at = (at + 1) & mask
+    used = meta[USED]
+    if used + size > limit:
+        return np.int64(FULL)
+    code = meta[COUNT]
+    slots[at], hashes[code] = code, h
+    for k in range(size):
+        arena[used + k] = data[start + k]
+    ends[code + 1] = used + size
+    meta[COUNT], meta[USED] = code + 1, used + size
+    return np.int64(code)
+
+
+@kernel
+def _intern(
+    data: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    limit: int,
+    seed: np.uint64,
+    slots: np.ndarray,
+    hashes: np.ndarray,
+    ends: np.ndarray,
+    arena: np.ndarray,
+    meta: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    for k in range(len(starts)):
+        out[k] = intern_one(data, starts[k], sizes[k], limit, seed, slots, hashes, ends, arena, meta)
+
+
+@kernel
+def _rehash(hashes: np.ndarray, count: int, slots: np.ndarray) -> None:
+    mask = len(slots) - 1
+    for code in range(count):
+        at = np.int64(hashes[code] & np.uint64(mask))
+        while slots[at] >= 0:
+            at = (at + 1) & mask
+        slots[at] = code
+
+
+class Interner:
+    """A growing dictionary of byte strings. Which slots they take follows a random seed, so no input can choose it."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
+        self.slots = np.full(LEAST_SLOTS, -1, np.int32)
+        self.hashes = np.empty(LEAST_SLOTS // 2, np.uint64)
+        self.ends = np.zeros(LEAST_SLOTS // 2 + 1, np.int64)
+        self.arena = np.empty(1 << 16, np.uint8)
+        self.meta = np.zeros(2, np.int64)
+
+    def __len__(self) -> int:
+        return int(self.meta[COUNT])
+
+    def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """The number (int64) of each ``data[start:start + size]``, FULL where the limit is reached."""
+        out = np.empty(len(starts), np.int64)
+        self._make_room(len(starts), int(sizes.sum()))
+        _intern(
+            data, starts, sizes, self.limit, self.seed, self.slots, self.hashes, self.ends, self.arena, self.meta, out
+        )
+        return out
+
+    def code(self, text: bytes) -> int:
+        """The number of one string."""
+        data = np.frombuffer(bytearray(text), np.uint8)
+        return int(self.codes(data, np.zeros(1, np.int64), np.full(1, len(text), np.int64))[0])
+
+    def _make_room(self, more: int, size: int) -> None:
+        count, used = int(self.meta[COUNT]), int(self.meta[USED])
+        if count + more > len(self.hashes):
+            room = max(count + more, len(self.hashes) * 3 // 2)
+            self.hashes = np.append(self.hashes[:count], np.empty(room - count, np.uint64))
+            self.ends = np.append(self.ends[: count + 1], np.empty(room - count, np.int64))
+        if (count + more) * 2 > len(self.slots):
+            self.slots = np.full(1 << ((count + more) * 2 - 1).bit_length(), -1, np.int32)
+            _rehash(self.hashes, count, self.slots)
+        need = min(used + size, max(self.limit, used))
+        if need > len(self.arena):
+            room = min(max(need, len(self.arena) * 3 // 2), max(self.limit, need))
+            self.arena = np.append(self.arena[:used], np.empty(room - used, np.uint8))
+
+    def bytes_of(self, code: int) -> bytes:
+        """The string of a number."""
+        return self.arena[self.ends[code] : self.ends[code + 1]].tobytes()
+
+    def texts(self) -> list[str]:
+        """All strings as text, by number; bytes that are no UTF-8 as in Java."""
+        data = self.arena[: self.meta[USED]].tobytes()
+        ends = self.ends[: len(self) + 1].tolist()
+        return [data[start:end].decode("utf-8", "replace") for start, end in itertools.pairwise(ends)]

@@ -1,17 +1,26 @@
-"""Records of ``__remote_log_metadata`` (KIP-405): which segments of tiered topics were copied to or deleted remotely.
-
-A value is: uvarint frame version (1), uvarint api key, uvarint version, body in the flexible form. Keys are null. A
-segment's first record says what it holds, later ones only its state. Api key 3 stands in snapshots that brokers keep
-of a partition's segments.
-"""
+"""Records of __remote_log_metadata and the manifests of stored segments (KIP-405)."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import base64
+import binascii
+import json
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.codec.struct_json import json_text
-from auditor.connectors.codec.structs import Field, Message, Problem, decode, left_over, read_frame
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.connectors.codec.compression import ZSTD, Failure, decompress
+from auditor.connectors.codec.structs import Field, Message, Problem, decode, json_text, left_over, read_frame
+
+# Records of ``__remote_log_metadata`` (KIP-405): which segments of tiered topics were copied to or deleted remotely.
+#
+# A value is: uvarint frame version (1), uvarint api key, uvarint version, body in the flexible form. Keys are null. A
+# segment's first record says what it holds, later ones only its state. Api key 3 stands in snapshots that brokers keep
+# of a partition's segments.
+
 
 _TOPIC_ID_PARTITION = (Field("name", "string"), Field("id", "uuid"), Field("partition", "int32"))
 _PARTITION = Field("topicIdPartition", "struct", _TOPIC_ID_PARTITION)
@@ -128,3 +137,157 @@ def _row(key_type: int, kind: str, version: int, fields: Fields) -> RemoteLogMet
         txn_index_empty=fields.get("txnIndexEmpty"),
         custom_metadata=fields.get("customMetadata"),
     )
+
+
+# The manifest of a segment that Aiven's RemoteStorageManager stored: how its objects are made up.
+#
+# Beside ``<offset>-<id>.log`` and ``.indexes`` lies ``.rsm-manifest``, JSON: the segment was cut into chunks of one
+# size,
+# each compressed (zstd) and encrypted for itself or neither, and its indexes were put one behind the other. Source: the
+# plugin's documentation, and what it wrote on a 4.3.1 broker.
+
+
+VERSION = "1"
+LARGEST = (1 << 31) - 1  # bytes of a segment, and of a chunk
+PARTS = {  # the name in the manifest: the kind of file, in the order in which the plugin stores them
+    "offset": "index",
+    "timestamp": "timeindex",
+    "producerSnapshot": "snapshot",
+    "leaderEpoch": "leader-epoch-checkpoint",
+    "transaction": "txnindex",
+}
+CHUNKS_HEAD = struct.Struct(">iib")  # how many sizes, the smallest but for the last, bytes of a difference to it
+
+
+class Part(NamedTuple):
+    """An index among the segment's indexes: its kind, and where it lies, in bytes."""
+
+    kind: str
+    position: int
+    size: int
+
+
+class Manifest(NamedTuple):
+    """How a segment of ``size`` bytes is stored.
+
+    ``chunks``: the stored bytes of each chunk (int64), every one ``chunk_bytes`` of the segment, the last one what is
+    left. ``encrypted_by``: the name of the key that wraps the segment's own, None where it is not encrypted.
+    """
+
+    size: int
+    chunk_bytes: int
+    chunks: np.ndarray
+    compressed: bool
+    encrypted_by: str | None
+    parts: tuple[Part, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the stored object is the segment as it was."""
+        return not self.compressed and self.encrypted_by is None
+
+
+class _Wrong(ValueError):
+    """What is wrong with a manifest, in words; caught where it is decoded."""
+
+
+def decode_manifest(data: bytes, file: str = "", *, limits: Limits = DEFAULT_LIMITS) -> Manifest | DecodeError:
+    """What a manifest says, checked against itself. Errors: reasons ``bad_manifest`` and ``limit``.
+
+    Cost: its size, and 8 bytes a chunk, of which there are at most ``limits.max_index_entries``.
+    """
+    try:
+        content = json.loads(data)
+        return _manifest(content, limits)
+    except _Wrong as error:
+        return DecodeError(file, 0, len(data), "bad_manifest", str(error))
+    except (ValueError, RecursionError):
+        return DecodeError(file, 0, len(data), "bad_manifest", "not JSON")
+
+
+def _manifest(content: object, limits: Limits) -> Manifest:
+    if _field(content, "version", str) != VERSION:
+        raise _Wrong(f"version {_field(content, 'version', str)[:20]!r}, only {VERSION!r} is known")
+    index = _field(content, "chunkIndex", dict)
+    size, chunk_bytes = _number(index, "originalFileSize"), _number(index, "originalChunkSize", least=1)
+    count = -(-size // chunk_bytes)
+    if count > limits.max_index_entries:
+        raise _Wrong(f"{count} chunks, limit {limits.max_index_entries}")
+    chunks = _sizes(index, count, limits)
+    if len(chunks) != count and not (size == 0 and len(chunks) == 1):
+        raise _Wrong(f"{len(chunks)} chunks where {size} bytes in chunks of {chunk_bytes} make {count}")
+    encryption = content.get("encryption") if isinstance(content, dict) else None
+    key = None if encryption is None else _field(encryption, "dataKey", str).partition(":")[0][:100]
+    compressed = _field(content, "compression", bool)
+    if key is None and not compressed and int(chunks.sum()) != size:
+        raise _Wrong(f"chunks of {int(chunks.sum())} bytes, not compressed, of a segment of {size}")
+    return Manifest(size, chunk_bytes, chunks, compressed, key, _parts(_field(content, "segmentIndexes", dict)))
+
+
+def _sizes(index: Fields, count: int, limits: Limits) -> np.ndarray:
+    """The stored size of each chunk."""
+    if index.get("type") == "fixed":
+        sizes = np.full(count, _number(index, "transformedChunkSize"), np.int64)
+        sizes[-1:] = _number(index, "finalTransformedChunkSize")
+        return sizes
+    if index.get("type") == "variable":
+        return _packed(_field(index, "transformedChunks", str), limits)
+    raise _Wrong("a chunk index of an unknown type")
+
+
+def _packed(text: str, limits: Limits) -> np.ndarray:
+    """Sizes as the plugin packs them: base64 of zstd of differences to the smallest one; the last one stands apart."""
+    try:
+        stored = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise _Wrong("sizes of chunks that are not base64") from error
+    room = limits._replace(max_batch_bytes=CHUNKS_HEAD.size + 4 * limits.max_index_entries)
+    plain = decompress(ZSTD, np.frombuffer(stored, np.uint8), limits=room)
+    if isinstance(plain, Failure):
+        raise _Wrong(f"sizes of chunks: {plain.detail}")
+    data = plain.tobytes()
+    if len(data) in (4, 8) and data[:4] == (len(data) // 4 - 1).to_bytes(4):
+        return np.frombuffer(data[4:], ">i4").astype(np.int64)
+    if len(data) < CHUNKS_HEAD.size:
+        raise _Wrong("sizes of chunks that break off")
+    count, least, width = CHUNKS_HEAD.unpack_from(data)
+    end = CHUNKS_HEAD.size + (count - 1) * width
+    if count < 2 or not 1 <= width <= 4 or least < 0 or len(data) != end + 4:
+        raise _Wrong("sizes of chunks in a form that does not exist")
+    digits = np.frombuffer(data[CHUNKS_HEAD.size : end], np.uint8).reshape(count - 1, width).astype(np.int64)
+    above = digits @ (np.int64(256) ** np.arange(width - 1, -1, -1, dtype=np.int64))
+    sizes = np.append(above + least, int.from_bytes(data[end:]))
+    if (sizes > LARGEST).any():
+        raise _Wrong("a chunk that is larger than a segment can be")
+    return sizes
+
+
+def _parts(indexes: Fields) -> tuple[Part, ...]:
+    """The indexes that there are, by position. Of a segment without aborted transactions that of transactions lacks."""
+    given = {name: indexes[name] for name in PARTS if indexes.get(name) is not None}
+    parts = sorted(
+        (Part(PARTS[name], _number(at, "position"), _number(at, "size")) for name, at in given.items()),
+        key=lambda part: (part.position, part.size),
+    )
+    end = 0
+    for part in parts:
+        if part.position < end:
+            raise _Wrong("indexes that overlap")
+        end = part.position + part.size
+    return tuple(parts)
+
+
+def _field(content: object, name: str, kind: type) -> Any:
+    """A field of a type. Errors: :class:`_Wrong`."""
+    value = content.get(name) if isinstance(content, dict) else None
+    if type(value) is not kind:
+        raise _Wrong(f"no sound {name}")
+    return value
+
+
+def _number(content: object, name: str, least: int = 0) -> int:
+    """A number of bytes that a segment can have."""
+    value = int(_field(content, name, int))
+    if not least <= value <= LARGEST:
+        raise _Wrong(f"{name} of {value if abs(value) < 1 << 63 else 'many'} bytes")
+    return value

@@ -1,30 +1,46 @@
-"""Reading a segment file: batches in columns, and every byte that is in no batch as an error with its reason.
-
-Follows ``FileLogInputStream``, except that what Kafka passes over in silence at a file's end is said, and that damage
-does not hide the sound batches behind it, at which no broker would look.
-"""
+"""Reading a segment file: batches as columns, and every other byte as an error with its reason."""
 
 from __future__ import annotations
 
+import io
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from auditor.base.errors import DEFAULT_LIMITS, MIB, DamagedField, DecodeError, FlippedBit, Limits
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import (
+    FLAW_CRC,
+    UNVERIFIED,
+    BatchColumns,
+    RecordSummary,
+    open_controls,
+    open_wrappers,
+)
 from auditor.connectors.codec.compression import Failure
-from auditor.connectors.codec.control import open_controls
-from auditor.connectors.codec.flipped_bits import BYTES_IN_ALL, MOST_BYTES, MOST_FOUND, flipped_bit
-from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
-from auditor.connectors.codec.legacy import open_wrappers
-from auditor.connectors.codec.mending import Known, Mender, signed64
-from auditor.connectors.codec.records import Decoded, decode_records, decode_stored
-from auditor.connectors.codec.summary import joined, summarise
-from auditor.connectors.codec.window import BUFFER, SeekableFile, Window
+from auditor.connectors.codec.damaged_fields import (
+    BYTES_IN_ALL,
+    MOST_BYTES,
+    MOST_FOUND,
+    Known,
+    Mender,
+    flipped_bit,
+    signed64,
+)
+from auditor.connectors.codec.gaps import ANY_OFFSET, BUFFER, Gaps, SeekableFile, Window
+from auditor.connectors.codec.primitives import be32
+from auditor.connectors.codec.records import Decoded, decode_records, decode_stored, joined, summarise
+
+# Reading a segment file: batches in columns, and every byte that is in no batch as an error with its reason.
+#
+# Follows ``FileLogInputStream``, except that what Kafka passes over in silence at a file's end is said, and that damage
+# does not hide the sound batches behind it, at which no broker would look.
+
 
 HELD_BUFFER = 4 * MIB  # where chunks show it
 # The records of some rows of batches, in runs; rows and the column ``batch`` count these rows, from 0 on.
@@ -42,7 +58,7 @@ RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
 class Chunk:
     """A stretch of a segment.
 
-    ``rows`` are its batches in file order as a walk leaves them (:func:`auditor.connectors.codec.batch.walk_rows`),
+    ``rows`` are its batches in file order as a walk leaves them (:func:`auditor.connectors.codec.batches.walk_rows`),
     which is
     what kernels read; ``batches`` are the same in columns of their own types. ``errors`` are the stretches of bytes
     that are in no batch; ``body_errors`` report batches that are rows but whose content could not be opened (wrappers;
@@ -313,7 +329,7 @@ def read_segment(
     without a gap. ``offsets``: the lowest that the batch at ``start`` may have, and one above those of the whole
     segment; batches behind bytes that are none are recognised by them
     (:class:`auditor.connectors.codec.gaps.Gaps`), and, with what is ``known``, damaged fields, for which the value that
-    fits is taken (:mod:`auditor.connectors.codec.mending`). A chunk ends with the last batch that
+    fits is taken (:mod:`auditor.connectors.codec.damaged_fields`). A chunk ends with the last batch that
     begins before byte ``pause``. Batch sizes and error
     lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is given. Raises nothing: a
     file that cannot be read is an error of reason ``unreadable``.
@@ -355,3 +371,189 @@ def read_segment(
             window.go_to(error.position + error.length)
     if building.rows or building.errors or not handed_out:
         yield building.chunk(window.position)
+
+
+# The offset after a segment's last record, by batch headers alone: what start-up asks of a replacement segment.
+
+
+HEADER = 27  # bytes up to and with lastOffsetDelta of magic 2
+OVERHEAD = 12  # offset and size, which the size does not count
+SMALLEST = 14  # no sound batch has a smaller size field
+
+
+class Seekable(Protocol):
+    """A binary file."""
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill ``buffer`` as far as one read gives."""
+
+    def seek(self, position: int, whence: int = 0, /) -> int:
+        """Go to a byte."""
+
+
+def end_offset(file: Seekable) -> int:
+    """The offset after the last whole batch header in ``file``, 0 if there is none.
+
+    Cost: one short read a batch, so for small numbers of segments only. Bytes that are no batch end the walk.
+    """
+    header = bytearray(HEADER)
+    position = end = 0
+    while _filled(file, position, header):
+        offset, size, _epoch, magic, _crc, _attributes, delta = struct.unpack(">qiibIhi", header)
+        if size < SMALLEST or offset < 0:
+            break
+        end = max(end, offset + 1 + (max(delta, 0) if magic > 1 else 0))
+        position += OVERHEAD + size
+    return end
+
+
+def _filled(file: Seekable, position: int, buffer: bytearray) -> bool:
+    """Whether ``buffer`` could be filled from ``position`` on."""
+    file.seek(position)
+    view = memoryview(buffer)
+    got = 0
+    while got < len(buffer) and (more := file.readinto(view[got:])):
+        got += more
+    return got == len(buffer)
+
+
+# Large batches by their headers alone: what lies between two headers is not read, and its checksum not verified.
+#
+# Only as long as nothing is odd: where an offset is missing, the leader epoch changes or a batch is no plain one, its
+# body is read and its checksum verified. At the first thing that does not fit the hop ends, some batches before it, and
+# the rest is for :func:`auditor.connectors.codec.segment.read_segment`, which knows of damage.
+
+
+READ = 128  # bytes at a header: a marker is in it as a whole
+LARGE = 16 << 10  # bytes of a batch that are worth a leap: less is a page or two, which is read anyway
+SAMPLE = 32  # batches that show whether a segment has large ones
+BACK = 4  # batches before what is odd that are read again, so that their neighbours are seen
+
+
+class HeaderHop:
+    """Hops over a segment from one header to the next.
+
+    ``f``, ``size``: as of :func:`read_segment`; ``start`` and ``offsets``: a batch's position, and the offsets that are
+    possible from there on; ``rows``: of a chunk. When :meth:`chunks` has ended, ``end`` and ``next_offset`` say how far
+    it came, ``read`` how many bytes were read.
+    """
+
+    def __init__(
+        self,
+        f: SeekableFile,
+        size: int,
+        limits: Limits,
+        start: int,
+        offsets: tuple[int, int],
+        rows: int = ROWS,
+    ) -> None:
+        self.f, self.size, self.limits = f, size, limits
+        self.end, self.next_offset, self.below = start, offsets[0], offsets[1]
+        self.read, self.rows = 0, rows
+
+    def chunks(self) -> Iterator[np.ndarray]:
+        """Rows of a walk, chunk by chunk; those whose checksum was not verified have :data:`UNVERIFIED`."""
+        rows, count = walking.walk_rows(self.rows + BACK), 0
+        at, last, whole, tried = self.end, self.next_offset - 1, False, 0
+        while at < self.size:
+            fits = self._header(at, last, rows, count)
+            if tried == SAMPLE and at - self.end < SAMPLE * LARGE:
+                return  # small batches: all of it is read anyway
+            if not fits or (count and not self._goes_on(rows, count)):
+                whole = True
+                break
+            tried += 1
+            last = int(rows[count, walking.LAST_OFFSET])
+            at += int(rows[count, walking.SIZE])
+            count += 1
+            if count == len(rows):
+                yield self._out(rows[: self.rows])
+                rows[:BACK] = rows[self.rows :]
+                count = BACK
+        if not whole and count and self._plain_end(rows, count) and self._verified(rows[count - 1]):
+            yield self._out(rows[:count])
+        elif count > BACK:
+            yield self._out(rows[: count - BACK])
+
+    def _out(self, rows: np.ndarray) -> np.ndarray:
+        self.end = int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE])
+        self.next_offset = int(rows[-1, walking.LAST_OFFSET]) + 1
+        return rows.copy()
+
+    def _bytes(self, at: int, count: int) -> np.ndarray:
+        found, got = np.empty(count, np.uint8), 0
+        try:
+            self.f.seek(at)
+            while got < count and (more := self.f.readinto(found.data[got:])):
+                got += more
+        except OSError:
+            return found[:0]
+        self.read += got
+        return found[:got]
+
+    def _header(self, at: int, last: int, rows: np.ndarray, row: int) -> bool:
+        """Whether a plain batch begins at a byte behind offset ``last``, which ``row`` then is."""
+        data = self._bytes(at, min(READ, self.size - at))
+        if len(data) < walking.HEADER or data[walking.PREFIX - 1] != 2:
+            return False
+        total = int(be32(data, 8)) + walking.OVERHEAD
+        if not walking.HEADER <= total <= min(self.size - at, self.limits.max_batch_bytes):
+            return False
+        flaws = int(walking.header_row(data, total, at, rows[row]))
+        mine = rows[row]
+        if flaws or not last < mine[walking.BASE_OFFSET] <= mine[walking.LAST_OFFSET] < self.below:
+            return False
+        if mine[walking.PARTITION_LEADER_EPOCH] < 0:
+            return False
+        if mine[walking.ATTRIBUTES] & walking.CONTROL or total <= READ:
+            return total <= READ and bool(walking.is_sound(data, 0, total, 2))
+        mine[walking.FLAWS] = UNVERIFIED
+        return True
+
+    def _goes_on(self, rows: np.ndarray, row: int) -> bool:
+        """Whether a batch follows the one before it; where not directly, both their bodies are as they were written."""
+        before, mine = rows[row - 1], rows[row]
+        rise = mine[walking.PARTITION_LEADER_EPOCH] - before[walking.PARTITION_LEADER_EPOCH]
+        if rise < 0 or (rise and row < BACK):
+            return False
+        hole = mine[walking.BASE_OFFSET] != before[walking.LAST_OFFSET] + 1
+        return not (hole or rise) or (self._verified(before) and self._verified(mine))
+
+    @staticmethod
+    def _plain_end(rows: np.ndarray, count: int) -> bool:
+        """Whether the last batch simply goes on: what contradicts nothing else has no neighbour behind it that would
+        show it as damaged."""
+        before, mine = rows[count - 2], rows[count - 1]
+        same = mine[walking.PARTITION_LEADER_EPOCH] == before[walking.PARTITION_LEADER_EPOCH]
+        return bool(count > 1 and same and mine[walking.BASE_OFFSET] == before[walking.LAST_OFFSET] + 1)
+
+    def _verified(self, row: np.ndarray) -> bool:
+        """Whether a batch has the checksum that it says, which is then known."""
+        if not row[walking.FLAWS] & UNVERIFIED:
+            return True
+        total = int(row[walking.SIZE])
+        data = self._bytes(int(row[walking.POSITION]), total)
+        if len(data) < total or not walking.is_sound(data, 0, total, 2):
+            return False
+        row[walking.FLAWS] = 0
+        return True
+
+
+# Batches of a magic above 2, which brokers take for 2 where their checksum is right: it does not cover the magic.
+
+
+MAGIC_AT = walking.PREFIX - 1  # byte of a batch that holds the magic
+
+
+def foreign_row(data: bytes, position: int) -> np.ndarray | None:
+    """The row of a walk that a broker has of the bytes from ``position`` of a segment on; None where they are no whole
+    batch to it."""
+    if len(data) <= MAGIC_AT or data[MAGIC_AT] > 127:
+        return None
+    patched: Any = io.BytesIO(data[:MAGIC_AT] + b"\x02" + data[MAGIC_AT + 1 :])
+    chunk = next(iter(read_segment(patched, len(data), file="")))
+    if len(chunk.rows) != 1 or chunk.errors or chunk.rows[0, walking.FLAWS] & FLAW_CRC:
+        return None
+    row: np.ndarray = chunk.rows[0].copy()
+    row[walking.POSITION] += position
+    return row

@@ -1,20 +1,24 @@
-"""Kafka's message structs, described as data and read from untrusted bytes.
-
-A :class:`Message` states fields, versions and tags in the terms of Kafka's own message definitions (KIP-482 for the
-flexible, compact form). Every length is checked before it is used; what cannot be read is a :class:`Problem`.
-Why this is not kafka-python's codec: docs/decisions/002-struct-codec.md.
-"""
+"""Kafka's message structs as data: read from bytes, printed as Kafka's tools print them."""
 
 from __future__ import annotations
 
 import base64
 import functools
+import json
+import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, Values
+
+# Kafka's message structs, described as data and read from untrusted bytes.
+#
+# A :class:`Message` states fields, versions and tags in the terms of Kafka's own message definitions (KIP-482 for the
+# flexible, compact form). Every length is checked before it is used; what cannot be read is a :class:`Problem`.
+# Why this is not kafka-python's codec: docs/decisions/002-struct-codec.md.
+
 
 MAX_STRING_BYTES = 0x7FFF  # Kafka's own limit, also in the compact form
 MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element is dearer than its byte
@@ -203,10 +207,10 @@ def uuid_text(raw: bytes) -> str:
 
 @functools.cache
 def _message_reader(message: Message, version: int) -> Reader:
-    return _struct(message.fields, version, version >= message.flexible)
+    return _read_struct(message.fields, version, version >= message.flexible)
 
 
-def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Reader:
+def _read_struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Reader:
     present = [field for field in fields if field.since <= version <= field.until]
     steps = [(field.name, _field(field, version, flexible)) for field in present if field.tag is None]
     tags = {f.tag: (f.name, _field(f, version, flexible)) for f in present if f.tag is not None}
@@ -244,7 +248,7 @@ def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: F
 def _field(field: Field, version: int, flexible: bool) -> Reader:
     kind, nullable = field.type, version >= field.nullable
     if kind == "struct" and nullable:
-        return _nullable_struct(_struct(field.fields, version, flexible), tagged=field.tag is not None)
+        return _nullable_struct(_read_struct(field.fields, version, flexible), tagged=field.tag is not None)
     if kind.startswith("[]"):
         element = _element(kind[2:], field.fields, version, flexible)
         return _array(field.name, element, nullable, flexible)
@@ -255,7 +259,7 @@ def _field(field: Field, version: int, flexible: bool) -> Reader:
 
 def _element(kind: str, fields: tuple[Field, ...], version: int, flexible: bool) -> Reader:
     if kind == "struct":
-        return _struct(fields, version, flexible)
+        return _read_struct(fields, version, flexible)
     if kind in ("string", "bytes"):
         return _text_or_bytes("element", kind, False, flexible)
     return _SIMPLE[kind]
@@ -353,3 +357,49 @@ _SIMPLE: dict[str, Reader] = {
     "bool": _fixed("?"),
     "uuid": _uuid,
 }
+
+
+# A struct's fields as Kafka's own tools print them: JSON by the generated JsonConverter classes.
+#
+# Uuids are text and bytes base64; a tagged field that has its default is left out. What only clients chose (bytes) and
+# addresses are withheld unless asked for: they stand there as null.
+
+
+ADDRESSES = frozenset({"clientHost", "userEndpoint", "endPoints"})
+
+
+def as_printed(message: Message, version: int, fields: Values, *, payload: bool = False) -> Fields:
+    """Decoded ``fields`` of a message in the shape that the tools print; ``payload``: bytes and addresses too."""
+    return _struct_as_json(message.fields, version, fields, payload)
+
+
+def json_text(value: object) -> str:
+    """One line of JSON, the keys in the order of the fields."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _struct_as_json(fields: Iterable[Field], version: int, values: Values, payload: bool) -> Fields:
+    printed: Fields = {}
+    for field in fields:
+        if not field.since <= version <= field.until:
+            continue
+        value = values[field.name]
+        if field.tag is None or value != field.default:
+            withheld = field.name in ADDRESSES and not payload
+            printed[field.name] = None if withheld else _value(field, version, value, payload)
+    return printed
+
+
+def _value(field: Field, version: int, value: Any, payload: bool) -> Any:
+    if value is None:
+        return None
+    if field.type.startswith("[]"):
+        inner = field._replace(type=field.type[2:])
+        return [_value(inner, version, element, payload) for element in value]
+    if field.type == "struct":
+        return _struct_as_json(field.fields, version, value, payload)
+    if field.type == "float64" and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"  # no numbers in JSON
+    if field.type == "bytes":
+        return base64.b64encode(value).decode() if payload else None
+    return value

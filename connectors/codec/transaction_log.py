@@ -1,12 +1,29 @@
-"""Records of ``__transaction_state``: the coordinator's log of each transactional id (TransactionLogKey and -Value)."""
+"""Records of __transaction_state."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
+from auditor.base.compiled import kernel
+from auditor.connectors.codec.batches import RecordColumns
+from auditor.connectors.codec.primitives import be16, be32, be64
+from auditor.connectors.codec.structs import (
+    MAX_ELEMENTS,
+    Field,
+    Message,
+    Problem,
+    decode,
+    decode_versioned,
+    left_over,
+    read_int16,
+)
 from auditor.connectors.schema import TRANSACTION_STATES
+
+# Records of ``__transaction_state``: the coordinator's log of each transactional id (TransactionLogKey and -Value).
+
 
 KEY = Message("TransactionLogKey", (Field("transactionalId", "string"),), flexible=1)
 VALUE = Message(
@@ -110,3 +127,383 @@ def _row(transactional_id: str, version: int, fields: Fields) -> TransactionLogR
         client_transaction_version=fields["clientTransactionVersion"],
         next_producer_epoch=fields["nextProducerEpoch"],
     )
+
+
+# Records of ``__transaction_state`` as columns: the versions that brokers write, read by a compiled kernel.
+#
+# Whatever is not exactly as brokers write it (an unknown version or tag, bytes left over, a name that is not ASCII, a
+# length that does not fit) is *odd*, and left to :mod:`auditor.connectors.codec.transaction_log`.
+
+
+TOMBSTONE = -1  # in VERSION
+ODD = -2
+(
+    VERSION,
+    ID_START,
+    ID_SIZE,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    TIMEOUT_MS,
+    STATUS,
+    LIST_START,
+    LIST_SIZE,
+    LAST_UPDATE,
+    START,
+    CLIENT_VERSION,
+    FIELDS,
+) = range(13)
+MAX_COUNT = MAX_ELEMENTS
+
+
+class Lists(NamedTuple):
+    """Lists of partitions taken apart: elements ``ends[k - 1]`` to ``ends[k]`` are those of list ``k``.
+
+    Each element is the place of its topic's name (``start``, ``size``) and a ``partition``.
+    """
+
+    ends: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    partitions: np.ndarray
+
+
+@kernel
+def uvarint(data: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
+    """The value and the index behind it; the index is -1 where there is none up to 2^31 - 1."""
+    value = np.int64(0)
+    for k in range(5):
+        if at + k >= end:
+            return np.int64(0), -1
+        byte = np.int64(data[at + k])
+        value |= (byte & 0x7F) << (7 * k)
+        if byte < 0x80:
+            return value, at + k + 1 if value <= 0x7FFFFFFF else -1
+    return np.int64(0), -1
+
+
+@kernel
+def all_ascii(data: np.ndarray, start: int, size: int) -> bool:
+    """Whether bytes are ASCII, so that as text they differ where the bytes do."""
+    k = 0
+    while k + 8 <= size:
+        if np.uint64(be64(data, start + k)) & np.uint64(0x8080808080808080):
+            return False
+        k += 8
+    while k < size:
+        if data[start + k] >= 0x80:
+            return False
+        k += 1
+    return True
+
+
+@kernel
+def _count(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[np.int64, int]:
+    """Elements of an array, -1 for null, and the index behind the count, -1 where it does not fit."""
+    if flexible:
+        count, after = uvarint(data, at, end)
+        return count - 1, after
+    if at + 4 > end:
+        return np.int64(0), -1
+    return be32(data, at), at + 4
+
+
+@kernel
+def _name(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[Any, np.int64]:
+    """Where a topic's name begins and its size; -1 for the size where it is odd."""
+    if flexible:
+        size, at = uvarint(data, at, end)
+        size -= 1
+        if at < 0:
+            return np.int64(0), np.int64(-1)
+    else:
+        if at + 2 > end:
+            return np.int64(0), np.int64(-1)
+        size = be16(data, at)
+        at += 2
+    if size < 0 or size > MAX_TOPIC_LENGTH or at + size > end or not all_ascii(data, at, size):
+        return np.int64(0), np.int64(-1)
+    return np.int64(at), size
+
+
+@kernel
+def _list_end(data: np.ndarray, at: int, end: int, flexible: bool) -> int:
+    """The index behind a list of partitions, -1 where it is odd."""
+    topics, at = _count(data, at, end, flexible)
+    if at < 0 or topics < -1:
+        return -1
+    elements = max(topics, 0)
+    for _ in range(topics):
+        if elements > MAX_COUNT:
+            return -1
+        begin, size = _name(data, at, end, flexible)
+        if size < 0:
+            return -1
+        ids, at = _count(data, begin + size, end, flexible)
+        if at < 0 or ids < 0 or at + 4 * ids > end:
+            return -1
+        elements += ids
+        at += 4 * ids
+        if flexible:
+            if at >= end or data[at] != 0:
+                return -1
+            at += 1
+    return at if elements <= MAX_COUNT else -1
+
+
+@kernel
+def _tags(data: np.ndarray, at: int, end: int, out: np.ndarray) -> bool:
+    """Reads the tagged fields up to the end; whether all are known and fill it."""
+    tags, at = uvarint(data, at, end)
+    if at < 0:
+        return False
+    for _ in range(tags):
+        tag, at = uvarint(data, at, end)
+        if at < 0:
+            return False
+        size, at = uvarint(data, at, end)
+        if at < 0 or tag > 3 or size != (8 if tag < 2 else 2) or at + size > end:
+            return False
+        if tag == 2:
+            out[CLIENT_VERSION] = be16(data, at)
+        at += size
+    return at == end
+
+
+@kernel
+def _later_fields(data: np.ndarray, fields: np.ndarray, out: np.ndarray) -> None:
+    """Of each line of ``fields`` that is not odd what only tags of version 1 say: previous and next producer id, next
+    epoch; -1 where no tag says it."""
+    for k in range(len(fields)):
+        out[:, k] = -1
+        if fields[k, VERSION] == 1:
+            end = len(data)  # the tags were read before, and fit
+            tags, at = uvarint(data, fields[k, LIST_START] + fields[k, LIST_SIZE] + 16, end)
+            for _ in range(tags):
+                tag, at = uvarint(data, at, end)
+                size, at = uvarint(data, at, end)
+                if tag == 3:
+                    out[2, k] = be16(data, at)
+                elif tag < 2:
+                    out[tag, k] = be64(data, at)
+                at += size
+
+
+@kernel
+def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> int:
+    """Reads a value; its version, or ODD."""
+    end = at + size
+    if size < 21:
+        return ODD
+    version = be16(data, at)
+    if version < 0 or version > 1:
+        return ODD
+    flexible = version == 1
+    out[PRODUCER_ID], out[PRODUCER_EPOCH] = be64(data, at + 2), be16(data, at + 10)
+    out[TIMEOUT_MS], out[STATUS] = be32(data, at + 12), np.int8(data[at + 16])
+    out[LIST_START] = at + 17
+    at = _list_end(data, at + 17, end, flexible)
+    if at < 0 or at + 16 > end:
+        return ODD
+    out[LIST_SIZE] = at - out[LIST_START]
+    out[LAST_UPDATE], out[START] = be64(data, at), be64(data, at + 8)
+    out[CLIENT_VERSION] = 0
+    at += 16
+    if flexible:
+        return version if _tags(data, at, end, out) else ODD
+    return version if at == end else ODD
+
+
+@kernel
+def _parse(
+    data: np.ndarray,
+    key_start: np.ndarray,
+    key_size: np.ndarray,
+    value_start: np.ndarray,
+    value_size: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    for k in range(len(key_start)):
+        row, at, size = out[k], key_start[k], key_size[k]
+        row[:] = -1
+        row[VERSION] = ODD
+        if size < 4 or be16(data, at) != 0 or be16(data, at + 2) != size - 4 or not all_ascii(data, at + 4, size - 4):
+            continue
+        row[ID_START], row[ID_SIZE] = at + 4, size - 4
+        if value_size[k] >= 0:
+            row[VERSION] = _value(data, value_start[k], value_size[k], row)
+        else:
+            row[VERSION], row[LIST_SIZE], row[CLIENT_VERSION] = TOMBSTONE, 0, 0
+
+
+@kernel
+def _are_null(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.ndarray) -> None:
+    for k in range(len(starts)):
+        last = sizes[k] - 1
+        if last < 0 or (last == 3 and be32(data, starts[k]) == -1):  # the latter is version 0
+            out[k] = True
+            continue
+        at, end = starts[k], starts[k] + last
+        while at < end and data[at] == 0x80:
+            at += 1
+        out[k] = at == end and data[at] == 0  # a varint of 0, however long
+
+
+@kernel
+def _take_apart(
+    data: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    flexible: np.ndarray,
+    name_starts: np.ndarray,
+    name_sizes: np.ndarray,
+    partitions: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    found = 0
+    for k in range(len(starts)):
+        at, end = starts[k], ends[k]
+        if end > at:
+            topics, at = _count(data, at, end, flexible[k])
+            for _ in range(topics):
+                begin, size = _name(data, at, end, flexible[k])
+                ids, at = _count(data, begin + size, end, flexible[k])
+                for _ in range(ids):
+                    name_starts[found], name_sizes[found], partitions[found] = begin, size, be32(data, at)
+                    found += 1
+                    at += 4
+                at += np.int64(flexible[k])
+        out[k] = found
+
+
+def parse(records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
+    """A row of FIELDS numbers for each of the ``chosen`` records, which must have their payload."""
+    out = np.empty((len(chosen), FIELDS), np.int64)
+    columns = (records.key_start, records.key_size, records.value_start, records.value_size)
+    _parse(records.payload, *(np.ascontiguousarray(c[chosen]) for c in columns), out)
+    return out
+
+
+def later_fields(data: np.ndarray, fields: np.ndarray) -> np.ndarray:
+    """Three columns of records none of which is odd: previous producer id, next producer id, next epoch."""
+    out = np.empty((3, len(fields)), np.int64)
+    _later_fields(data, fields, out)
+    return out
+
+
+def is_flexible(data: np.ndarray, start: int, end: int) -> bool:
+    """Whether stored bytes of a list that is not odd are of version 1: counts of version 0 begin with zeros or ones."""
+    return bool(end > start and not (end - start >= 4 and (data[start] == 0 or be32(data, start) == -1)))
+
+
+def are_null(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Which stored lists, none of which is odd, are null, of either version; one of no bytes is, too."""
+    out = np.empty(len(starts), bool)
+    _are_null(data, starts, sizes, out)
+    return out
+
+
+def take_apart(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, flexible: np.ndarray | None = None) -> Lists:
+    """The partitions of stored lists, none of which is odd; an empty list or null has none. ``flexible``: whether each
+    is of version 1, where that is known."""
+    if flexible is None:
+        found = (is_flexible(data, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True))
+        flexible = np.fromiter(found, bool, len(starts))
+    room = int(((ends - starts) // 4).sum())
+    out = Lists(np.empty(len(starts), np.int64), *np.empty((3, room), np.int64))
+    _take_apart(data, starts, ends, flexible, *out[1:], out.ends)
+    used = int(out.ends[-1]) if len(out.ends) else 0
+    return Lists(out.ends, *(column[:used] for column in out[1:]))
+
+
+# Columns of texts made from stored bytes by compiled kernels: the bytes of all, and where each ends.
+
+
+DASH, ZERO = 0x2D, 0x30
+
+
+class Texts(NamedTuple):
+    """``ends``: int32, 0 and where each text ends in ``data``."""
+
+    ends: np.ndarray
+    data: np.ndarray
+
+
+@kernel
+def _gather(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, out: np.ndarray) -> None:
+    for k in range(len(starts)):
+        begin = ends[k]
+        for j in range(ends[k + 1] - begin):
+            out[begin + j] = data[starts[k] + j]
+
+
+@kernel
+def _digits(number: np.int64) -> np.int64:
+    """Characters of a number in decimal, its sign included."""
+    left, found = abs(number), np.int64(1 if number >= 0 else 2)
+    while left >= 10:
+        left //= 10
+        found += 1
+    return found
+
+
+@kernel
+def _name_sizes(sizes: np.ndarray, partitions: np.ndarray, out: np.ndarray) -> None:
+    for k in range(len(sizes)):
+        out[k] = sizes[k] + 1 + _digits(partitions[k])
+
+
+@kernel
+def _names(
+    data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, partitions: np.ndarray, ends: np.ndarray, out: np.ndarray
+) -> None:
+    for k in range(len(starts)):
+        at, end = ends[k], ends[k + 1] - 1
+        for j in range(sizes[k]):
+            out[at + j] = data[starts[k] + j]
+        out[at + sizes[k]] = DASH
+        left = abs(partitions[k])
+        if partitions[k] < 0:
+            out[at + sizes[k] + 1] = DASH
+        while True:
+            out[end] = ZERO + left % 10
+            left //= 10
+            end -= 1
+            if left == 0:
+                break
+
+
+@kernel
+def _are_ascii(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.ndarray) -> None:
+    for k in range(len(starts)):
+        out[k] = all_ascii(data, starts[k], sizes[k])
+
+
+def _ends(sizes: np.ndarray) -> np.ndarray:
+    ends = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
+
+
+def gather(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> Texts:
+    """The texts of ``sizes`` bytes at ``starts``; a size below 0 is an empty text. At most 2 GiB in all."""
+    ends = _ends(np.maximum(sizes, 0))
+    out = np.empty(int(ends[-1]), np.uint8)
+    _gather(data, np.ascontiguousarray(starts), ends, out)
+    return Texts(ends, out)
+
+
+def partition_names(data: np.ndarray, found: Lists) -> Texts:
+    """``topic-partition`` of every element of lists that were taken apart."""
+    sizes = np.empty(len(found.sizes), np.int64)
+    _name_sizes(found.sizes, found.partitions, sizes)
+    ends = _ends(sizes)
+    out = np.empty(int(ends[-1]), np.uint8)
+    _names(data, found.starts, found.sizes, found.partitions, ends, out)
+    return Texts(ends, out)
+
+
+def are_ascii(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Whether each text is ASCII, so that its bytes are its characters."""
+    out = np.empty(len(starts), bool)
+    _are_ascii(data, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), out)
+    return out

@@ -15,9 +15,14 @@ import numpy as np
 
 from auditor.base.errors import DEFAULT_LIMITS, MIB, DamagedField, DecodeError, Limits
 from auditor.connectors import names
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import RECORD_UNDECOMPRESSABLE, BatchColumns, RecordSummary
-from auditor.connectors.codec.header_bytes import header_of, with_right_checksum
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import (
+    RECORD_UNDECOMPRESSABLE,
+    BatchColumns,
+    RecordSummary,
+    header_of,
+    with_right_checksum,
+)
 from auditor.connectors.codec.records import Decoded
 from auditor.connectors.codec.segment import ROWS, Chunk, Look, StoredChunks
 from auditor.connectors.copied.folder_list import LIST, MOST_STORED, FolderList, Listed, Taken, decoded

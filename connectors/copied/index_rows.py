@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 
 ENTRY = {"index": 8, "timeindex": 12}  # bytes of one
 MOST_ROWS = 1 << 18  # of a segment; of small batches few have an entry

@@ -5,7 +5,7 @@ A batch whose summary says it all (one stamp, all or none with keys, nothing wro
 byte for the bytes of a step (0, 1, 2, 4 or 8), a byte of bits (1: keys follow, 2: flaws follow); of each record by how
 much its stamp (ms) is later than that of the one before it, of the first one than the batch's own; bits of the records
 without a key, the first record's lowest; 2 bytes of flaws each (RECORD_* of
-:mod:`auditor.connectors.codec.batch_columns`).
+:mod:`auditor.connectors.codec.batches`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import Limits
-from auditor.connectors.codec.batch import LOG_APPEND_TIME
-from auditor.connectors.codec.batch_columns import (
+from auditor.connectors.codec.batches import (
+    LOG_APPEND_TIME,
     RECORD_UNDECOMPRESSABLE,
     BatchColumns,
     RecordColumns,

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.errors import MIB
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns, RecordSummary
-from auditor.connectors.codec.summary import DTYPES, empty_summary
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns, RecordSummary
+from auditor.connectors.codec.records import DTYPES, empty_summary
 from auditor.connectors.copied.parquet_pages import footer_fits, group_fits
 
 SUFFIX = ".log.parquet"

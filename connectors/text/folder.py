@@ -1,35 +1,275 @@
-"""A folder of text dumps read as one log directory: every log that any dump in it shows, each once."""
+"""A directory of text dumps read as one log directory."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.consumer_offsets import OffsetCommitRow
-from auditor.connectors.codec.index import (
+from auditor.connectors import names
+from auditor.connectors.codec.batches import BatchColumns
+from auditor.connectors.codec.group_topics import GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.indexes import (
+    ENTRY,
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,
     AbortedTransactions,
     OffsetIndex,
+    ProducerEntries,
     TimeIndex,
 )
-from auditor.connectors.codec.snapshot import ENTRY, ProducerEntries
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.files import TextFile
 from auditor.connectors.storage import Place, read_file
-from auditor.connectors.text.checked_rows import Unread
-from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import Numbers, Section, parse_dump
-from auditor.connectors.text.internal_topics import read_printed
-from auditor.connectors.text.logs import Origin, TextIndex, TextReplica, TextSegment, TextSnapshot, origin
-from auditor.connectors.text.merge import Printed, merge_rows, merge_segments
-from auditor.connectors.text.sniff import normalise
+from auditor.connectors.text.internal_topics import Row, Unread, parse_console, read_printed
+from auditor.connectors.text.lines import normalise
+
+# What a folder of text dumps shows of each log: the counterpart of a partition folder, as far as text goes.
+
+
+class TextSegment(NamedTuple):
+    """One segment. ``file`` is ``folder/name`` as its banner says, else the dump's name; ``sources`` are the dumps.
+
+    ``base_offset`` is the number in its name, else its first batch's. ``cannot_show``: columns unknown or guessed in
+    some row. ``errors`` report bytes that the tool could not read. ``cut``: the text ends before the segment does, as
+    far as can be seen.
+    """
+
+    file: str
+    sources: tuple[str, ...]
+    base_offset: int
+    batches: BatchColumns
+    cannot_show: frozenset[str] = frozenset()
+    errors: tuple[DecodeError, ...] = ()
+    cut: bool = False
+
+
+class TextSnapshot(NamedTuple):
+    """One producer snapshot; ``offset`` is the number in its name. A ``last_timestamp`` of -1 was not shown."""
+
+    file: str
+    offset: int
+    entries: ProducerEntries
+
+
+class TextIndex(NamedTuple):
+    """One index beside a segment."""
+
+    file: str
+    base_offset: int
+    entries: AbortedTransactions | OffsetIndex | TimeIndex
+
+
+@dataclass(slots=True)
+class TextReplica:
+    """One log as the dumps of a folder show it. Topic and partition are None where nothing shows them.
+
+    ``rows``: table (transaction_log, offset_commits, group_metadata) to rows of its columns after the log's key, as
+    the binary reader gives them; what text cannot show is None. A console dump shows no offsets: rows of one id or
+    group are in order, others need not be. ``unreadable``: records that the tool showed and no reader understands.
+    """
+
+    topic: str | None
+    partition: int | None
+    segments: list[TextSegment] = field(default_factory=list)
+    snapshots: list[TextSnapshot] = field(default_factory=list)
+    indexes: list[TextIndex] = field(default_factory=list)
+    rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    unreadable: list[DecodeError] = field(default_factory=list)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether the log is known to go on behind what the dumps show: a cut dump, or a snapshot beyond it."""
+        ends = [
+            int(segment.batches.last_offset[-1]) + 1 for segment in self.segments if len(segment.batches.last_offset)
+        ]
+        beyond = any(snapshot.offset > max(ends) for snapshot in self.snapshots) if ends else False
+        return beyond or any(segment.cut for segment in self.segments)
+
+    @property
+    def cannot_show(self) -> list[str]:
+        """The columns of ``batches`` that are unknown or guessed somewhere in this replica."""
+        return sorted(frozenset().union(*(segment.cannot_show for segment in self.segments)))
+
+
+class Origin(NamedTuple):
+    """The file that a dump is of: its log (None: unknown), its path as ``folder/name``, and what its name says."""
+
+    topic: str | None
+    partition: int | None
+    kind: str  # live, or why the folder is none of a live replica
+    file: str
+    offset: int
+
+
+_INTERNAL = re.compile(r"(__transaction_state|__consumer_offsets|__cluster_metadata)-([0-9]{1,10})")
+_ENDINGS = re.compile(r"(?:\.(?:txt|log|out|dump|text|snapshots?|txnindex|index|timeindex))+$")
+_LOG = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
+_OFFSET = re.compile(r"(?<![0-9])[0-9]{20}(?![0-9])")
+
+
+def origin(path: str | None, dump: str) -> Origin:
+    """Where a dump comes from: by the path in its banner, else by its own name (``...<topic>-<partition>...txt``)."""
+    parts = re.split(r"[/\\]", path or "")
+    folder = names.partition_folder(parts[-2]) if len(parts) > 1 else None
+    says = names.data_name(parts[-1])
+    found = _OFFSET.search(dump)
+    offset = says.offset if says else int(found[0]) if found and path is None else -1
+    if folder:
+        return Origin(folder.topic, folder.partition, folder.kind, "/".join(parts[-2:]), offset)
+    topic, partition = _by_name(dump.rpartition("/")[2])
+    return Origin(topic, partition, "live", dump, offset)
+
+
+def _by_name(dump: str) -> tuple[str | None, int | None]:
+    """Topic and partition by the name of a dump."""
+    stem = _OFFSET.sub("", _ENDINGS.sub("", dump)).rstrip("._-")
+    found = _INTERNAL.search(dump) or _LOG.fullmatch(stem)
+    if not found or int(found[2]) > 0x7FFFFFFF:
+        return None, None
+    return found[1], int(found[2])
+
+
+# Several dumps of one log are one replica: put together what each shows. Contract section 1.
+
+
+_UNKNOWN = -1
+_FILLED = ("control_type", "coordinator_epoch", "partition_leader_epoch", "producer_epoch", "size", "crc")
+
+
+class Printed(NamedTuple):
+    """A row as one dump shows it. ``head``: file, position, offset, record timestamp; ``batch``: leader epoch, whether
+    transactional, producer id and epoch. What is not shown is None.
+    """
+
+    partition: int | None
+    head: tuple[str, int, int | None, int | None]
+    batch: tuple[int | None, bool | None, int | None, int | None]
+    row: Row
+
+
+def merge_segments(shown: Iterable[TextSegment]) -> list[TextSegment]:
+    """One segment for each base offset, ascending. The dump that goes furthest counts; others fill in what it lacks."""
+    by_base: dict[int, list[TextSegment]] = defaultdict(list)
+    for segment in shown:
+        by_base[segment.base_offset].append(segment)
+    return [_merge_segment(by_base[base]) for base in sorted(by_base)]
+
+
+def _merge_segment(shown: list[TextSegment]) -> TextSegment:
+    shown = sorted(shown, key=lambda item: (-_end(item), len(item.cannot_show), item.sources))
+    best = shown[0]
+    batches, unknown = best.batches, best.cannot_show
+    for other in shown[1:]:
+        batches = _fill(batches, other.batches)
+        unknown &= other.cannot_show
+    sources = tuple(sorted({source for item in shown for source in item.sources}))
+    cut = all(item.cut for item in shown if _end(item) == _end(best))
+    return best._replace(batches=batches, cannot_show=unknown, sources=sources, cut=cut)
+
+
+def _end(segment: TextSegment) -> int:
+    """The last offset shown, -1 for none."""
+    return int(segment.batches.last_offset[-1]) if len(segment.batches.last_offset) else -1
+
+
+def _fill(best: BatchColumns, other: BatchColumns) -> BatchColumns:
+    """``best`` with its unknown fields from the same batches of ``other``, and the batches ``other`` has before."""
+    mine = {key: row for row, key in enumerate(zip(best.position.tolist(), best.base_offset.tolist(), strict=True))}
+    theirs = list(zip(other.position.tolist(), other.base_offset.tolist(), strict=True))
+    pairs = [(mine[key], row) for row, key in enumerate(theirs) if key in mine]
+    filled = BatchColumns(*(column.copy() for column in best))
+    if pairs:
+        into, source = np.array(pairs).T
+        for name in _FILLED:
+            target, values = getattr(filled, name), getattr(other, name)[source]
+            unknown = target[into] == (0 if name == "crc" else _UNKNOWN)
+            target[into[unknown]] = values[unknown]
+    first = best.position[0] if len(best.position) else np.iinfo(np.int64).max
+    before = other.position < first
+    return BatchColumns(*(np.concatenate([a[before], b]) for a, b in zip(other, filled, strict=True)))
+
+
+def merge_rows(dumps: Iterable[list[Printed]]) -> list[Printed]:
+    """The records of one table from all dumps: each once, with what any dump shows of it.
+
+    Records are the same when they say the same of the same id and are as many-th to do so. The dump that shows most
+    of an id gives the order; records with offsets come in theirs.
+    """
+    by_owner: dict[Hashable, list[list[Printed]]] = {}
+    for dump in dumps:
+        owned: dict[Hashable, list[Printed]] = defaultdict(list)
+        for item in dump:
+            owned[_owner(item.row)].append(item)
+        for owner, items in owned.items():
+            by_owner.setdefault(owner, []).append(items)
+    merged = [item for shown in by_owner.values() for item in _merge_owner(shown)]
+    with_offsets = [item for item in merged if item.head[2] is not None]
+    with_offsets.sort(key=lambda item: (item.partition or 0, item.head[2] or 0))
+    return with_offsets + [item for item in merged if item.head[2] is None]
+
+
+def _merge_owner(shown: list[list[Printed]]) -> list[Printed]:
+    """The records of one id."""
+    shown = sorted(shown, key=lambda items: (-len(items), items[0].head[2] is None))
+    result = list(shown[0])
+    places: dict[Hashable, list[int]] = defaultdict(list)
+    for place, item in enumerate(result):
+        places[_said(item.row)].append(place)
+    for items in shown[1:]:
+        seen: dict[Hashable, int] = defaultdict(int)
+        for item in items:
+            said = _said(item.row)
+            if seen[said] < len(places[said]):
+                place = places[said][seen[said]]
+                result[place] = _both(result[place], item)
+            else:
+                places[said].append(len(result))
+                result.append(item)
+            seen[said] += 1
+    return result
+
+
+def _both(first: Printed, second: Printed) -> Printed:
+    """One record from two prints of it; where it stands is known from the print that shows its offset."""
+    if first.head[2] is None and second.head[2] is not None:
+        first, second = second, first
+    fields: Fields = {name: value for name, value in second.row._asdict().items() if getattr(first.row, name) is None}
+    partition = second.partition if first.partition is None else first.partition
+    batch = tuple(b if a is None else a for a, b in zip(first.batch, second.batch, strict=True))
+    return Printed(partition, first.head, batch, first.row._replace(**fields))  # type: ignore[arg-type]
+
+
+def _owner(row: Row) -> Hashable:
+    """Whose records are in order among themselves."""
+    if isinstance(row, TransactionLogRow):
+        return row.transactional_id
+    if isinstance(row, OffsetCommitRow):
+        return row.group_id, row.consumed_topic, row.consumed_partition
+    return row.group_id
+
+
+def _said(row: Row) -> Hashable:
+    """What any print of a record shows of it."""
+    if isinstance(row, TransactionLogRow):
+        state = row.producer_id, row.producer_epoch, row.status, row.last_update_timestamp
+        return row.tombstone, state, tuple(sorted(row.partitions or ()))
+    if isinstance(row, OffsetCommitRow):
+        return row.tombstone, row.committed_offset
+    assert isinstance(row, GroupMetadataRow)
+    return row.key_type, row.tombstone, row.generation
+
+
+# A folder of text dumps read as one log directory: every log that any dump in it shows, each once.
+
 
 TRANSACTION_STATE, CONSUMER_OFFSETS = "__transaction_state", "__consumer_offsets"
 _TABLES = {"TransactionLogRow": "transaction_log", "OffsetCommitRow": "offset_commits"}

@@ -1,20 +1,230 @@
-"""Records of ``__transaction_state`` and ``__consumer_offsets`` as Kafka's decoders and formatters print them.
-
-Old releases print texts of their own, 3.8 (offsets), 3.9 (console) and 4.0 (dump-log) on JSON of the stored structures.
-The rows are those that the binary decoders give; what a text cannot show is None. reference/formats.md
-section 11.6 to 11.8.
-"""
+"""Records of internal topics as Kafka's formatters and decoders print them."""
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any, NamedTuple
 
-from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
-from auditor.connectors.codec.group_records import GROUP_TYPES
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.group_topics import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.schema import TRANSACTION_STATES
-from auditor.connectors.text.checked_rows import DELETE, NOT_OURS, PARTITION, Row, Unread, checked, clean, load, typed
-from auditor.connectors.text.internal_json import read_json_texts
+from auditor.connectors.text import lines
+from auditor.connectors.text.lines import line_end
+
+# Rows of the internal topics whose values come from text: each checked against its column before it is believed.
+
+
+Row = TransactionLogRow | OffsetCommitRow | GroupMetadataRow
+
+DELETE = "<DELETE>"
+PARTITION = re.compile(r"[a-zA-Z0-9._-]{1,249}-[0-9]{1,10}")
+
+
+class Unread(NamedTuple):
+    """Why a record gives no row: a reason code and words without payload. ``skipped``: Kafka's tool skipped it too."""
+
+    reason: str
+    detail: str
+    skipped: bool = False
+
+
+NOT_OURS = Unread("bad_line", "key or payload that no decoder prints")
+
+# Bits of the numbers in the rows; all others have 64.
+_BITS = {
+    "producer_epoch": 16,
+    "next_producer_epoch": 16,
+    "value_version": 16,
+    "client_transaction_version": 16,
+    "status": 8,
+    "timeout_ms": 32,
+    "consumed_partition": 32,
+    "generation": 32,
+    "leader_epoch": 32,
+}
+_TEXTS = {"transactional_id", "group_id", "consumed_topic", "kind", "state", "protocol_type", "protocol", "leader"}
+_LISTS = {"partitions", "member_ids", "group_instance_ids", "client_ids"}
+_NEEDED = {"transactional_id", "group_id", "consumed_topic", "consumed_partition"}
+
+
+def typed(row: Row, **fields: Any) -> Row | Unread:
+    """``row`` with ``fields``, every value of its column's type: a JSON text may hold anything anywhere."""
+    return checked(row._replace(**fields))
+
+
+def checked(row: Row) -> Row | Unread:
+    """The row with its texts clean, or why a value fits no column."""
+    result: Fields = {}
+    for name, value in row._asdict().items():
+        if not _fits(name, value):
+            return Unread("bad_value", f"{name} is no value that Kafka prints")
+        if isinstance(value, str):
+            result[name] = clean(value)
+        elif isinstance(value, list):
+            result[name] = [clean(item) if isinstance(item, str) else item for item in value]
+    return row._replace(**result)
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether a value may stand in the column ``name``."""
+    if value is None:
+        return name not in _NEEDED
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name in _LISTS:
+        nullable = name == "group_instance_ids"
+        return isinstance(value, list) and all(isinstance(i, str) or (nullable and i is None) for i in value)
+    if isinstance(value, bool):
+        return name in ("tombstone", "partitions_null")
+    half = 1 << _BITS.get(name, 64) - 1
+    return isinstance(value, int) and -half <= value < half
+
+
+def clean(text: str) -> str:
+    """The text with lone halves of UTF-16 pairs, which JSON can express and UTF-8 cannot, made U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def load(text: str) -> Fields | None:
+    """A JSON object, None for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def small_number(value: object) -> int | None:
+    """A number, also one printed as a string, as types and versions are by dump-log."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value):
+        return int(value)
+    return value if type(value) is int and 0 <= value < 1 << 15 else None
+
+
+# Records of the internal topics as JSON of their stored structures, as printed since 3.8, 3.9 (console) or 4.0.
+
+
+def read_json_texts(key: str, value: str | None) -> Row | Unread:
+    """A record from key and value as separate JSON texts; here types and versions are strings."""
+    key_fields = load(key)
+    if key_fields is None or value is None:
+        return NOT_OURS
+    value_fields = None if value == DELETE else load(value)
+    return NOT_OURS if value != DELETE and value_fields is None else read_json(key_fields, value_fields)
+
+
+def read_json(key: Fields, value: Fields | None) -> Row | Unread:
+    """A record as JSON of its stored key and value; None for a tombstone."""
+    kind = small_number(key.get("type", key.get("version")))
+    names = key.get("data")
+    if kind is None:
+        return NOT_OURS
+    if not isinstance(names, dict):
+        return Unread("unknown_key_type", "the tool did not know the key's type either", skipped=True)
+    version = fields = None
+    if value is not None:
+        version, fields = small_number(value.get("version")), value.get("data")
+        if version is None or not isinstance(fields, dict):
+            return Unread("bad_version", "the tool did not know the value's version either")
+    if "transactionalId" in names:
+        return _json_transaction(names, version, fields)
+    if "topic" in names:
+        return _json_commit(names, version, fields)
+    return _json_group(kind, names, version, fields)
+
+
+def _json_transaction(names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
+    row = TransactionLogRow(names["transactionalId"], tombstone=fields is None)
+    if fields is None:
+        return typed(row)
+    topics = fields.get("transactionPartitions")
+    partitions = None if topics is None else _partitions(topics)
+    if topics is not None and partitions is None:
+        return NOT_OURS
+    status = fields.get("transactionStatus")
+    return typed(
+        row,
+        value_version=version,
+        producer_id=fields.get("producerId"),
+        producer_epoch=fields.get("producerEpoch"),
+        timeout_ms=fields.get("transactionTimeoutMs"),
+        status=status,
+        state=dict(enumerate(TRANSACTION_STATES)).get(status) if isinstance(status, int) else None,
+        partitions=partitions,
+        partitions_null=topics is None,
+        last_update_timestamp=fields.get("transactionLastUpdateTimestampMs"),
+        start_timestamp=fields.get("transactionStartTimestampMs"),
+        previous_producer_id=fields.get("previousProducerId", -1),
+        next_producer_id=fields.get("nextProducerId", -1),
+        client_transaction_version=fields.get("clientTransactionVersion", 0),
+        next_producer_epoch=fields.get("nextProducerEpoch", -1),
+    )
+
+
+def _partitions(topics: object) -> list[str] | None:
+    """``topic-partition`` of each, None for anything else than the stored structure."""
+    if not isinstance(topics, list):
+        return None
+    names = []
+    for item in topics:
+        if not isinstance(item, dict) or not isinstance(item.get("partitionIds"), list):
+            return None
+        names += [f"{item.get('topic')}-{number}" for number in item["partitionIds"]]
+    return names if all(map(PARTITION.fullmatch, names)) else None
+
+
+def _json_commit(names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
+    row = OffsetCommitRow(names.get("group", ""), names["topic"], names.get("partition", -1), tombstone=fields is None)
+    if fields is None:
+        return typed(row)
+    return typed(
+        row,
+        value_version=version,
+        committed_offset=fields.get("offset"),
+        leader_epoch=fields.get("leaderEpoch", -1),
+        commit_timestamp=fields.get("commitTimestamp"),
+        expire_timestamp=fields.get("expireTimestamp"),
+    )
+
+
+def _json_group(kind: int, names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
+    known = GROUP_TYPES.get(kind)
+    if known is None:
+        return Unread("unknown_key_type", f"key type {kind} is not read", skipped=True)
+    group = names.get("group", names.get("groupId"))
+    row = GroupMetadataRow(group, kind, known.kind, tombstone=fields is None)  # type: ignore[arg-type]
+    if "memberId" in names:
+        row = row._replace(member_ids=[names["memberId"]])
+    if fields is None:
+        return typed(row)
+    row = row._replace(value_version=version, generation=fields.get(known.epoch) if known.epoch else None)
+    if kind != 2:
+        return typed(row)
+    members = fields.get("members")
+    if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
+        return NOT_OURS
+    return typed(
+        row,
+        protocol_type=fields.get("protocolType"),
+        protocol=fields.get("protocol"),
+        leader=fields.get("leader"),
+        state_timestamp=fields.get("currentStateTimestamp"),
+        member_ids=[member.get("memberId") for member in members],
+        group_instance_ids=[member.get("groupInstanceId") for member in members],
+        client_ids=[member.get("clientId") for member in members],
+    )
+
+
+# Records of ``__transaction_state`` and ``__consumer_offsets`` as Kafka's decoders and formatters print them.
+#
+# Old releases print texts of their own, 3.8 (offsets), 3.9 (console) and 4.0 (dump-log) on JSON of the stored
+# structures.
+# The rows are those that the binary decoders give; what a text cannot show is None. reference/formats.md
+# section 11.6 to 11.8.
+
 
 _KEYS = (
     '{"type":',
@@ -40,7 +250,7 @@ _OLD_COMMIT_KEY = re.compile(
     r"offset_commit::group=(.*),partition=([a-zA-Z0-9._-]{1,249})-(\d{1,10})", re.ASCII | re.DOTALL
 )
 _OLDEST_COMMIT_KEY = re.compile(r"offset::(.*):([a-zA-Z0-9._-]{1,249}):(\d{1,10})", re.ASCII | re.DOTALL)
-_OLD_COMMIT = re.compile(r"offset=(-?\d{1,19})(?:,metadata=.*)?", re.ASCII | re.DOTALL)
+_OLD_DECODED_COMMIT = re.compile(r"offset=(-?\d{1,19})(?:,metadata=.*)?", re.ASCII | re.DOTALL)
 _OLDEST_COMMIT = re.compile(r"(-?\d{1,19})(?::.*)?", re.ASCII | re.DOTALL)
 _OLDEST_GROUP = re.compile(r"([^:]*):([^:]*):(-?\d{1,10}):\{.*\}", re.ASCII | re.DOTALL)
 
@@ -102,7 +312,7 @@ def _old_commit(key: str, value: str) -> Row | Unread:
     row = OffsetCommitRow(found[1], found[2], int(found[3]), tombstone=value == DELETE)
     if row.tombstone:
         return checked(row)
-    offset = (_OLD_COMMIT if newer else _OLDEST_COMMIT).fullmatch(value)
+    offset = (_OLD_DECODED_COMMIT if newer else _OLDEST_COMMIT).fullmatch(value)
     return checked(row._replace(committed_offset=int(offset[1]))) if offset else NOT_OURS
 
 
@@ -127,3 +337,234 @@ def _old_group(key: str, value: str) -> Row | Unread:
         protocol=fields.get("protocol"),
         generation=fields.get("generationId"),
     )
+
+
+# What the console consumer printed of ``__transaction_state`` and ``__consumer_offsets`` with a formatter.
+#
+# Up to 3.9 one line a record, since 3.9 JSON objects without anything between them. Neither shows the record's offset,
+# partition or time: records of one id or group are in order, others need not be. reference/formats.md section 11.8.
+
+
+_JSON = b'{"key":'
+_TRANSACTION = b"::TransactionMetadata(transactionalId="
+_STATE = re.compile(
+    rb", producerId=(-?[0-9]{1,19}), producerEpoch=(-?[0-9]{1,5}), txnTimeoutMs=([0-9]{1,10}), state=(\w+),"
+    rb" pendingState=\w+, topicPartitions=(?:Hash)?Set\(([^)]*)\), txnStartTimestamp=(-?[0-9]{1,19}),"
+    rb" txnLastUpdateTimestamp=(-?[0-9]{1,19})\)(?=\n|\Z)"
+)
+_COMMIT = re.compile(
+    rb"OffsetAndMetadata\(offset=(?P<offset>-?[0-9]{1,19}), leaderEpoch=Optional(?:\.empty|\[(?P<epoch>[0-9]{1,10})\]),"
+    rb" metadata=.*, commitTimestamp=(?P<committed>-?[0-9]{1,19}),"
+    rb" expireTimestamp=(?:None|Some\((?P<expires>[0-9]{1,19})\))\)"
+)
+_OLD_PRINTED_COMMIT = re.compile(
+    rb"\[OffsetMetadata\[(?P<offset>-?[0-9]{1,19}),.*\],CommitTime (?P<committed>-?[0-9]{1,19}),"
+    rb"ExpirationTime (?P<expires>-?[0-9]{1,19})\]"
+)
+_GROUP = re.compile(
+    rb"(?:groupId=(?P<again>.*), )?generation=(?P<generation>[0-9]{1,10}),"
+    rb" protocolType=(?:None|Some\((?P<type>[^()]*)\)),"
+    rb" currentState=\w+, members=(?:Hash)?Map\((?P<members>.*)\)\)"
+)
+_MEMBER = re.compile(  # bounded, so that a garbled line cannot cost more than its length
+    rb"MemberMetadata\(memberId=(.{0,1000}?), (?:groupInstanceId=(None|Some\(.{0,1000}?\)), )?"
+    rb"clientId=(.{0,1000}?), clientHost="
+)
+_VALUE = re.compile(rb"\]?::(?=NULL|OffsetAndMetadata\(|\[OffsetMetadata\[|GroupMetadata\()")
+_MAX_ID = 100_000  # bytes; Kafka's ids have at most 32767, printed at most three times as long
+_UNKNOWN = re.compile(rb"unknown::version=-?[0-9]{1,5}")
+
+
+class PrintedRow(NamedTuple):
+    """A record as the console shows it, and where in the text (bytes)."""
+
+    row: Row
+    position: int
+    length: int
+
+
+class Console(NamedTuple):
+    """A whole text: its records in order, and what in it no formatter prints."""
+
+    rows: list[PrintedRow]
+    errors: list[DecodeError]
+
+
+def parse_console(text: bytes, file: str = "") -> Console:
+    """Read back the formatter's output. ``text`` is as :func:`auditor.connectors.text.lines.normalise` gives it.
+
+    ``id::NULL`` alone does not say what was deleted: it is taken for a group where the text shows groups, else for a
+    transactional id. Errors: ``bad_line``, ``bad_value``, ``bad_version``, ``unknown_key_type``, ``truncated``.
+    Cost: one pass.
+    """
+    return _Reader(text, file).read()
+
+
+class _Reader:
+    def __init__(self, text: bytes, file: str) -> None:
+        self.text = text
+        self.file = file
+        self.result = Console([], [])
+        self.shows_groups = b"::GroupMetadata(" in text
+        self.next_transaction = 0  # where the next _TRANSACTION stands, so that bad lines cost no search each
+
+    def read(self) -> Console:
+        at = 0
+        while at < len(self.text):
+            at = self._json(at) if self.text.startswith(_JSON, at) else self._line(at)
+        return self.result
+
+    def _json(self, at: int) -> int:
+        """One JSON object; the index after it, or after a stretch that is none."""
+        end = _json_end(self.text, at)
+        try:
+            fields = json.loads(self.text[at:end])
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict) or not isinstance(fields.get("key"), dict):
+            return self._bad(at, end)
+        value = fields.get("value")
+        if value is not None and not isinstance(value, dict):
+            return self._bad(at, end)
+        self._take(read_json(fields["key"], value), at, end)
+        return end
+
+    def _line(self, at: int) -> int:
+        """One record of an old formatter, or a line of something else."""
+        end = self._transaction(at)
+        if end >= 0:
+            return end + 1
+        stop = line_end(self.text, at)
+        json_at = self.text.find(_JSON, at, stop)
+        if json_at > at:  # a message of the tool got in front of the objects, which have no line ends
+            stop = json_at
+        line = self.text[at:stop]
+        row = self._keyed(line)
+        if row is not None:
+            self._take(row, at, stop)
+        elif not lines.is_noise(line) and not lines.CRASH.fullmatch(line):
+            return self._bad(at, stop)
+        return stop if stop == json_at else stop + 1
+
+    def _transaction(self, at: int) -> int:
+        """A transaction's state at ``at``: the id stands in it twice, and may hold anything; the end, or -1."""
+        if 0 <= self.next_transaction < at or at == 0:
+            self.next_transaction = self.text.find(_TRANSACTION, at)
+        middle = self.next_transaction
+        if not at <= middle <= at + _MAX_ID:
+            return -1
+        transactional_id = self.text[at:middle]
+        again = middle + len(_TRANSACTION)
+        found = _STATE.match(self.text, again + len(transactional_id))
+        if not found or not self.text.startswith(transactional_id, again):
+            return -1
+        texts = [item.decode("utf-8", "replace") for item in found.groups()]
+        producer_id, epoch, timeout, state, partitions, start, updated = texts
+        row = transaction(
+            transactional_id.decode("utf-8", "replace"),
+            state,
+            partitions,
+            producer_id=int(producer_id),
+            producer_epoch=int(epoch),
+            timeout_ms=int(timeout),
+            start_timestamp=int(start),
+            last_update_timestamp=int(updated),
+        )
+        self._take(row, at, found.end())
+        return found.end()
+
+    def _keyed(self, line: bytes) -> Row | Unread | None:
+        """A line ``key::value`` of any old formatter."""
+        if _UNKNOWN.fullmatch(line):
+            return Unread("unknown_key_type", "the tool did not know the key's version either", skipped=True)
+        found = _VALUE.search(line)
+        if not found:
+            return None
+        key, value = line[: found.start()], line[found.end() :]
+        if found[0].startswith(b"]"):
+            return _commit(key, value)
+        name = key.decode("utf-8", "replace")
+        if value.startswith(b"GroupMetadata("):
+            return _group(name, value.removeprefix(b"GroupMetadata("))
+        if value != b"NULL":
+            return None
+        if self.shows_groups:
+            return checked(GroupMetadataRow(name, 2, GROUP_TYPES[2].kind, tombstone=True))
+        return checked(TransactionLogRow(name, tombstone=True))
+
+    def _take(self, row: Row | Unread, at: int, end: int) -> None:
+        if not isinstance(row, Unread):
+            self.result.rows.append(PrintedRow(row, at, end - at))
+        elif not row.skipped:
+            self.result.errors.append(DecodeError(self.file, at, end - at, row.reason, row.detail))
+
+    def _bad(self, at: int, end: int) -> int:
+        """Report a stretch, and go on after it and the line end that follows it."""
+        reason, detail = "bad_line", "not printed by a formatter"
+        if end >= len(self.text):
+            reason, detail = "truncated", "the last record is cut short"
+        self.result.errors.append(DecodeError(self.file, at, end - at, reason, detail))
+        return end + 1 if self.text[end : end + 1] == b"\n" else max(end, at + 1)
+
+
+def _json_end(text: bytes, at: int) -> int:
+    """Where the object at ``at`` ends: at the next object's beginning or the line's end, outside of strings."""
+    in_string = depth = 0
+    for found in _JSON_SIGNS.finditer(text, at):
+        sign = found[0]
+        if sign == b"\n":
+            return found.start()  # Kafka's JSON has no newline in it
+        if sign == b'"':
+            in_string ^= 1
+        elif not in_string and len(sign) == 1:
+            depth += 1 if sign in b"{[" else -1
+            if depth <= 0:
+                return found.end()
+    return len(text)
+
+
+_JSON_SIGNS = re.compile(rb'\\.|["{}\[\]\n]', re.DOTALL)
+
+
+def _commit(key: bytes, value: bytes) -> Row | Unread | None:
+    """An offset commit, or its tombstone; the key is ``[group,topic,partition``."""
+    parts = key[1:].decode("utf-8", "replace").rsplit(",", 2)
+    if not key.startswith(b"[") or len(parts) != 3:
+        return None
+    if not parts[2].isdigit() or not PARTITION.fullmatch("-".join(parts[1:])):
+        return None
+    row = OffsetCommitRow(parts[0], parts[1], int(parts[2]), tombstone=value == b"NULL")
+    if row.tombstone:
+        return checked(row)
+    found = _COMMIT.fullmatch(value) or _OLD_PRINTED_COMMIT.fullmatch(value)
+    if not found:
+        return None
+    return typed(
+        row,
+        committed_offset=int(found["offset"]),
+        leader_epoch=int(found.groupdict().get("epoch") or -1),
+        commit_timestamp=int(found["committed"]),
+        expire_timestamp=int(found["expires"]) if found["expires"] else None,
+    )
+
+
+def _group(name: str, value: bytes) -> Row | Unread | None:
+    """A classic group's state; since 2.4 the id stands in the value too."""
+    found = _GROUP.fullmatch(value)
+    if not found or (found["again"] is not None and found["again"].decode("utf-8", "replace") != name):
+        return None
+    members = _MEMBER.findall(found["members"])
+    kind = found["type"]
+    return typed(
+        GroupMetadataRow(name, 2, GROUP_TYPES[2].kind, tombstone=False),
+        generation=int(found["generation"]),
+        protocol_type=None if kind is None else kind.decode("utf-8", "replace"),
+        member_ids=[member.decode("utf-8", "replace") for member, _, _ in members],
+        group_instance_ids=[_option(instance) for _, instance, _ in members],
+        client_ids=[client.decode("utf-8", "replace") for _, _, client in members],
+    )
+
+
+def _option(text: bytes) -> str | None:
+    """What a Scala Option prints: ``None`` or ``Some(x)``."""
+    return text[5:-1].decode("utf-8", "replace") if text.startswith(b"Some(") else None

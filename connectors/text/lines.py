@@ -1,12 +1,15 @@
-"""The lines that ``kafka-dump-log.sh`` prints, of all releases since 0.8, as regular expressions over bytes.
-
-reference/formats.md section 11. Numbers have at most 19 digits, so that a garbled line costs no more than its length;
-whether they fit their column is checked where they are used.
-"""
+"""The lines that Kafka's tools print, as regular expressions over bytes."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
+# The lines that ``kafka-dump-log.sh`` prints, of all releases since 0.8, as regular expressions over bytes.
+#
+# reference/formats.md section 11. Numbers have at most 19 digits, so that a garbled line costs no more than its length;
+# whether they fit their column is checked where they are used.
+
 
 _NUMBER = rb"-?[0-9]{1,19}"
 _SHORTHANDS = {
@@ -99,3 +102,131 @@ _MAX_NOISE = 8192  # bytes; longer lines are none, and the pattern's cost may gr
 def is_noise(line: bytes) -> bool:
     """Whether a line is one of a tool's, the JVM's or a shell's, of no meaning here."""
     return len(line) <= _MAX_NOISE and bool(_NOISE.fullmatch(line))
+
+
+# Where a record line's key and payload end: they are printed raw, newlines and lines like ours in them too.
+
+
+KEY = b" key: "
+PAYLOAD = b" payload: "
+_ID_PREFIXES = (
+    b"transaction_metadata::transactionalId=",
+    b"transactionalId=",
+    b"group_metadata::group=",
+    b"metadata::",
+)
+_ID_OVERHEAD = 4  # a stored key holds two bytes of type and two of length besides the id
+
+
+class Shown(NamedTuple):
+    """Key and payload as printed, None where not shown; ``end`` is where the line ends.
+
+    ``exact``: the printed text has the stored sizes, or ends where they say, so it ends here for sure.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    end: int
+    exact: bool
+
+
+def line_end(text: bytes, at: int) -> int:
+    """The index of the newline that ends the line at ``at``, or the length of the text."""
+    end = text.find(b"\n", at)
+    return len(text) if end < 0 else end
+
+
+def take(text: bytes, at: int, key_size: int, value_size: int) -> Shown | None:
+    """Key and payload from ``at``, where a record line's known part ends; None if something else stands there."""
+    if at == len(text) or text[at : at + 1] == b"\n":
+        return Shown(None, None, at, True)
+    if not text.startswith((KEY, PAYLOAD), at):
+        return None
+    return _by_sizes(text, at, key_size, value_size) or _decoded_id(text, at, key_size) or _by_line(text, at)
+
+
+def _by_sizes(text: bytes, at: int, key_size: int, value_size: int) -> Shown | None:
+    """Raw print: key and payload have the stored sizes (as they have unless they are no UTF-8)."""
+    key = value = None
+    if text.startswith(KEY, at) and key_size >= 0:
+        key = text[at + len(KEY) : at + len(KEY) + key_size]
+        at += len(KEY) + key_size
+    if text.startswith(PAYLOAD, at) and value_size >= 0:
+        value = text[at + len(PAYLOAD) : at + len(PAYLOAD) + value_size]
+        at += len(PAYLOAD) + value_size
+    elif value_size >= 0:
+        return None
+    whole = at == len(text) or (at < len(text) and text[at] == ord("\n"))
+    return Shown(key, value, at, True) if whole else None
+
+
+def _decoded_id(text: bytes, at: int, key_size: int) -> Shown | None:
+    """A decoder's print of a key that is nothing but an id: its length follows from the stored key's."""
+    start = at + len(KEY)
+    prefix = next((item for item in _ID_PREFIXES if text.startswith(KEY + item, at)), None)
+    if prefix is None:
+        return None
+    end = start + len(prefix) + key_size - _ID_OVERHEAD
+    if end < start or not text.startswith(PAYLOAD, end):
+        return None
+    stop = line_end(text, end + len(PAYLOAD))
+    return Shown(text[start:end], text[end + len(PAYLOAD) : stop], stop, True)
+
+
+def _by_line(text: bytes, at: int) -> Shown:
+    """Everything up to the line's end, cut at the last place where a payload may begin."""
+    stop = line_end(text, at)
+    key, found, value = text[at:stop].partition(PAYLOAD)
+    return Shown(key[len(KEY) :] if key.startswith(KEY) else None, value if found else None, stop, False)
+
+
+# Tell text dumps from other files by their first bytes.
+
+
+HEAD_BYTES = 64 * 1024
+
+# What at least one line near the top of a dump matches. reference/formats.md section 11.
+_DUMP = re.compile(
+    r"Dumping \S.*|(?:Log s|S)tarting offset: [0-9]+"
+    r"|baseOffset: [0-9]+ lastOffset: [0-9]+ .*|\|? ?offset: [0-9]+ .*"
+    r"|producerId: -?[0-9]+ producerEpoch: -?[0-9]+ .*|version: [0-9]+ producerId: [0-9]+ firstOffset: .*"
+    r"|timestamp: -?[0-9]+ offset: [0-9]+"
+)
+_CONSOLE = re.compile(
+    r"\{\"key\":\{\"(?:type|version)\":[0-9].*"
+    r"|.*::(?:NULL|TransactionMetadata\(.*|\[?OffsetAndMetadata[\[(].*|\[OffsetMetadata\[.*|GroupMetadata\(.*)"
+)
+_MAX_LINES = 400
+
+
+def decode_text(data: bytes) -> str:
+    """The text of a dump: UTF-8, or what its byte order mark says (as PowerShell writes).
+
+    Wrong bytes become U+FFFD.
+    """
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return data.decode(encoding, "replace")
+
+
+def sniff(head: bytes) -> str | None:
+    """The kind of a text dump by its first bytes (:data:`HEAD_BYTES` are enough), None for anything else.
+
+    ``dump``: what kafka-dump-log.sh prints of segments, snapshots and indexes. ``console``: what the console consumer
+    prints of internal topics with a formatter.
+    """
+    text = decode_text(head)
+    if "\0" in text:
+        return None
+    for line in text.splitlines()[:_MAX_LINES]:
+        if _DUMP.fullmatch(line):
+            return "dump"
+        if _CONSOLE.fullmatch(line):
+            return "console"
+    return None
+
+
+def normalise(data: bytes) -> bytes:
+    """A dump as UTF-8 without a byte order mark and with LF line ends, whatever wrote it to a file."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        data = decode_text(data).encode("utf-8", "replace")
+    return data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")

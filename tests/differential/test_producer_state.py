@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.connectors.codec.snapshot import ProducerEntries, decode_snapshot, encode_snapshot
+from auditor.connectors.codec.indexes import ProducerEntries, decode_snapshot, encode_snapshot
 from tests.conformance.cases import Result
 from tests.differential.broker import Broker, needs_kafka, seeds
 from tests.differential.histories import History

@@ -87,7 +87,8 @@ def without_instructions() -> None:
     """Give the kernels plain Python for what they have machine instructions for; a load out of bounds raises."""
     import numpy as np
 
-    from auditor.connectors.codec import crc32c, primitives
+    from auditor.connectors.codec import primitives
+    from auditor.connectors.codec import primitives as codec_primitives
 
     def loader(form: str) -> Callable[[np.ndarray, int], np.int64]:
         load = struct.Struct(form).unpack_from
@@ -95,7 +96,7 @@ def without_instructions() -> None:
 
     np.seterr(over="ignore")  # kernels count on numbers that wrap
     primitives.CHECKED = True
-    crc32c._state = crc32c._by_tables
+    codec_primitives._state = codec_primitives._by_tables
     for name, form in {"be16": ">h", "be32": ">i", "be64": ">q", "le64": "<q"}.items():
         setattr(primitives, f"_load_{name}", loader(form))
 

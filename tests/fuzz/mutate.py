@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from auditor.connectors.codec.crc32c import crc32, crc32c
+from auditor.connectors.codec.primitives import crc32, crc32c
 from tests.segments import compress, varint
 
 BATCH = tuple(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from auditor.connectors import names
 from auditor.connectors.codec.records import Record, records_of
-from auditor.connectors.text.sniff import sniff
+from auditor.connectors.text.lines import sniff
 from tests import corpora, formats
 from tests.segments import batch, chunks, message, record, simple, wrapper
 

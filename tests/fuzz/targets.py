@@ -10,24 +10,20 @@ from auditor.base.errors import MIB, REASONS, DecodeError, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.batch_rows import batch_rows
-from auditor.connectors.codec import checkpoint, index, text_lines
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata
-from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
-from auditor.connectors.codec.metadata_records import decode_control_record
-from auditor.connectors.codec.metadata_states import Change, MetadataEntry
+from auditor.connectors.codec import indexes, small_files
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry, decode_control_record
+from auditor.connectors.codec.group_topics import OffsetCommitRow, decode_consumer_offsets, decode_share_group_state
+from auditor.connectors.codec.indexes import decode_snapshot
 from auditor.connectors.codec.records import decode_records, records_of
-from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
+from auditor.connectors.codec.remote_log_metadata import decode_manifest, decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.segment_manifest import decode_manifest
-from auditor.connectors.codec.share_group_state import decode_share_group_state
-from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.metadata_history import row_of
-from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.folder import _Gathered
-from auditor.connectors.text.sniff import normalise, sniff
+from auditor.connectors.text.internal_topics import parse_console
+from auditor.connectors.text.lines import normalise, sniff
 from auditor.replay.internal.coordinator_reader import CoordinatorReader
 from auditor.replay.internal.offsets_reader import OffsetsReader
 from auditor.rules.seen.named import naming
@@ -185,9 +181,9 @@ def console(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "segment": segment,
-    "index": small(lambda data, file: index.decode_offset_index(data, BASE, file)),
-    "timeindex": small(lambda data, file: index.decode_time_index(data, BASE, file)),
-    "txnindex": small(index.decode_txn_index),
+    "index": small(lambda data, file: indexes.decode_offset_index(data, BASE, file)),
+    "timeindex": small(lambda data, file: indexes.decode_time_index(data, BASE, file)),
+    "txnindex": small(indexes.decode_txn_index),
     "snapshot": small(decode_snapshot),
     "rsm-manifest": manifest,
     "__transaction_state": transaction,
@@ -199,13 +195,13 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "offsets as read": offsets_read,
     "dump": dump,
     "console": console,
-    "meta.properties": small(checkpoint.decode_meta_properties),
-    "server.properties": small(text_lines.decode_properties),
-    "partition.metadata": small(checkpoint.decode_partition_metadata),
-    "leader-epoch-checkpoint": small(checkpoint.decode_leader_epochs),
-    "quorum-state": small(checkpoint.decode_quorum_state),
-    "replication-offset-checkpoint": small(checkpoint.decode_offset_checkpoint),
-    "recovery-point-offset-checkpoint": small(checkpoint.decode_offset_checkpoint),
-    "log-start-offset-checkpoint": small(checkpoint.decode_offset_checkpoint),
-    "cleaner-offset-checkpoint": small(checkpoint.decode_offset_checkpoint),
+    "meta.properties": small(small_files.decode_meta_properties),
+    "server.properties": small(small_files.decode_properties),
+    "partition.metadata": small(small_files.decode_partition_metadata),
+    "leader-epoch-checkpoint": small(small_files.decode_leader_epochs),
+    "quorum-state": small(small_files.decode_quorum_state),
+    "replication-offset-checkpoint": small(small_files.decode_offset_checkpoint),
+    "recovery-point-offset-checkpoint": small(small_files.decode_offset_checkpoint),
+    "log-start-offset-checkpoint": small(small_files.decode_offset_checkpoint),
+    "cleaner-offset-checkpoint": small(small_files.decode_offset_checkpoint),
 }

@@ -15,7 +15,7 @@ import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.connectors import gate
-from auditor.connectors.codec.mending import Known
+from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.gate import PATIENCE_S
 from auditor.connectors.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts

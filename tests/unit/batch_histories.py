@@ -8,16 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.batch_columns import (
+from auditor.connectors.codec.batches import (
     FLAW_COUNT_BELOW_SPAN,
     FLAW_CRC,
     FLAW_NO_PRODUCER_FIELDS,
     FLAW_PRODUCER_EPOCH,
     FLAW_PRODUCER_SEQUENCE,
     BatchColumns,
+    rows_of,
 )
-from auditor.connectors.codec.snapshot import ProducerEntries
+from auditor.connectors.codec.indexes import ProducerEntries
 from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 from auditor.facts.transaction_rows import TRANSACTION
 from auditor.replay.internal.share_batches import combined, settled
 from auditor.replay.reading import ahead_counts

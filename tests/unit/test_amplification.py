@@ -12,15 +12,15 @@ from kafka.record.util import calc_crc32c
 
 from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError
 from auditor.base.numbers import setting_number
-from auditor.connectors.codec import index as index_files
-from auditor.connectors.codec import snapshot
-from auditor.connectors.codec.checkpoint import (
+from auditor.connectors.codec import indexes
+from auditor.connectors.codec import indexes as index_files
+from auditor.connectors.codec.indexes import decode_offset_index, decode_time_index, decode_txn_index
+from auditor.connectors.codec.small_files import (
     decode_leader_epochs,
     decode_offset_checkpoint,
     decode_partition_metadata,
+    decode_properties,
 )
-from auditor.connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
-from auditor.connectors.codec.text_lines import decode_properties
 from auditor.connectors.inventory import discover
 from auditor.pipeline.options import parse_time
 from tests import corpora
@@ -83,11 +83,11 @@ def test_entries_of_the_indexes(more: int) -> None:
 
 def test_entries_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     few = DEFAULT_LIMITS._replace(max_producer_entries=3)
-    for module in (snapshot, index_files):
+    for module in (indexes, index_files):
         monkeypatch.setattr(module, "DEFAULT_LIMITS", few)
     body = struct.pack(">i", 5) + bytes(46 * 5)
     data = struct.pack(">hI", 1, calc_crc32c(body)) + body
-    entries, errors = snapshot.decode_snapshot(data)
+    entries, errors = indexes.decode_snapshot(data)
     assert len(entries.producer_id) == 3
     assert [(e.reason, e.position, e.length) for e in errors] == [("limit", 10 + 46 * 3, 46 * 2)]
     found, errors = decode_txn_index(bytes(34 * 5))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from auditor.base.errors import REASONS
 from auditor.base.numbers import parse_int
-from auditor.connectors.codec.checkpoint import (
+from auditor.connectors.codec.small_files import (
     EpochStart,
     MetaProperties,
     QuorumState,
@@ -22,10 +22,10 @@ from auditor.connectors.codec.checkpoint import (
     decode_meta_properties,
     decode_offset_checkpoint,
     decode_partition_metadata,
+    decode_properties,
     decode_quorum_state,
     is_uuid,
 )
-from auditor.connectors.codec.text_lines import decode_properties
 from tests import corpora
 
 OFFSET_CHECKPOINTS = (

@@ -12,17 +12,19 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import cluster_metadata
-from auditor.connectors.codec.checkpoint import decode_partition_metadata
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata, fold_metadata
-from auditor.connectors.codec.metadata_records import (
+from auditor.connectors.codec.cluster_metadata import (
     CONTROL_MESSAGES,
     MESSAGES,
+    Change,
+    ClusterMetadata,
+    MetadataEntry,
     MetadataRecord,
+    PartitionState,
     decode_control_record,
     decode_metadata_record,
+    fold_metadata,
 )
-from auditor.connectors.codec.metadata_states import Change, MetadataEntry, PartitionState
-from auditor.connectors.codec.settings import may_show
+from auditor.connectors.codec.small_files import decode_partition_metadata, may_show
 from auditor.connectors.codec.structs import Problem
 from tests import corpora
 from tests.unit import client_encoding

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor.connectors.codec import crc32c as checksums
+from auditor.connectors.codec import primitives as checksums
 
 BYTES = np.random.default_rng(5).integers(0, 256, 40_000, dtype=np.uint8)
 # Around the lengths where streams begin, are full, and leave words and bytes over.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditor.base.errors import MIB, Limits
-from auditor.connectors.codec.batch import walk, walk_rows
+from auditor.connectors.codec.batches import walk, walk_rows
 from auditor.connectors.codec.records import decode_records, iter_records, records_of
 from auditor.connectors.codec.segment import read_segment
 from tests import corpora

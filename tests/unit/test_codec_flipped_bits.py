@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import FlippedBit
-from auditor.connectors.codec.flipped_bits import CHECKED_FROM, MOST_BYTES, STORED_AT, flipped_bit
+from auditor.connectors.codec.damaged_fields import CHECKED_FROM, MOST_BYTES, STORED_AT, flipped_bit
 from tests import segments
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from auditor.base.errors import MIB
 from auditor.connectors.codec import gaps as gaps_module
-from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.inventory import discover
 from auditor.connectors.rows import FilePiece, How, read_piece

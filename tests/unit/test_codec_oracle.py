@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.compression import NAMES
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.codec.segment import read_segment

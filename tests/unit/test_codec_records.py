@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auditor.base.errors import MIB, DecodeError, Limits
-from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.records import Record, decode_records, iter_records
 from tests.segments import TIME, batch, chunks, compress, message, record, simple, sized, varint, wrapper
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import MIB, DecodeError, Limits
-from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.records import Record, decode_records, decode_stored, iter_records
 from auditor.connectors.codec.segment import read_segment
 from tests.segments import (

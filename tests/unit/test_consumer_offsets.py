@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import REASONS
-from auditor.connectors.codec import consumer_offsets
-from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow, Row, decode_consumer_offsets
+from auditor.connectors.codec import group_topics
+from auditor.connectors.codec.group_topics import GroupMetadataRow, OffsetCommitRow, Row, decode_consumer_offsets
 from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS
 from tests import corpora
 from tests.unit import client_encoding, dumps
@@ -62,9 +62,9 @@ def test_rows_are_those_of_the_tables() -> None:
 )
 def test_every_version_of_a_commit(version: int, leader_epoch: int, expire: int | None) -> None:
     fields = {"offset": 42, "leaderEpoch": 6, "metadata": "m", "commitTimestamp": 98, "expireTimestamp": 99}
-    present = {f.name for f in consumer_offsets.OFFSET_COMMIT_VALUE.fields if f.since <= version <= f.until}
+    present = {f.name for f in group_topics.OFFSET_COMMIT_VALUE.fields if f.since <= version <= f.until}
     body = client_encoding.encode(
-        consumer_offsets.OFFSET_COMMIT_VALUE, version, {name: fields[name] for name in present & fields.keys()}
+        group_topics.OFFSET_COMMIT_VALUE, version, {name: fields[name] for name in present & fields.keys()}
     )
     found = row(KEY, struct.pack(">h", version) + body)
     assert found == OffsetCommitRow("g-classic", "inp", 0, False, version, 42, leader_epoch, 98, expire)
@@ -76,7 +76,7 @@ def test_every_version_of_a_classic_group(version: int) -> None:
     member |= {"subscription": b"s", "assignment": b"", "groupInstanceId": "i"}
     fields = {"protocolType": "consumer", "generation": 7, "protocol": None, "leader": "m-1", "members": [member]}
     fields["currentStateTimestamp"] = 5
-    body = client_encoding.encode(consumer_offsets.GROUP_METADATA_VALUE, version, only(version, fields, member))
+    body = client_encoding.encode(group_topics.GROUP_METADATA_VALUE, version, only(version, fields, member))
     found = row(GROUP_KEY, struct.pack(">h", version) + body)
     assert isinstance(found, GroupMetadataRow)
     said = json.loads(found.value or "")
@@ -92,8 +92,8 @@ def test_every_version_of_a_classic_group(version: int) -> None:
 
 def only(version: int, fields: dict[str, Any], member: dict[str, Any]) -> dict[str, Any]:
     """The fields that are in a version."""
-    members = consumer_offsets.GROUP_METADATA_VALUE.fields[-1]
-    kept = {f.name: fields[f.name] for f in consumer_offsets.GROUP_METADATA_VALUE.fields if f.since <= version}
+    members = group_topics.GROUP_METADATA_VALUE.fields[-1]
+    kept = {f.name: fields[f.name] for f in group_topics.GROUP_METADATA_VALUE.fields if f.since <= version}
     return kept | {"members": [{f.name: member[f.name] for f in members.fields if f.since <= version}]}
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import DEFAULT_LIMITS
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import UNVERIFIED
-from auditor.connectors.codec.header_hop import HeaderHop
-from auditor.connectors.codec.segment import read_segment
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import UNVERIFIED
+from auditor.connectors.codec.segment import HeaderHop, read_segment
 from auditor.copying import one_folder
 from auditor.copying.run import copied, verified
 from auditor.copying.second_look import rests_on

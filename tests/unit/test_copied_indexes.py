@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 from auditor.connectors.copied import index_rows
 from auditor.copying import one_folder, small_entries
 from auditor.copying.run import copied

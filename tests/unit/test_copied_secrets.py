@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from auditor.connectors.codec.group_records import (
-    ASSIGNMENT,
-    GROUP_METADATA_VALUE,
-    OFFSET_COMMIT_VALUE,
-    SUBSCRIPTION,
-)
-from auditor.connectors.codec.metadata_records import BLANKED, CONFIG
+from auditor.connectors.codec.cluster_metadata import BLANKED, CONFIG
+from auditor.connectors.codec.group_topics import ASSIGNMENT, GROUP_METADATA_VALUE, OFFSET_COMMIT_VALUE, SUBSCRIPTION
 from auditor.connectors.codec.structs import Message
 from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan

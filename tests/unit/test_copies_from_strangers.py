@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.copied import folder_list
 from auditor.connectors.copied.folder_list import LIST, FolderList, Listed, Taken
 from auditor.connectors.copied.segment_columns import COLUMNS, SegmentRows, SegmentWriter, columns_of, digest_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
+from auditor.connectors.codec.indexes import decode_offset_index, decode_time_index, decode_txn_index
 from tests import corpora
 
 TXN = bytes.fromhex("0000 0000000000000005 0000000000000003 0000000000000004 0000000000000005")  # formats.md 6.3

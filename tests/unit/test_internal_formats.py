@@ -13,17 +13,23 @@ from typing import Any
 import pytest
 
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow, decode_consumer_offsets
-from auditor.connectors.codec.group_records import GROUP_TYPES, NO_TOPIC_ID
-from auditor.connectors.codec.metadata_records import (
+from auditor.connectors.codec.cluster_metadata import (
     BY_NAME,
     MetadataRecord,
     decode_control_record,
     decode_metadata_record,
 )
+from auditor.connectors.codec.group_topics import (
+    GROUP_TYPES,
+    NO_TOPIC_ID,
+    TYPES,
+    GroupMetadataRow,
+    OffsetCommitRow,
+    decode_consumer_offsets,
+    decode_share_group_state,
+)
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
-from auditor.connectors.codec.share_group_state import TYPES, decode_share_group_state
-from auditor.connectors.codec.struct_json import as_printed
+from auditor.connectors.codec.structs import as_printed
 from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE
 from tests import formats
 from tests.conftest import NIGHTLY

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from auditor.connectors.codec.interning import FULL, Interner
-from auditor.connectors.codec.transaction_columns import all_ascii
+from auditor.connectors.codec.records import FULL, Interner
+from auditor.connectors.codec.transaction_log import all_ascii
 
 
 def placed(texts: list[bytes], gap: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

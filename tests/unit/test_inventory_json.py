@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors import inventory_json, source_options
-from auditor.connectors.codec.checkpoint import MetaProperties, Offsets
+from auditor.connectors.codec.small_files import MetaProperties, Offsets
 from auditor.connectors.copied.copy_view import CopyView
 from auditor.connectors.files import (
     BrokerSettings,

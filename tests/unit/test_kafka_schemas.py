@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.connectors.codec.metadata_records import BY_NAME, FEATURE_LEVELS, MESSAGES, UNREAD
+from auditor.connectors.codec.cluster_metadata import BY_NAME, FEATURE_LEVELS, MESSAGES, UNREAD
 from auditor.connectors.codec.structs import Field, Message
 from tests import formats
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.batch_columns import FLAW_CRC
-from auditor.connectors.codec.crc32c import crc_of_change
+from auditor.connectors.codec.batches import FLAW_CRC, rows_of
+from auditor.connectors.codec.primitives import crc_of_change
 from auditor.facts.events import Kind
 from auditor.replay.task.batch_kinds import has_broker_time, is_control, is_foreign, is_marker
 from auditor.replay.task.batch_records import as_records

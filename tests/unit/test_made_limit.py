@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.errors import MIB, Limits
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress
+from auditor.connectors.codec.gaps import SeekableFile
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.codec.window import SeekableFile
 from tests.segments import batch, record
 
 LIMITS = Limits(ratio_floor_bytes=MIB, made_floor_bytes=10 * MIB)

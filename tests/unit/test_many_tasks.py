@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from auditor.base.at_rest import OPEN, SORTED_TOGETHER, TOGETHER, RowsAtRest, TextRows, as_json, row_text
-from auditor.connectors.codec.checkpoint import Offsets
+from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.pipeline import plan

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import MIB, DamagedField
+from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.mending import Known
 from tests.segments import accounted, chunks, simple
 
 AT = {"base offset": (0, ">q"), "length": (8, ">i"), "leader epoch": (12, ">i"), "magic": (16, ">b")}

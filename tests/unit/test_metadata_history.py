@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata
-from auditor.connectors.codec.metadata_states import Change, MetadataEntry
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry
 from auditor.connectors.inventory import discover
 from auditor.connectors.metadata_history import row_of
 from auditor.connectors.pieces import plan

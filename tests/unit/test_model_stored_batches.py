@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec import batches as col
 from auditor.model import stored_batches as stored
 from auditor.model.offset_order import goes_back
 from tests.reference.append_analysis import OFFSETS_OUT_OF_ORDER, UNEXPECTED_APPEND_OFFSET, offsets_refusal

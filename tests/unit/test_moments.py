@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata
-from auditor.connectors.codec.metadata_states import PartitionState
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.pipeline.cluster.brief import brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.cluster.context import build

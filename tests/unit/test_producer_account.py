@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.connectors.codec.batches import FLAW_CRC, rows_of
 from auditor.facts.policy_outcomes import PolicyOutcome, state_bytes
 from auditor.model import policies as model
 from auditor.model import releases

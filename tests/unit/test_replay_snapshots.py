@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.connectors.codec.snapshot import ProducerEntries
+from auditor.connectors.codec.indexes import ProducerEntries
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.replay.producers.snapshot_chain import MAX_DIFFERENCES, Stored

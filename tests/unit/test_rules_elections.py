@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor.connectors.codec.metadata_records import MetadataRecord
-from auditor.connectors.codec.metadata_states import Change, PartitionState
+from auditor.connectors.codec.cluster_metadata import Change, MetadataRecord, PartitionState
 from auditor.pipeline.cluster.cluster_settings import elected
 from auditor.rules.seen.elections import RECOVERING, Election, Elections
 from auditor.rules.seen.finding import Finding

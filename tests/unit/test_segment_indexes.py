@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
-from auditor.connectors.codec.index import OffsetIndex, TimeIndex
+from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex
 from auditor.connectors.codec.segment import Chunk
 from auditor.facts.events import EVENT, Kind
 from auditor.replay.segments import index_checks

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.connectors.codec.snapshot import ENTRY, ProducerEntries, decode_snapshot, encode_snapshot
+from auditor.connectors.codec.indexes import ENTRY, ProducerEntries, decode_snapshot, encode_snapshot
 from tests import corpora
 
 # formats.md 6.4

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from auditor.connectors import names, startup
-from auditor.connectors.codec.tail import end_offset
+from auditor.connectors.codec.segment import end_offset
 from auditor.connectors.names import DataName, PartitionFolder
 from auditor.connectors.startup import Found, keep
 

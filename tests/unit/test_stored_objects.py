@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors import names, tiered
-from auditor.connectors.codec.segment_manifest import Manifest, decode_manifest
+from auditor.connectors.codec.remote_log_metadata import Manifest, decode_manifest
 from auditor.connectors.files import Replica
 from auditor.connectors.storage import Place, open_file, read_file, read_head
 from auditor.connectors.stored_objects import Chunked, Stretch

@@ -9,13 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditor.base.errors import REASONS
-from auditor.connectors.codec import (
-    group_records,
-    metadata_records,
-    remote_log_metadata,
-    share_group_state,
-    transaction_log,
-)
+from auditor.connectors.codec import cluster_metadata, group_topics, remote_log_metadata, transaction_log
 from auditor.connectors.codec.structs import MAX_ELEMENTS, Field, Message, Problem, decode, read_uvarint, uuid_text
 from tests.conftest import NIGHTLY
 from tests.unit import client_encoding
@@ -23,15 +17,15 @@ from tests.unit import client_encoding
 MESSAGES = [
     transaction_log.KEY,
     transaction_log.VALUE,
-    group_records.OFFSET_COMMIT_KEY,
-    group_records.OFFSET_COMMIT_VALUE,
-    *{kind.key for kind in group_records.GROUP_TYPES.values()},
-    *(kind.value for kind in group_records.GROUP_TYPES.values()),
-    share_group_state.KEY,
-    *(kind.value for kind in share_group_state.TYPES.values()),
+    group_topics.OFFSET_COMMIT_KEY,
+    group_topics.OFFSET_COMMIT_VALUE,
+    *{kind.key for kind in group_topics.GROUP_TYPES.values()},
+    *(kind.value for kind in group_topics.GROUP_TYPES.values()),
+    group_topics.KEY,
+    *(kind.value for kind in group_topics.TYPES.values()),
     *remote_log_metadata.MESSAGES.values(),
-    *metadata_records.MESSAGES.values(),
-    *metadata_records.CONTROL_MESSAGES.values(),
+    *cluster_metadata.MESSAGES.values(),
+    *cluster_metadata.CONTROL_MESSAGES.values(),
 ]
 EVERY_VERSION = [
     pytest.param(message, version, id=f"{message.name}-v{version}")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from auditor.connectors.codec import batch_columns as col
-from auditor.connectors.text.dump import Dump, parse_dump
-from auditor.connectors.text.dump_segments import Batches
-from auditor.connectors.text.sniff import normalise, sniff
+from auditor.connectors.codec import batches as col
+from auditor.connectors.text.dump import Batches, Dump, parse_dump
+from auditor.connectors.text.lines import normalise, sniff
 from tests import corpora
 
 BATCH_41 = (

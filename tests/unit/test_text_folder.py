@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.connectors.codec import batch_columns as col
-from auditor.connectors.codec.snapshot import ProducerEntries
+from auditor.connectors.codec import batches as col
+from auditor.connectors.codec.indexes import ProducerEntries
 from auditor.connectors.inventory import discover
 from auditor.connectors.schema import DECODED, LOG_KEY
-from auditor.connectors.text.folder import TextFolder, read_texts
-from auditor.connectors.text.logs import TextReplica, origin
+from auditor.connectors.text.folder import TextFolder, TextReplica, origin, read_texts
 from tests import corpora
 
 SOURCES = ["hanging-36", "healthy-28", "healthy-41"]

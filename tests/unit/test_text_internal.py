@@ -7,12 +7,10 @@ import random
 
 import pytest
 
-from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.group_topics import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
-from auditor.connectors.text.checked_rows import Row, Unread
-from auditor.connectors.text.console import parse_console
-from auditor.connectors.text.internal_topics import read_printed
-from auditor.connectors.text.sniff import sniff
+from auditor.connectors.text.internal_topics import Row, Unread, parse_console, read_printed
+from auditor.connectors.text.lines import sniff
 from tests import corpora
 
 VALUE = {

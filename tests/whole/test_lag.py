@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 from auditor.connectors.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.tables.stable_end import stable_end

@@ -13,8 +13,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.index import TimeIndex
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.indexes import TimeIndex
 from auditor.connectors.inventory import discover
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.replica_facts import ReplicaFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from auditor.connectors.codec.metadata_states import PartitionState
+from auditor.connectors.codec.cluster_metadata import PartitionState
 from auditor.connectors.files import Inventory, LogDir
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions

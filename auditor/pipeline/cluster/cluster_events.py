@@ -11,8 +11,13 @@ from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import Limits
-from auditor.connectors.codec.cluster_metadata import TOPIC_RESOURCE, ClusterMetadata
-from auditor.connectors.codec.metadata_states import BrokerState, Change, PartitionState
+from auditor.connectors.codec.cluster_metadata import (
+    TOPIC_RESOURCE,
+    BrokerState,
+    Change,
+    ClusterMetadata,
+    PartitionState,
+)
 from auditor.connectors.files import LogDir, Replica
 from auditor.connectors.metadata_history import beginning
 from auditor.connectors.metadata_log import MetadataLog

@@ -16,9 +16,8 @@ from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import remote_log, schema
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata, fold_metadata
-from auditor.connectors.codec.metadata_states import Change, PartitionState
-from auditor.connectors.codec.settings import OF_BROKERS, OF_TOPICS, sort_out
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
+from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.identity import JUDGED
 from auditor.connectors.metadata_history import beginning

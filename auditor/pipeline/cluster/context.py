@@ -8,8 +8,7 @@ from itertools import islice
 import numpy as np
 
 from auditor.base.numbers import setting_number
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata
-from auditor.connectors.codec.metadata_states import PartitionState
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.pipeline.cluster import moments
 from auditor.pipeline.cluster.brief import (
     NOTHING_ENDED,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.connectors.arrow import from_dicts
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
 from auditor.facts.group_position import SHARE, Position

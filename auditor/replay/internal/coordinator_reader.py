@@ -12,11 +12,10 @@ import numpy as np
 
 from auditor.base.errors import MIB, DecodeError, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.interning import FULL, Interner
-from auditor.connectors.codec.records import Decoded
+from auditor.connectors.codec.batches import BatchColumns
+from auditor.connectors.codec.records import FULL, Decoded, Interner
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.transaction_columns import (
+from auditor.connectors.codec.transaction_log import (
     CLIENT_VERSION,
     ID_SIZE,
     ID_START,
@@ -30,11 +29,11 @@ from auditor.connectors.codec.transaction_columns import (
     STATUS,
     TIMEOUT_MS,
     VERSION,
+    decode_transaction_log,
     parse,
     take_apart,
 )
-from auditor.connectors.codec.transaction_columns import TOMBSTONE as NO_VALUE
-from auditor.connectors.codec.transaction_log import decode_transaction_log
+from auditor.connectors.codec.transaction_log import TOMBSTONE as NO_VALUE
 from auditor.connectors.internal_rows import RecordProblems, data_runs
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, split
 from auditor.facts.coordinator_packing import Dictionaries, build

@@ -17,11 +17,8 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.base.errors import MIB, DecodeError, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
-from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
-from auditor.connectors.codec.interning import FULL, Interner
-from auditor.connectors.codec.offset_columns import (
+from auditor.connectors.codec.batches import CONTROL, TRANSACTIONAL, BatchColumns
+from auditor.connectors.codec.group_topics import (
     GROUP_SIZE,
     KEY_SIZE,
     KEY_START,
@@ -32,9 +29,11 @@ from auditor.connectors.codec.offset_columns import (
     TOPIC_START,
     VALUE,
     VERSION,
+    OffsetCommitRow,
+    decode_consumer_offsets,
     parse,
 )
-from auditor.connectors.codec.records import Decoded
+from auditor.connectors.codec.records import FULL, Decoded, Interner
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import RecordProblems, data_runs
 from auditor.facts.replica_facts import ReplicaFacts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from auditor.base.errors import DecodeError, Limits
+from auditor.connectors.codec.group_topics import ShareGroupStateRow
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.share_group_state import ShareGroupStateRow
 from auditor.connectors.internal_rows import SHARE_GROUP_STATE, InternalRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.share_offsets import ShareOffset

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import FLAW_CRC, UNVERIFIED
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import FLAW_CRC, UNVERIFIED
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import joined
 from auditor.model.policies import KIP_360, Policy

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec.mending import Known
+from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.leader_epochs import EpochStarts
 from auditor.connectors.names import LEADER_EPOCHS

@@ -11,7 +11,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.numbers import LAST_SEQUENCE, SEQUENCES
-from auditor.connectors.codec.crc32c import crc_of_change
+from auditor.connectors.codec.primitives import crc_of_change
 from auditor.facts.events import (
     AFTER_UNREADABLE,
     IN_TRANSACTION,

@@ -13,7 +13,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.numbers import LAST_EPOCH
-from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.model.policies import OK

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 
 # What a batch is to readers: below the last stable offset; above it, and decided; of a transaction that is open; of an
 # aborted one; a marker or another control record.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.reading.ahead_counts import Counts
 from auditor.replay.reading.headers_from import headers_of, stretches

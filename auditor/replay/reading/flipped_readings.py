@@ -13,11 +13,10 @@ import numpy as np
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
 from auditor.connectors import internal_rows, schema
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch import columns_of
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import columns_of, header_of
 from auditor.connectors.codec.blanking import KEPT, METADATA, Blanks
-from auditor.connectors.codec.header_bytes import header_of
-from auditor.connectors.codec.metadata_records import decode_metadata_record
+from auditor.connectors.codec.cluster_metadata import decode_metadata_record
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.codec.structs import Problem
 from auditor.connectors.metadata_rows import shown_fields

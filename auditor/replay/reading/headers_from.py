@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.header_hop import HeaderHop
-from auditor.connectors.codec.index import decode_offset_index
+from auditor.connectors.codec.indexes import decode_offset_index
 from auditor.connectors.codec.records import decode_records
-from auditor.connectors.codec.segment import Chunk, before, read_segment
+from auditor.connectors.codec.segment import Chunk, HeaderHop, before, read_segment
 from auditor.connectors.storage import REFUSED, open_file, problem, read_file
 from auditor.replay.producers.bounds import known_of
 from auditor.replay.task.replica_task import ReplicaTask

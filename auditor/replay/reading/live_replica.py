@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors.codec.batch import POSITION
-from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.codec.batches import POSITION, BatchColumns
 from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.files import Replica, SegmentFile

@@ -17,16 +17,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from auditor.base.errors import DecodeError, FlippedBit
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.checkpoint import (
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.indexes import decode_snapshot, decode_txn_index
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec.small_files import (
     EpochStart,
     decode_leader_epochs,
     decode_partition_metadata,
     decode_quorum_state,
 )
-from auditor.connectors.codec.index import decode_txn_index
-from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.names import QUORUM_STATE
 from auditor.connectors.storage import read_file
@@ -181,7 +180,7 @@ class ReplicaReader:
             self.policies.begin_segment(number)
 
     def replay_batches(self, b: np.ndarray) -> None:
-        """Replays rows of a walk over batches (:mod:`auditor.connectors.codec.batch`): as the broker decided, then
+        """Replays rows of a walk over batches (:mod:`auditor.connectors.codec.batches`): as the broker decided, then
         under the other policies by what each of them came to."""
         self.audit.take(b)
         if self.policies is not None:

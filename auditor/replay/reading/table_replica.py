@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors import names
-from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, BatchColumns
+from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns, rows_of
 from auditor.connectors.files import Replica, SegmentFile
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts

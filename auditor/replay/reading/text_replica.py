@@ -13,12 +13,10 @@ import pyarrow as pa
 
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex
+from auditor.connectors.codec.batches import BatchColumns, rows_of
+from auditor.connectors.codec.indexes import AbortedTransactions, OffsetIndex
 from auditor.connectors.files import Replica, SegmentFile
-from auditor.connectors.text.folder import read_texts
-from auditor.connectors.text.logs import TextIndex, TextReplica
+from auditor.connectors.text.folder import TextIndex, TextReplica, read_texts
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ABORTED
 from auditor.replay.producers.bounds import INTERNAL_TOPICS

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditor.base.errors import DecodeError, Limits
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, BatchColumns
+from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.mending import Known
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.storage import REFUSED, Place, open_file, problem
 from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, places_in

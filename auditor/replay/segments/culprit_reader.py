@@ -14,9 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError, Limits
-from auditor.connectors.codec.batch import OVERHEAD, columns_of, walk, walk_rows
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.legacy import open_wrappers
+from auditor.connectors.codec.batches import OVERHEAD, BatchColumns, columns_of, open_wrappers, walk, walk_rows
 from auditor.connectors.codec.records import Decoded, decode_records
 from auditor.connectors.codec.segment import StoredChunks
 from auditor.connectors.storage import open_file

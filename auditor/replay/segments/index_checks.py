@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import FLAW_CRC
-from auditor.connectors.codec.index import OffsetIndex, TimeIndex
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import FLAW_CRC
+from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex
 from auditor.facts.events import Kind, blank_events
 from auditor.replay.task.batch_records import as_records
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
+from auditor.connectors.codec.batches import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.facts.events import TOLERANCE_MS, Kind, blank_events
 from auditor.facts.replica_facts import REFUSALS
 from auditor.model import stored_batches as stored

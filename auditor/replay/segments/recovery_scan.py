@@ -13,11 +13,10 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec import batch_columns as col
-from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.foreign import MAGIC_AT, foreign_row
-from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec import batches as col
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import BatchColumns
+from auditor.connectors.codec.segment import MAGIC_AT, Chunk, foreign_row
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.task.batch_records import as_records
 

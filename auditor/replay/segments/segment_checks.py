@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.index import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.storage import read_head

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec.batch import CODEC_MASK
-from auditor.connectors.codec.batch_columns import (
+from auditor.connectors.codec.batches import (
+    CODEC_MASK,
     FLAW_COUNT_BELOW_SPAN,
     FLAW_CRC,
     RECORD_BYTES_LEFT,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch_columns
+from auditor.connectors.codec import batches as codec_batches
 
-FLAW_PRODUCER_SEQUENCE = batch_columns.FLAW_PRODUCER_SEQUENCE
-FLAW_PRODUCER_EPOCH = batch_columns.FLAW_PRODUCER_EPOCH
-FLAW_CRC = batch_columns.FLAW_CRC
+FLAW_PRODUCER_SEQUENCE = codec_batches.FLAW_PRODUCER_SEQUENCE
+FLAW_PRODUCER_EPOCH = codec_batches.FLAW_PRODUCER_EPOCH
+FLAW_CRC = codec_batches.FLAW_CRC
 APPEND_TIME, CONTROL = 0x08, 0x20  # bits of the attributes
 
 

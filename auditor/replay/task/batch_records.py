@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.connectors.codec.batch_columns import BatchColumns
+from auditor.connectors.codec.batches import BatchColumns
 
 # The columns of BatchColumns; its ``size`` is ``bytes`` here, for numpy's records have a size of their own.
 BATCH = np.dtype([("bytes" if name == "size" else name, "i8") for name in BatchColumns._fields])

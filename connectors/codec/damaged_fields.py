@@ -1,10 +1,4 @@
-"""Fields of a batch's header that its checksum does not cover, where what lies around them shows that they are damaged.
-
-Base offset, length, leader epoch and magic of a v2 batch stand before its checksum. Offsets and leader epochs only rise
-within a log: a batch that contradicts its neighbours, while these go on as if it did not, has a damaged field, and the
-value that they give is taken for everything behind it. Holes, as cleaning leaves them, contradict nothing. Length and
-magic decide which bytes are summed: with the right value the checksum is right. Source: DefaultRecordBatch.
-"""
+"""Header fields that no checksum covers, inferred from their neighbours."""
 
 from __future__ import annotations
 
@@ -17,10 +11,20 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DamagedField, DecodeError
-from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import FLAW_CRC
-from auditor.connectors.codec.primitives import be16, be32, be64
-from auditor.connectors.codec.window import Window
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import CHECKED_FROM, FLAW_CRC
+from auditor.connectors.codec.gaps import Window
+from auditor.connectors.codec.primitives import CASTAGNOLI, be16, be32, be64, crc32c
+
+# Fields of a batch's header that its checksum does not cover, where what lies around them shows that they are damaged.
+#
+# Base offset, length, leader epoch and magic of a v2 batch stand before its checksum. Offsets and leader epochs only
+# rise
+# within a log: a batch that contradicts its neighbours, while these go on as if it did not, has a damaged field, and
+# the
+# value that they give is taken for everything behind it. Holes, as cleaning leaves them, contradict nothing. Length and
+# magic decide which bytes are summed: with the right value the checksum is right. Source: DefaultRecordBatch.
+
 
 NAMES = {walking.BASE_OFFSET: "base offset", walking.PARTITION_LEADER_EPOCH: "leader epoch"}
 BITS = {"base offset": 64, "leader epoch": 32}
@@ -321,3 +325,51 @@ def _one_bit(a: int, b: int) -> bool:
 
 def _int32(value: int) -> bytes:
     return value.to_bytes(4, "big", signed=True)
+
+
+# The one flipped bit that explains a CRC mismatch, where there is one.
+#
+# CRC-32C is linear: two batches that differ in one bit have checksums that differ by a pattern of that bit's place
+# alone,
+# and no two bits of a batch below 256 MiB have the same pattern. So at most one bit explains a mismatch. Damage of many
+# bits looks like one flipped bit by chance about once in 2^32 / bits batches.
+
+
+STORED_AT = CHECKED_FROM - 4  # byte of a batch at which its checksum is stored
+MOST_BYTES = 1 << 18  # of a batch that is searched
+BYTES_IN_ALL = 1 << 23  # of the batches that one reading of a segment searches
+MOST_FOUND = 100  # flipped bits that one reading of a segment notes
+_ONES = 0xFFFFFFFF
+
+
+def _table() -> list[int]:
+    states = list(range(256))
+    for _ in range(8):
+        states = [state >> 1 ^ (CASTAGNOLI if state & 1 else 0) for state in states]
+    return states
+
+
+_TABLE = _table()
+_BY_TOP_BYTE = {state >> 24: index for index, state in enumerate(_TABLE)}
+_LAST_BYTE = {_TABLE[1 << bit]: bit for bit in range(8)}  # by how the checksum changes with a bit of the last byte
+
+
+def flipped_bit(batch: np.ndarray) -> tuple[int, int] | None:
+    """Return byte and bit (0: the lowest) of a stored batch of magic 2 whose inversion makes its checksum right.
+
+    None where no single bit does, and for a batch above :data:`MOST_BYTES`. Cost: a step a byte from the end on.
+    """
+    size = len(batch)
+    if not CHECKED_FROM < size <= MOST_BYTES:
+        return None
+    stored = int.from_bytes(batch[STORED_AT:CHECKED_FROM].tobytes(), "big")
+    change = stored ^ int(crc32c(batch, CHECKED_FROM, size)) & _ONES
+    if change.bit_count() == 1:
+        bit = change.bit_length() - 1
+        return STORED_AT + 3 - bit // 8, bit % 8
+    for at in range(size - 1, CHECKED_FROM - 1, -1):
+        if change in _LAST_BYTE:
+            return at, _LAST_BYTE[change]
+        index = _BY_TOP_BYTE[change >> 24]  # as if the last byte, which is equal in both, were not there
+        change = (change ^ _TABLE[index]) << 8 & _ONES | index
+    return None

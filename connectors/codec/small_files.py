@@ -1,17 +1,165 @@
-"""The small text files of a log directory: checkpoints, leader epochs, ``meta.properties``, ids and quorum state."""
+"""Checkpoints, meta.properties, settings and other text files of a log directory."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.base.numbers import parse_int
-from auditor.connectors.codec.text_lines import Line, decode_properties, text_lines, too_many_bad
+from auditor.base.numbers import parse_int, setting_number
+
+# Text files of a broker as lines with their positions, and Java's ``.properties`` syntax.
+
+
+_NATURAL_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
+_BLANK = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class Line(NamedTuple):
+    """A line without its end; ``position`` and ``length`` are bytes, length with the line's end."""
+
+    position: int
+    length: int
+    text: str
+
+
+def text_lines(data: bytes, file: str) -> tuple[Iterator[Line], list[DecodeError]]:
+    """The lines of a UTF-8 text one by one, split as Java does. Error: ``not_text`` (then the lines up to there)."""
+    errors = []
+    try:
+        text = data.decode()
+        bad = text.find("\0")
+    except UnicodeDecodeError as error:
+        text, bad = data[: error.start].decode(), error.start
+    if bad >= 0:
+        start = max(text.rfind("\n", 0, bad), text.rfind("\r", 0, bad)) + 1
+        text = text[:start]
+        position = len(text.encode())
+        errors.append(DecodeError(file, position, len(data) - position, "not_text", "bytes that are no UTF-8 text"))
+    return _split(text, "utf-8"), errors
+
+
+def too_many_bad(file: str, line: Line, size: int) -> DecodeError:
+    """The error for what comes behind the last bad line that is named."""
+    end = line.position + line.length
+    return DecodeError(file, end, size - end, "bad_line", "not read: too many bad lines come before it")
+
+
+def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list[DecodeError]]:
+    """Keys and values of a Java properties file (``server.properties``, ``meta.properties``); the last of a key wins.
+
+    Errors: ``not_text`` for zero bytes (a file lost in a crash), ``bad_line`` for a broken ``\\u`` escape. Cost: one
+    pass. Source: java.util.Properties.load, which reads ISO 8859-1.
+    """
+    zero = data.find(b"\0")
+    if zero >= 0:
+        return {}, [DecodeError(file, 0, len(data), "not_text", f"a zero byte at {zero}")]
+    found: dict[str, str] = {}
+    errors = []
+    for line in _logical_lines(data.decode("latin-1")):
+        raw_key, raw_value = _split_property(line.text)
+        key, value = _unescape(raw_key), _unescape(raw_value)
+        if key is None or value is None:
+            errors.append(DecodeError(file, line.position, line.length, "bad_line", "a broken \\u escape"))
+            if len(errors) == DEFAULT_LIMITS.max_bad_lines:
+                errors.append(too_many_bad(file, line, len(data)))
+                break
+        else:
+            found[key] = value
+    return found, errors
+
+
+def only_properties(data: bytes, keeps: Callable[[str], bool]) -> bytes:
+    """A properties file with blanks for all but the lines of the keys that ``keeps`` lets through: every line that is
+    left, and every error, is where it was."""
+    zero = data.find(b"\0")
+    if zero >= 0:
+        return b" " * zero
+    kept = bytearray(b" " * len(data))
+    for line in _logical_lines(data.decode("latin-1")):
+        raw_key, raw_value = _split_property(line.text)
+        key, here = _unescape(raw_key), slice(line.position, line.position + line.length)
+        if key is None or _unescape(raw_value) is None:
+            kept[here] = b"\\u".ljust(line.length)[: line.length]  # as broken as it was
+        elif keeps(key):
+            kept[here] = data[here]
+        if data[here].endswith((b"\n", b"\r")):
+            kept[here.stop - 1] = ord("\n")
+    return bytes(kept)
+
+
+def _split(text: str, encoding: str) -> Iterator[Line]:
+    """Natural lines with their place in the bytes."""
+    position = 0
+    for match in _NATURAL_LINE.finditer(text):
+        length = len(match[0].encode(encoding))
+        if length:
+            yield Line(position, length, match[0].rstrip("\r\n"))
+        position += length
+
+
+def _logical_lines(text: str) -> Iterator[Line]:
+    """Lines that are neither blank nor comments, continued where they end in an odd number of backslashes."""
+    start = 0
+    parts: list[str] = []
+    for line in _split(text, "latin-1"):
+        stripped = line.text.lstrip(_BLANK)
+        if not parts:
+            start = line.position
+            if not stripped or stripped[0] in "#!":
+                continue
+        if (len(stripped) - len(stripped.rstrip("\\"))) % 2:
+            parts.append(stripped[:-1])
+            continue
+        yield Line(start, line.position + line.length - start, "".join([*parts, stripped]))
+        parts = []
+    if parts:
+        yield Line(start, len(text) - start, "".join(parts))
+
+
+def _split_property(line: str) -> tuple[str, str]:
+    """Key and value as written: the key ends at the first unescaped blank, ``=`` or ``:``."""
+    end = 0
+    while end < len(line) and line[end] not in _BLANK + "=:":
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(_BLANK)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANK)
+    return line[:end], rest
+
+
+def _unescape(text: str) -> str | None:
+    """The text behind its escapes, None for a broken one."""
+    if "\\" not in text:
+        return text
+    out = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char == "\\" and position < len(text):
+            char = text[position]
+            position += 1
+            if char == "u":
+                digits = text[position : position + 4]
+                if not re.fullmatch("[0-9a-fA-F]{4}", digits):
+                    return None
+                char = chr(int(digits, 16))
+                position += 4
+            else:
+                char = _ESCAPES.get(char, char)
+        out.append(char)
+    # Java's chars are UTF-16 units: join pairs, and let a lone half not break every later writer of UTF-8.
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+# The small text files of a log directory: checkpoints, leader epochs, ``meta.properties``, ids and quorum state.
+
 
 CHECKPOINT_VERSION = 0
 PARTITION_METADATA_VERSION = 0
@@ -257,3 +405,103 @@ def _json_object(data: bytes, file: str) -> tuple[Fields | None, list[DecodeErro
 
 def _dicts(value: object) -> Iterator[Fields]:
     return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
+
+
+# A broker's settings: which may be shown, and which values of those that an audit goes by no broker takes.
+
+
+# An allow-list, since any other may be a password, a key or an address.
+_SHOWN = re.compile(
+    r"(?:log|message|producer\.id|transaction|transactional\.id|offsets|group|replica|unclean|min|num|default|auto"
+    r"|delete|compression|leader|controlled|metadata\.log|broker\.id|node\.id|process\.roles|inter\.broker\.protocol)\b"
+    r"[a-z0-9.]*"
+)
+_SENSITIVE = re.compile(r"password|secret|jaas|keystore|truststore|credential|token|license", re.IGNORECASE)
+_TOPICS_SHOWN = re.compile(
+    r"(?:cleanup\.policy|compression|delete\.retention|file\.delete|flush|index|leader|follower|local|max|message|min"
+    r"|preallocate|remote|retention|segment|unclean)\b[a-z0-9.]*"
+)
+_LOWEST = -(1 << 63)
+# Of ConfigDef in 2.8.2 and 4.3.1, bits and the least value; where releases differ, what the most tolerant one takes.
+_OF_BROKERS = {
+    "broker.id": (32, _LOWEST),
+    "node.id": (32, _LOWEST),
+    "producer.id.expiration.ms": (32, 1),
+    "producer.id.expiration.check.interval.ms": (32, 1),
+    "transactional.id.expiration.ms": (32, 1),
+    "transaction.state.log.num.partitions": (32, 1),
+    "offsets.topic.num.partitions": (32, 1),
+    "log.segment.bytes": (32, 14),
+    "log.retention.ms": (64, _LOWEST),
+    "log.retention.minutes": (32, _LOWEST),
+    "log.retention.hours": (32, _LOWEST),
+    "log.retention.bytes": (64, _LOWEST),
+    "log.message.timestamp.difference.max.ms": (64, _LOWEST),
+    "log.message.timestamp.before.max.ms": (64, 0),
+    "log.message.timestamp.after.max.ms": (64, 0),
+}
+_OF_TOPICS = {
+    "segment.bytes": (32, 14),
+    "retention.ms": (64, -1),
+    "retention.bytes": (64, _LOWEST),
+    "message.timestamp.difference.max.ms": (64, _LOWEST),
+    "message.timestamp.before.max.ms": (64, 0),
+    "message.timestamp.after.max.ms": (64, 0),
+}
+_NUMBERS = _OF_BROKERS | _OF_TOPICS
+_VERSIONS = ("inter.broker.protocol.version", "log.message.format.version")
+OF_BROKERS, OF_TOPICS = (*_OF_BROKERS, *_VERSIONS), (*_OF_TOPICS,)  # the settings that an audit goes by
+# What else an audit asks for of a broker's own file, or that shows whether it is one.
+_ASKED = ("log.cleanup.policy", "log.preallocate", "log.message.timestamp.type", "message.max.bytes", "process.roles",
+          "log.cleaner.delete.retention.ms", "log.dirs", "log.dir", "log.cleaner.enable", "log.roll.ms",
+          "log.roll.hours", "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
+          "log.cleaner.max.compaction.lag.ms",
+          "log.local.retention.ms", "log.local.retention.bytes", "log.retention.check.interval.ms",
+          "replica.selector.class")  # fmt: skip
+# Brokers look at two numbers (three behind "0.") and what -IV they have: 2.8.x and 0.9.0.X are versions to them.
+_VERSION = re.compile(r"(?:0\.[0-9]{1,4}(?:\.[0-9]{1,4})?|[1-9][0-9]{0,3}\.[0-9]{1,4})(?:-IV[0-9]{1,4})?(?:\..*)?")
+# ConfigTransformer's ${provider:path:key}, and what deployments replace before the start: $NAME, $(NAME), {{ name }}.
+_ELSEWHERE = re.compile(r"\$[\w({]|\{\{")
+
+
+def audited_settings(data: bytes) -> bytes:
+    """A ``server.properties`` with blanks for all lines but those of settings that an audit goes by."""
+    wanted = frozenset({*OF_BROKERS, *_ASKED})
+    return only_properties(data, wanted.__contains__)
+
+
+class Sorted(NamedTuple):
+    """Settings by what is known of them: with their value, with one that stands elsewhere, with one nobody takes."""
+
+    known: dict[str, str]
+    elsewhere: frozenset[str]
+    refused: frozenset[str]
+
+
+def may_show(name: str) -> bool:
+    """Whether the value of this broker setting may leave the input; the names of all settings may."""
+    return bool(_SHOWN.fullmatch(name)) and not _SENSITIVE.search(name)
+
+
+def may_show_topic(name: str) -> bool:
+    """The same of a topic's setting."""
+    return bool(_TOPICS_SHOWN.fullmatch(name)) and not _SENSITIVE.search(name)
+
+
+def sort_out(settings: Mapping[str, str], names: Collection[str]) -> Sorted:
+    """Sorts settings. ``names``: the ones that an audit goes by; all others are known, whatever their value.
+
+    A number in quotes, with a unit or a decimal point is refused, as by a broker; blanks, a sign, and leading zeros are
+    not. Cost: linear in the lengths of the values. Source: ConfigDef.parseType and the validators of KafkaConfig.
+    """
+    refused = {name for name in names if name in settings and _refused(name, settings[name])}
+    elsewhere = frozenset(name for name in refused if _ELSEWHERE.search(settings[name]))
+    known = {name: value for name, value in settings.items() if name not in refused}
+    return Sorted(known, elsewhere, frozenset(refused - elsewhere))
+
+
+def _refused(name: str, value: str) -> bool:
+    if name in _VERSIONS:
+        return _VERSION.fullmatch(value.strip()) is None
+    bits, least = _NUMBERS[name]
+    return setting_number(value, least, bits) is None

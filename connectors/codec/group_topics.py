@@ -1,0 +1,723 @@
+"""Records of __consumer_offsets and __share_group_state (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from auditor.base.at_rest import Fields
+from auditor.base.compiled import kernel
+from auditor.connectors.codec.batches import RecordColumns
+from auditor.connectors.codec.primitives import be16, be32, be64
+from auditor.connectors.codec.structs import (
+    Field,
+    Message,
+    Problem,
+    as_printed,
+    decode,
+    decode_either,
+    decode_versioned,
+    json_text,
+    left_over,
+    read_int16,
+)
+from auditor.connectors.codec.transaction_log import all_ascii, uvarint
+
+# The messages in ``__consumer_offsets``, as Kafka's own definitions have them up to 4.4.0.
+#
+# Keys are strings without flexible encoding behind their int16 type. Types 0 and 1 are offset commits, 2 a classic
+# group,
+# 3 to 8 and 16 a consumer group (KIP-848), 9 to 15 a share group (KIP-932; 9 only in 3.9 and 4.0), 17 and 19 to 23 a
+# streams group (KIP-1071).
+
+
+NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # Uuid.ZERO_UUID
+MEMBER = Field("memberId", "string")
+_GROUP_ID = Field("groupId", "string")
+OFFSET_COMMIT_KEY = Message(
+    "OffsetCommitKey",
+    (Field("group", "string"), Field("topic", "string"), Field("partition", "int32")),
+    flexible=1,
+)
+CLASSIC_GROUP_KEY = Message("GroupMetadataKey", (Field("group", "string"),), flexible=1)
+GROUP_KEY = Message("GroupKey", (_GROUP_ID,), flexible=1)
+MEMBER_KEY = Message("GroupMemberKey", (_GROUP_ID, MEMBER), flexible=1)
+EXPRESSION_KEY = Message(
+    "ConsumerGroupRegularExpressionKey", (_GROUP_ID, Field("regularExpression", "string")), flexible=1
+)
+
+OFFSET_COMMIT_VALUE = Message(
+    "OffsetCommitValue",
+    (
+        Field("offset", "int64"),
+        Field("leaderEpoch", "int32", since=3),
+        Field("metadata", "string"),
+        Field("commitTimestamp", "int64"),
+        Field("expireTimestamp", "int64", since=1, until=1),
+        Field("topicId", "uuid", since=4, tag=0, default=NO_TOPIC_ID),
+    ),
+    last_version=4,
+    flexible=4,
+)
+GROUP_METADATA_VALUE = Message(
+    "GroupMetadataValue",
+    (
+        Field("protocolType", "string"),
+        Field("generation", "int32"),
+        Field("protocol", "string", nullable=0),
+        Field("leader", "string", nullable=0),
+        Field("currentStateTimestamp", "int64", since=2),
+        Field(
+            "members",
+            "[]struct",
+            (
+                MEMBER,
+                Field("groupInstanceId", "string", since=3, nullable=3),
+                Field("clientId", "string"),
+                Field("clientHost", "string"),
+                Field("rebalanceTimeout", "int32", since=1),
+                Field("sessionTimeout", "int32"),
+                Field("subscription", "bytes"),
+                Field("assignment", "bytes"),
+            ),
+        ),
+    ),
+    last_version=4,
+    flexible=4,
+)
+
+# What the members of a classic group of protocol type "consumer" say, behind an int16 version of its own.
+_OWNED = (Field("topic", "string"), Field("partitions", "[]int32"))
+SUBSCRIPTION = Message(
+    "ConsumerProtocolSubscription",
+    (
+        Field("topics", "[]string"),
+        Field("userData", "bytes", nullable=0),
+        Field("ownedPartitions", "[]struct", _OWNED, since=1),
+        Field("generationId", "int32", since=2),
+        Field("rackId", "string", since=3, nullable=3),
+    ),
+    last_version=3,
+    flexible=4,
+)
+ASSIGNMENT = Message(
+    "ConsumerProtocolAssignment",
+    (Field("assignedPartitions", "[]struct", _OWNED), Field("userData", "bytes", nullable=0)),
+    last_version=3,
+    flexible=4,
+)
+
+_EPOCH, _ASSIGNMENT_EPOCH = Field("epoch", "int32"), Field("assignmentEpoch", "int32")
+_ASSIGNMENT_TIMESTAMP = Field("assignmentTimestamp", "int64", tag=0, default=0)
+_TOPIC_PARTITIONS = (Field("topicId", "uuid"), Field("partitions", "[]int32"))
+_EPOCHS = Field("assignmentEpochs", "[]int32", nullable=0, tag=0, default=[])
+_ASSIGNED_PARTITIONS = (*_TOPIC_PARTITIONS, _EPOCHS)
+_TASKS = (Field("subtopologyId", "string"), Field("partitions", "[]int32"))
+_OWNED_TASKS = (*_TASKS, _EPOCHS)
+_CURRENT = (Field("memberEpoch", "int32"), Field("previousMemberEpoch", "int32"), Field("state", "int8"))
+_CLIENT = (Field("clientId", "string"), Field("clientHost", "string"))
+_KEY_VALUE = (Field("key", "string"), Field("value", "string"))
+_RACKS = Field("partitionMetadata", "[]struct", (Field("partition", "int32"), Field("racks", "[]string")))
+_TOPICS = Field(
+    "topics",
+    "[]struct",
+    (Field("topicId", "uuid"), Field("topicName", "string"), Field("numPartitions", "int32"), _RACKS),
+)
+_NAMED = (Field("topicId", "uuid"), Field("topicName", "string"))
+_NAMED_PARTITIONS = (*_NAMED, Field("partitions", "[]int32"))
+_KNOWN_TO_SHARE = (
+    Field("initializedTopics", "[]struct", _NAMED_PARTITIONS),
+    Field("deletingTopics", "[]struct", _NAMED),
+)
+_INNER_TOPIC = (
+    Field("name", "string"),
+    Field("partitions", "int32"),
+    Field("replicationFactor", "int16"),
+    Field("topicConfigs", "[]struct", _KEY_VALUE),
+)
+_CLASSIC_MEMBER = Field(
+    "classicMemberMetadata",
+    "struct",
+    (
+        Field("sessionTimeoutMs", "int32"),
+        Field("supportedProtocols", "[]struct", (Field("name", "string"), Field("metadata", "bytes"))),
+    ),
+    nullable=0,
+    tag=0,
+    default={"sessionTimeoutMs": 0, "supportedProtocols": []},
+)
+_COPARTITION_GROUP = (
+    Field("sourceTopics", "[]int16"),
+    Field("sourceTopicRegex", "[]int16"),
+    Field("repartitionSourceTopics", "[]int16"),
+)
+_SUBTOPOLOGY = (
+    Field("subtopologyId", "string"),
+    Field("sourceTopics", "[]string"),
+    Field("sourceTopicRegex", "[]string"),
+    Field("stateChangelogTopics", "[]struct", _INNER_TOPIC),
+    Field("repartitionSinkTopics", "[]string"),
+    Field("repartitionSourceTopics", "[]struct", _INNER_TOPIC),
+    Field("copartitionGroups", "[]struct", _COPARTITION_GROUP),
+)
+
+
+class GroupRecordType(NamedTuple):
+    """A key type of a group record: its name, its key, its value, and the field of the value that is its epoch.
+
+    ``preview``: the value of 3.9 and 4.0, where share groups were not finished, under the same version number.
+    """
+
+    kind: str
+    key: Message
+    value: Message
+    epoch: str | None = None
+    preview: Message | None = None
+
+
+def _type(
+    kind: str, key: Message, *fields: Field, epoch: str | None = None, preview: tuple[Field, ...] = ()
+) -> GroupRecordType:
+    """A type whose value has one version, which is flexible."""
+    name = f"{kind}Value"
+    return GroupRecordType(kind, key, Message(name, fields), epoch, Message(name, preview) if preview else None)
+
+
+GROUP_TYPES = {
+    2: GroupRecordType("GroupMetadata", CLASSIC_GROUP_KEY, GROUP_METADATA_VALUE, "generation"),
+    3: _type(
+        "ConsumerGroupMetadata", GROUP_KEY, _EPOCH, Field("metadataHash", "int64", tag=0, default=0), epoch="epoch"
+    ),
+    4: _type("ConsumerGroupPartitionMetadata", GROUP_KEY, _TOPICS),
+    5: _type(
+        "ConsumerGroupMemberMetadata",
+        MEMBER_KEY,
+        Field("instanceId", "string", nullable=0),
+        Field("rackId", "string", nullable=0),
+        *_CLIENT,
+        Field("subscribedTopicNames", "[]string"),
+        Field("subscribedTopicRegex", "string", nullable=0),
+        Field("rebalanceTimeoutMs", "int32"),
+        Field("serverAssignor", "string", nullable=0),
+        _CLASSIC_MEMBER,
+    ),
+    6: _type(
+        "ConsumerGroupTargetAssignmentMetadata",
+        GROUP_KEY,
+        _ASSIGNMENT_EPOCH,
+        _ASSIGNMENT_TIMESTAMP,
+        epoch="assignmentEpoch",
+    ),
+    7: _type(
+        "ConsumerGroupTargetAssignmentMember", MEMBER_KEY, Field("topicPartitions", "[]struct", _TOPIC_PARTITIONS)
+    ),
+    8: _type(
+        "ConsumerGroupCurrentMemberAssignment",
+        MEMBER_KEY,
+        *_CURRENT,
+        Field("assignedPartitions", "[]struct", _ASSIGNED_PARTITIONS),
+        Field("partitionsPendingRevocation", "[]struct", _ASSIGNED_PARTITIONS),
+        epoch="memberEpoch",
+    ),
+    9: _type("ShareGroupPartitionMetadata", GROUP_KEY, _TOPICS),
+    10: _type(
+        "ShareGroupMemberMetadata",
+        MEMBER_KEY,
+        Field("rackId", "string", nullable=0),
+        *_CLIENT,
+        Field("subscribedTopicNames", "[]string"),
+    ),
+    11: _type(
+        "ShareGroupMetadata", GROUP_KEY, _EPOCH, Field("metadataHash", "int64"), epoch="epoch", preview=(_EPOCH,)
+    ),
+    12: _type(
+        "ShareGroupTargetAssignmentMetadata",
+        GROUP_KEY,
+        _ASSIGNMENT_EPOCH,
+        _ASSIGNMENT_TIMESTAMP,
+        epoch="assignmentEpoch",
+    ),
+    13: _type("ShareGroupTargetAssignmentMember", MEMBER_KEY, Field("topicPartitions", "[]struct", _TOPIC_PARTITIONS)),
+    14: _type(
+        "ShareGroupCurrentMemberAssignment",
+        MEMBER_KEY,
+        *_CURRENT,
+        Field("assignedPartitions", "[]struct", _TOPIC_PARTITIONS),
+        epoch="memberEpoch",
+    ),
+    15: _type(
+        "ShareGroupStatePartitionMetadata",
+        GROUP_KEY,
+        Field("initializingTopics", "[]struct", _NAMED_PARTITIONS),
+        *_KNOWN_TO_SHARE,
+        preview=_KNOWN_TO_SHARE,
+    ),
+    16: _type(
+        "ConsumerGroupRegularExpression",
+        EXPRESSION_KEY,
+        Field("topics", "[]string"),
+        Field("version", "int64"),
+        Field("timestamp", "int64"),
+    ),
+    17: _type(
+        "StreamsGroupMetadata",
+        GROUP_KEY,
+        _EPOCH,
+        Field("metadataHash", "int64"),
+        Field("validatedTopologyEpoch", "int32", tag=0, default=-1),
+        Field("lastAssignmentConfigs", "[]struct", _KEY_VALUE, nullable=0, tag=1, default=[]),
+        Field("storedDescriptionTopologyEpoch", "int32", tag=2, default=-1),  # both since 4.4
+        Field("failedDescriptionTopologyEpoch", "int32", tag=3, default=-1),
+        epoch="epoch",
+    ),
+    19: _type(
+        "StreamsGroupMemberMetadata",
+        MEMBER_KEY,
+        Field("instanceId", "string", nullable=0),
+        Field("rackId", "string", nullable=0),
+        *_CLIENT,
+        Field("rebalanceTimeoutMs", "int32"),
+        Field("topologyEpoch", "int32"),
+        Field("processId", "string"),
+        Field("userEndpoint", "struct", (Field("host", "string"), Field("port", "uint16")), nullable=0),
+        Field("clientTags", "[]struct", _KEY_VALUE),
+    ),
+    20: _type(
+        "StreamsGroupTargetAssignmentMetadata",
+        GROUP_KEY,
+        _ASSIGNMENT_EPOCH,
+        _ASSIGNMENT_TIMESTAMP,
+        epoch="assignmentEpoch",
+    ),
+    21: _type(
+        "StreamsGroupTargetAssignmentMember",
+        MEMBER_KEY,
+        *(Field(name, "[]struct", _TASKS) for name in ("activeTasks", "standbyTasks", "warmupTasks")),
+    ),
+    22: _type(
+        "StreamsGroupCurrentMemberAssignment",
+        MEMBER_KEY,
+        *_CURRENT,
+        *(
+            Field(f"{kind}Tasks{pending}", "[]struct", _OWNED_TASKS)
+            for pending in ("", "PendingRevocation")
+            for kind in ("active", "standby", "warmup")
+        ),
+        epoch="memberEpoch",
+    ),
+    23: _type(
+        "StreamsGroupTopology", GROUP_KEY, _EPOCH, Field("subtopologies", "[]struct", _SUBTOPOLOGY), epoch="epoch"
+    ),
+}
+"""key type -> what a record of it holds."""
+
+
+# Records of ``__consumer_offsets``: what groups committed, and what their coordinator knows of them.
+
+
+CONSUMER_PROTOCOL = "consumer"  # the protocol type whose members' bytes Kafka's tools read
+
+
+class OffsetCommitRow(NamedTuple):
+    """An offset commit, named as in the table ``offset_commits``; of a tombstone all behind ``tombstone`` is None.
+
+    ``committed_offset`` is the next offset to read, ``leader_epoch`` -1 if unknown, times are ms and None where the
+    version has none, ``topic_id`` None where none is stored (before 4.1). ``metadata``, which clients choose, only on
+    demand. Whether the commit took effect says its batch: under a transaction only after a COMMIT marker.
+    """
+
+    group_id: str
+    consumed_topic: str
+    consumed_partition: int
+    tombstone: bool
+    value_version: int | None = None
+    committed_offset: int | None = None
+    leader_epoch: int | None = None
+    commit_timestamp: int | None = None
+    expire_timestamp: int | None = None
+    topic_id: str | None = None
+    metadata: str | None = None
+
+
+class GroupMetadataRow(NamedTuple):
+    """A record of a group, named as in the table ``group_metadata``; what its kind does not say is None.
+
+    ``generation`` is the classic generation, or the epoch of the group, assignment, member or topology; ``member_ids``
+    the members of a classic group, or the one that the record is about. ``value``: every field of the value as JSON, as
+    kafka-dump-log.sh prints it, with null for addresses and for bytes of clients unless they were asked for.
+    """
+
+    group_id: str
+    key_type: int
+    kind: str
+    tombstone: bool
+    value_version: int | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    generation: int | None = None
+    leader: str | None = None
+    state_timestamp: int | None = None
+    member_ids: list[str] | None = None
+    group_instance_ids: list[str | None] | None = None
+    client_ids: list[str] | None = None
+    regular_expression: str | None = None
+    value: str | None = None
+
+
+Row = OffsetCommitRow | GroupMetadataRow
+
+
+def decode_consumer_offsets(
+    key: bytes | None, value: bytes | None, *, payload: bool = False
+) -> tuple[Row | None, Problem | None]:
+    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
+
+    ``payload``: also what clients alone chose, and addresses. Reasons: ``unknown_key_type`` (no release to 4.4 writes
+    it), ``bad_value`` (null key), ``bad_version``, ``truncated``, ``bad_size``, ``limit``, ``bad_length`` (bytes left).
+    Source: Kafka's GroupMetadataManager and GroupCoordinatorRecordSerde.
+    """
+    if key is None:
+        return None, Problem("bad_value", 0, "the key is null")
+    key_type = read_int16(key)
+    if isinstance(key_type, Problem):
+        return None, key_type
+    if key_type in (0, 1):
+        return _offset_commit(key, value, payload)
+    if key_type in GROUP_TYPES:
+        return _group(key_type, GROUP_TYPES[key_type], key, value, payload)
+    return None, Problem("unknown_key_type", 0, f"a record of __consumer_offsets with the unknown key type {key_type}")
+
+
+def _offset_commit(key: bytes, value: bytes | None, payload: bool) -> tuple[OffsetCommitRow | None, Problem | None]:
+    decoded_key = decode(OFFSET_COMMIT_KEY, 0, key, 2)
+    if isinstance(decoded_key, Problem):
+        return None, decoded_key
+    names, key_end = decoded_key
+    row = OffsetCommitRow(names["group"], names["topic"], names["partition"], tombstone=value is None)
+    if value is None:
+        return row, left_over(key, key_end)
+    decoded = decode_versioned(OFFSET_COMMIT_VALUE, value)
+    if isinstance(decoded, Problem):
+        return None, decoded
+    version, fields, end = decoded
+    row = row._replace(
+        value_version=version,
+        committed_offset=fields["offset"],
+        leader_epoch=fields.get("leaderEpoch", -1),
+        commit_timestamp=fields["commitTimestamp"],
+        expire_timestamp=fields.get("expireTimestamp"),
+        topic_id=None if fields["topicId"] == NO_TOPIC_ID else fields["topicId"],
+        metadata=fields["metadata"] if payload else None,
+    )
+    return row, left_over(key, key_end) or left_over(value, end)
+
+
+def _group(
+    key_type: int, kind: GroupRecordType, key: bytes, value: bytes | None, payload: bool
+) -> tuple[GroupMetadataRow | None, Problem | None]:
+    decoded_key = decode(kind.key, 0, key, 2)
+    if isinstance(decoded_key, Problem):
+        return None, decoded_key
+    names, key_end = decoded_key
+    row = GroupMetadataRow(
+        names["group" if "group" in names else "groupId"],
+        key_type,
+        kind.kind,
+        tombstone=value is None,
+        member_ids=[names["memberId"]] if "memberId" in names else None,
+        regular_expression=names.get("regularExpression"),
+    )
+    if value is None:
+        return row, left_over(key, key_end)
+    decoded = decode_either(kind.value, kind.preview, value)
+    if isinstance(decoded, Problem):
+        return None, decoded
+    message, version, fields, end = decoded
+    printed = as_printed(message, version, fields, payload=payload)
+    if kind.value is GROUP_METADATA_VALUE:
+        row = _with_members(row, fields, printed["members"], payload)
+    row = row._replace(
+        value_version=version,
+        generation=fields[kind.epoch] if kind.epoch else None,
+        value=json_text(printed),
+    )
+    return row, left_over(key, key_end) or left_over(value, end)
+
+
+def _with_members(row: GroupMetadataRow, fields: Fields, printed: list[Fields], payload: bool) -> GroupMetadataRow:
+    """The row with its members; in ``printed`` what they said is read, as Kafka's tools do."""
+    members = fields["members"]
+    if fields["protocolType"] == CONSUMER_PROTOCOL:
+        for member, shown in zip(members, printed, strict=True):
+            for name, message in (("subscription", SUBSCRIPTION), ("assignment", ASSIGNMENT)):
+                shown[name] = _said(message, member[name], payload) or shown[name]
+    return row._replace(
+        protocol_type=fields["protocolType"],
+        protocol=fields["protocol"],
+        leader=fields["leader"],
+        state_timestamp=fields.get("currentStateTimestamp"),
+        member_ids=[member["memberId"] for member in members],
+        group_instance_ids=[member.get("groupInstanceId") for member in members],
+        client_ids=[member["clientId"] for member in members],
+    )
+
+
+def _said(message: Message, data: bytes, payload: bool) -> Fields | None:
+    """What a member said, None where its bytes are something else."""
+    decoded = decode_versioned(message, data)
+    if isinstance(decoded, Problem):
+        return None
+    version, fields, _ = decoded
+    return as_printed(message, version, fields, payload=payload)
+
+
+# Offset commits of ``__consumer_offsets`` as columns: the versions that brokers write, read by a compiled kernel.
+#
+# Whatever is not exactly as brokers write it, and every record of another kind, is *odd*, and left to
+# :mod:`auditor.connectors.codec.group_topics`.
+
+
+TOMBSTONE = -1  # in VERSION
+ODD = -2
+VERSION, KEY_START, KEY_SIZE, GROUP_SIZE, TOPIC_START, TOPIC_SIZE, PARTITION, VALUE, FIELDS = range(9)
+KEY_OVERHEAD = 2 + 2 + 2 + 4  # type, two lengths, partition
+MAX_STRING = 0x7FFF
+LEADER_EPOCH, COMMIT_TIME, EXPIRE_TIME, TOPIC_ID, TEXT_START, TEXT_SIZE, DETAILS = range(7)
+
+
+@kernel
+def _key(data: np.ndarray, at: int, size: int, out: np.ndarray) -> bool:
+    """Reads a key; whether it is that of a commit."""
+    if size < KEY_OVERHEAD or be16(data, at) < 0 or be16(data, at) > 1:
+        return False
+    group = be16(data, at + 2)
+    if group < 0 or group + KEY_OVERHEAD > size:
+        return False
+    topic = be16(data, at + 4 + group)
+    if topic < 0 or group + topic + KEY_OVERHEAD != size or not all_ascii(data, at + 4, group):
+        return False
+    out[KEY_START], out[KEY_SIZE], out[GROUP_SIZE] = at + 2, size - 2, group
+    out[TOPIC_START], out[TOPIC_SIZE] = at + 6 + group, topic
+    out[PARTITION] = be32(data, at + size - 4)
+    return bool(all_ascii(data, at + 6 + group, topic))
+
+
+@kernel
+def _tags_fit(data: np.ndarray, at: int, end: int) -> bool:
+    """Whether the tagged fields end the value: none, or the topic's id."""
+    return (at + 1 == end and data[at] == 0) or (
+        at + 19 == end and data[at] == 1 and data[at + 1] == 0 and data[at + 2] == 16
+    )
+
+
+@kernel
+def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> Any:
+    """Reads a value; its version, or ODD."""
+    end = at + size
+    if size < 10:
+        return ODD
+    version = be16(data, at)
+    if version < 0 or version > 4:
+        return ODD
+    out[VALUE] = be64(data, at + 2)
+    at += 14 if version >= 3 else 10
+    if version == 4:
+        text, at = uvarint(data, at, end)
+        text -= 1
+        if at < 0 or text < 0 or text > MAX_STRING or at + text + 8 > end:
+            return ODD
+        return 4 if _tags_fit(data, at + text + 8, end) else ODD
+    if at + 2 > end:
+        return ODD
+    text = be16(data, at)
+    if text < 0 or at + 2 + text + (16 if version == 1 else 8) != end:
+        return ODD
+    return np.int64(version)
+
+
+@kernel
+def _details(data: np.ndarray, versions: np.ndarray, value_start: np.ndarray, out: np.ndarray) -> None:
+    for k in range(len(versions)):
+        version, at = versions[k], value_start[k] + 10
+        out[:, k] = -1
+        if version < 0:
+            continue
+        if version >= 3:
+            out[LEADER_EPOCH, k] = be32(data, at)
+            at += 4
+        if version == 4:
+            text, at = uvarint(data, at, len(data))  # it was read before, and fits
+            text -= 1
+        else:
+            text = be16(data, at)
+            at += 2
+        out[TEXT_START, k], out[TEXT_SIZE, k] = at, text
+        at += text
+        out[COMMIT_TIME, k] = be64(data, at)
+        if version == 1:
+            out[EXPIRE_TIME, k] = be64(data, at + 8)
+        if version == 4 and data[at + 8] == 1:
+            out[TOPIC_ID, k] = at + 11
+
+
+@kernel
+def _parse(
+    data: np.ndarray,
+    key_start: np.ndarray,
+    key_size: np.ndarray,
+    value_start: np.ndarray,
+    value_size: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    for k in range(len(key_start)):
+        row = out[k]
+        row[:] = -1
+        row[VERSION] = ODD
+        if _key(data, key_start[k], key_size[k], row):
+            row[VERSION] = TOMBSTONE if value_size[k] < 0 else _value(data, value_start[k], value_size[k], row)
+
+
+def parse(records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
+    """A row of FIELDS numbers for each of the ``chosen`` records, which must have their payload."""
+    out = np.empty((len(chosen), FIELDS), np.int64)
+    columns = (records.key_start, records.key_size, records.value_start, records.value_size)
+    _parse(records.payload, *(np.ascontiguousarray(c[chosen]) for c in columns), out)
+    return out
+
+
+def details(records: RecordColumns, chosen: np.ndarray, versions: np.ndarray) -> np.ndarray:
+    """What the values of ``chosen`` records, none of which is odd, say beside the offset: DETAILS columns, -1 for what
+    there is none of. ``versions``: what :func:`parse` gave as VERSION. TOPIC_ID and TEXT_START (the metadata) are
+    places in the payload."""
+    out = np.empty((DETAILS, len(chosen)), np.int64)
+    _details(records.payload, versions, np.ascontiguousarray(records.value_start[chosen]), out)
+    return out
+
+
+# Records of ``__share_group_state`` (KIP-932): how far share groups have delivered and acknowledged each partition.
+#
+# Key: int16 type (0 a whole snapshot, 1 an update of one), group, topic id and partition, without flexible encoding.
+
+
+KEY = Message(
+    "ShareSnapshotKey",
+    (Field("groupId", "string"), Field("topicId", "uuid"), Field("partition", "int32")),
+    flexible=1,
+)
+_BATCH = (
+    Field("firstOffset", "int64"),
+    Field("lastOffset", "int64"),
+    Field("deliveryState", "int8"),
+    Field("deliveryCount", "int16"),
+)
+_COMPLETE = Field("deliveryCompleteCount", "int32", tag=0, default=-1)
+_BATCHES = Field("stateBatches", "[]struct", _BATCH)
+_LEADER_EPOCH, _START = Field("leaderEpoch", "int32"), Field("startOffset", "int64")
+
+
+class ShareRecordType(NamedTuple):
+    """A key type: its name, its value, and the value of 3.9 and 4.0 under the same version number."""
+
+    kind: str
+    value: Message
+    preview: Message
+
+
+TYPES = {
+    0: ShareRecordType(
+        "ShareSnapshot",
+        Message(
+            "ShareSnapshotValue",
+            (
+                Field("snapshotEpoch", "int32"),
+                Field("stateEpoch", "int32"),
+                _LEADER_EPOCH,
+                _START,
+                Field("createTimestamp", "int64"),
+                Field("writeTimestamp", "int64"),
+                _BATCHES,
+                _COMPLETE,
+            ),
+        ),
+        Message(
+            "ShareSnapshotValue",
+            (Field("snapshotEpoch", "uint16"), Field("stateEpoch", "int32"), _LEADER_EPOCH, _START, _BATCHES),
+        ),
+    ),
+    1: ShareRecordType(
+        "ShareUpdate",
+        Message("ShareUpdateValue", (Field("snapshotEpoch", "int32"), _LEADER_EPOCH, _START, _BATCHES, _COMPLETE)),
+        Message("ShareUpdateValue", (Field("snapshotEpoch", "uint16"), _LEADER_EPOCH, _START, _BATCHES)),
+    ),
+}
+
+
+class ShareGroupStateRow(NamedTuple):
+    """A record of it, named as in the table ``share_group_state``; what its kind does not say is None.
+
+    ``start_offset`` is the first offset that is not settled yet (-1: not known, and in an update: unchanged);
+    ``state_batches`` are, as JSON like Kafka's tool prints them, the offsets from there on that were delivered:
+    ``deliveryState`` 0 available, 2 acknowledged, 3 archiving, 4 archived, and how often delivered.
+    ``delivery_complete_count`` -1 where it is not known (before 4.2). Times are ms.
+    """
+
+    group_id: str
+    topic_id: str
+    consumed_partition: int
+    key_type: int
+    kind: str
+    tombstone: bool
+    value_version: int | None = None
+    snapshot_epoch: int | None = None
+    state_epoch: int | None = None
+    leader_epoch: int | None = None
+    start_offset: int | None = None
+    delivery_complete_count: int | None = None
+    create_timestamp: int | None = None
+    write_timestamp: int | None = None
+    state_batches: str | None = None
+
+
+def decode_share_group_state(
+    key: bytes | None, value: bytes | None
+) -> tuple[ShareGroupStateRow | None, Problem | None]:
+    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
+
+    Reasons: ``unknown_key_type``, ``bad_value`` (null key), ``bad_version``, ``truncated``, ``bad_size``, ``limit``,
+    ``bad_length`` (bytes left). Source: Kafka's ShareCoordinatorRecordSerde.
+    """
+    if key is None:
+        return None, Problem("bad_value", 0, "the key is null")
+    key_type = read_int16(key)
+    if isinstance(key_type, Problem):
+        return None, key_type
+    if key_type not in TYPES:
+        detail = f"a record of __share_group_state with the unknown key type {key_type}"
+        return None, Problem("unknown_key_type", 0, detail)
+    kind = TYPES[key_type]
+    decoded_key = decode(KEY, 0, key, 2)
+    if isinstance(decoded_key, Problem):
+        return None, decoded_key
+    names, key_end = decoded_key
+    row = ShareGroupStateRow(
+        names["groupId"], names["topicId"], names["partition"], key_type, kind.kind, tombstone=value is None
+    )
+    if value is None:
+        return row, left_over(key, key_end)
+    decoded = decode_either(kind.value, kind.preview, value)
+    if isinstance(decoded, Problem):
+        return None, decoded
+    message, version, fields, end = decoded
+    row = row._replace(
+        value_version=version,
+        snapshot_epoch=fields["snapshotEpoch"],
+        state_epoch=fields.get("stateEpoch"),
+        leader_epoch=fields["leaderEpoch"],
+        start_offset=fields["startOffset"],
+        delivery_complete_count=fields.get("deliveryCompleteCount", -1),
+        create_timestamp=fields.get("createTimestamp"),
+        write_timestamp=fields.get("writeTimestamp"),
+        state_batches=json_text(as_printed(message, version, fields)["stateBatches"]),
+    )
+    return row, left_over(key, key_end) or left_over(value, end)
