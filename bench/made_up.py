@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.connectors.codec.small_files import Offsets
-from auditor.connectors.files import Inventory, LogDir
-from auditor.connectors.partition_folder import folder_replica
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import Inventory, LogDir
+from auditor.connectors.logdir.inventory import folder_replica
+from auditor.connectors.stores.storage import Place
 from auditor.facts.at_rest import at_rest
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline.inline_runner import InlineRunner
@@ -71,7 +71,7 @@ def _log_dir(number: int, numbers: range) -> LogDir:
 
 def read_once(_: object = None) -> bytes:
     """The facts of a partition of one batch, read as audits read, at rest."""
-    from auditor.connectors.inventory import discover
+    from auditor.connectors.logdir.inventory import discover
     from tests import segments
 
     with tempfile.TemporaryDirectory() as folder:

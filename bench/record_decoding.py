@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan as pieces
-from auditor.connectors.rows import How, read_piece
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan as pieces
+from auditor.connectors.tables.rows import How, read_piece
 from bench import sides
 from bench.inputs import Kind, Made, make, space
 from bench.sizes import Plan

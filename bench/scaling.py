@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from auditor import running
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import context
 from auditor.pipeline.cluster.brief import brief

@@ -20,7 +20,7 @@ LEAST = 0.8  # of what one connection gives
 READ = """
 import sys, time
 from auditor.connectors import ahead
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from auditor.connectors.codec.segment import BUFFER, read_segment
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan as pieces
-from auditor.connectors.rows import How, read_piece
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan as pieces
+from auditor.connectors.tables.rows import How, read_piece
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.reading.replica_reader import read_replica

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from auditor.connectors.declared import JSON, MEANINGS
+from auditor.connectors.tables.schema import JSON, MEANINGS
 from auditor.pipeline.results import FURTHER
 from auditor.pipeline.table_schemas import schemas
 

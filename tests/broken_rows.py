@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.connectors import schema
+from auditor.connectors.tables import schema
 from auditor.pipeline.results import BLOCKED
 from auditor.pipeline.tables.derived_tables import OF_FACTS
 from auditor.pipeline.what_if.verdicts import VERDICTS

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from auditor import running
-from auditor.connectors.storage import Place
+from auditor.connectors.stores.storage import Place
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from tests import corpora

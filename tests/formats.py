@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from auditor.connectors import schema
-from auditor.connectors.batch_rows import CONTROL_TYPES
 from auditor.connectors.codec import (
     cluster_metadata,
     group_topics,
@@ -25,6 +23,8 @@ from auditor.connectors.codec import (
     transaction_log,
 )
 from auditor.connectors.codec.structs import Field, Message
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.rows import CONTROL_TYPES
 from tests import corpora
 
 NAMES = ("groups-43", "regrouped-43", "tiered-43", "unclean-43")

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.rows import How, read_piece
 from tests import segments
 
 NAME = f"{0:020}.log"

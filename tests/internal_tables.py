@@ -7,11 +7,10 @@ import io
 import pyarrow as pa
 
 from auditor.base.errors import Limits
-from auditor.connectors.arrow import Key
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.internal_columns import InternalColumns
-from auditor.connectors.internal_rows import InternalRows
-from auditor.connectors.rows import parts
+from auditor.connectors.tables.internal_rows import InternalColumns, InternalRows
+from auditor.connectors.tables.rows import parts
+from auditor.connectors.tables.schema import Key
 
 LIMITS = Limits(max_batch_bytes=64 << 20)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors import schema
-from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.schema import from_rows
 from auditor.facts.producer_rows import PRODUCER, blank_producers
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import TRANSACTION

@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "connectors": (frozenset({"auditor"}), frozenset({"auditor.base", "auditor.connectors"})),
     "connectors/codec": (
         frozenset({"pyspark", "pandas", "pyarrow.fs", "fsspec", "kafka", "auditor"}),
-        frozenset({"auditor.base", "auditor.connectors.codec", "auditor.connectors.schema"}),
+        frozenset({"auditor.base", "auditor.connectors.codec", "auditor.connectors.tables.schema"}),
     ),
     "auditor/model": (
         frozenset({"pyspark", "pandas", "pyarrow", "auditor", "os", "io", "pathlib", "time"}),
@@ -51,7 +51,9 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/replay": (frozenset({"pyspark", *ABOVE_FACTS}), frozenset({"auditor.replay"})),
     "rules": (
         frozenset({"auditor.connectors", *ABOVE_FACTS}),
-        frozenset({"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.batches"}),  # names of flaws
+        frozenset(
+            {"auditor.rules", "auditor.connectors.tables.schema", "auditor.connectors.codec.batches"}
+        ),  # names of flaws
     ),
     "auditor/pipeline": (frozenset({"pyspark", "auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline"})),
     "dashboards": (

@@ -14,7 +14,7 @@ from auditor.api import notebook
 from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
-from auditor.connectors.arrow import array_of
+from auditor.connectors.tables.schema import array_of
 from auditor.rules.transactions.blocking import BLOCKED
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from auditor.api.tabular import Session, Tabular, no_session
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import fits
-from auditor.connectors.arrow import array_of
+from auditor.connectors.tables.schema import array_of
 from auditor.dashboards.selection import LEAST, Selection
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import FIELDS, SEVERITIES, Finding

@@ -29,7 +29,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, require
 from auditor.base.user_input import Named
-from auditor.connectors.result_folder import Folder
+from auditor.connectors.stores.results import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
 from auditor.outputs.claim import writable
@@ -90,8 +90,8 @@ class OpenedAudit(Face):
 
     def _live(self, options: AuditOptions, client_config: Values) -> Audit:
         require("kafka")
-        from auditor.connectors.client_options import MAX_BYTES, MAX_RATE
-        from auditor.connectors.live_cluster import Budget, LiveCluster
+        from auditor.connectors.live.client_options import MAX_BYTES, MAX_RATE
+        from auditor.connectors.live.live_cluster import Budget, LiveCluster
         from auditor.pipeline.live.live_audit import LiveAudit
         from auditor.pipeline.live.live_reading import Reading
 

@@ -12,7 +12,8 @@ from auditor.api.hints import check
 from auditor.api.opened import OpenedAudit
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
-from auditor.connectors import client_properties, storage
+from auditor.connectors.live import client_properties
+from auditor.connectors.stores import storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.api import notebook
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError, require
-from auditor.connectors.declared import MEANINGS
+from auditor.connectors.tables.schema import MEANINGS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,7 +1,7 @@
 """What brokers recorded of the segments that they copied to tiered storage, as values (KIP-405).
 
-:mod:`auditor.connectors.remote_log` fills it from ``__remote_log_metadata``; whoever puts a partition's files together
-and whoever judges them see the same.
+:mod:`auditor.connectors.logdir.tiered` fills it from ``__remote_log_metadata``; whoever puts a partition's files
+together and whoever judges them see the same.
 """
 
 from __future__ import annotations

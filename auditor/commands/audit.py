@@ -59,7 +59,7 @@ def _plan(args: argparse.Namespace) -> int:
         raise AuditInputError(f"--plan is printed as table or json, not as {args.format}")
     args.out = args.out or Path()
     options = audit_options(args, args.paths)
-    from auditor.connectors.inventory import discover
+    from auditor.connectors.logdir.inventory import discover
     from auditor.dashboards.plan_lines import plan_lines
     from auditor.pipeline.forecast import forecast
 

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     manners.behind_all_others()
     manners.sparing()
     from auditor.commands import copy_around  # only now: these load Arrow, which has been told by now, and the readers
-    from auditor.connectors.guest import Guest, Pace, visiting
+    from auditor.connectors.stores.remote_files import Guest, Pace, visiting
     from auditor.copying.readings import now_ms
     from auditor.copying.run import check_apart, copied
 
@@ -150,7 +150,7 @@ def _refusal(emptied: list[str], out: Path | str) -> str:
 def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
     """While no other copy writes into a folder; gives what is called before each folder that is copied. Errors: as of
     ``claim.locked`` and ``lease.alone_in``."""
-    from auditor.connectors.lease import alone_in
+    from auditor.connectors.stores.results import alone_in
     from auditor.copying.run import nobody
     from auditor.copying.target import COPYING
     from auditor.outputs.claim import locked

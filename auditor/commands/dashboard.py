@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from auditor.connectors.result_folder import folder
+    from auditor.connectors.stores.results import folder
     from auditor.outputs import site_files
 
     done = site_files.export(args.dir, args.export, args.expect_every)

@@ -19,9 +19,9 @@ from auditor.pipeline.options import limits_of
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
 
-    from auditor.connectors.names import PartitionFolder, RemoteName
-    from auditor.connectors.rows import Piece, Rows
-    from auditor.connectors.storage import Place
+    from auditor.connectors.logdir.names import PartitionFolder, RemoteName
+    from auditor.connectors.stores.storage import Place
+    from auditor.connectors.tables.rows import Piece, Rows
 
 TABLES = {
     "log": "batches",
@@ -98,9 +98,11 @@ def lines(rows: pa.RecordBatch, table: str, for_people: bool) -> Iterator[str]:
 
 def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa.RecordBatch]]:
     """The rows of a file: whether they are of its own table, the table's name, the rows."""
-    from auditor.connectors import internal_rows, metadata_rows, names
-    from auditor.connectors.rows import FilePiece, How, read_piece
-    from auditor.connectors.schema import DECODED
+    from auditor.connectors.logdir import names
+    from auditor.connectors.tables import internal_rows
+    from auditor.connectors.tables import rows as tables_rows
+    from auditor.connectors.tables.rows import FilePiece, How, read_piece
+    from auditor.connectors.tables.schema import DECODED
 
     how = How(options.limits, options.payload)
     if not isinstance(piece, FilePiece):
@@ -111,8 +113,8 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
     if kind == "log" and options.records:
         own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
     in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == names.METADATA_TOPIC))
-    if in_metadata or kind in metadata_rows.PROPERTY_KINDS:
-        found: Rows = ((table, rows) for table, rows in metadata_rows.named(piece, how) if rows.num_rows)
+    if in_metadata or kind in tables_rows.PROPERTY_KINDS:
+        found: Rows = ((table, rows) for table, rows in tables_rows.named(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
     else:
         found = read_piece(piece, own | {"decode_errors"}, how)
@@ -123,7 +125,7 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
 
 def locate(options: DecodeOptions) -> list[Piece]:
     """What each FILE is and which log it belongs to, in the order given. Errors: :class:`AuditInputError`."""
-    from auditor.connectors.naming import Naming
+    from auditor.connectors.logdir.files import Naming
 
     given = [each for path in options.files for each in _given(path)]
     naming = Naming({_log_dir(place): [_log_dir(place)] for place, _ in given})
@@ -137,8 +139,8 @@ def locate(options: DecodeOptions) -> list[Piece]:
 
 def _given(path: str) -> list[tuple[Place, int]]:
     """The files that a FILE is, with their sizes: of a copy those that it was taken from."""
-    from auditor.connectors import storage
-    from auditor.connectors.copied.named_files import named
+    from auditor.connectors.logdir.copy_view import named
+    from auditor.connectors.stores import storage
 
     if of_copy := named(path):
         return [*of_copy]
@@ -150,7 +152,7 @@ def _given(path: str) -> list[tuple[Place, int]]:
 
 def _object(place: Place) -> RemoteName | None:
     """The partition of a remote segment's object, as Aiven's RemoteStorageManager keeps it; None for other files."""
-    from auditor.connectors import names
+    from auditor.connectors.logdir import names
 
     says = names.remote_folder(place.parent.path)
     return says if says and says.depth > 1 and names.object_name(place.name) else None
@@ -159,10 +161,11 @@ def _object(place: Place) -> RemoteName | None:
 def _objects(place: Place, says: RemoteName, log_dir: str) -> list[Piece]:
     """The files of a remote segment that one of its objects holds. Errors: ``AuditInputError`` for its manifest."""
     from auditor.base.errors import DecodeError
-    from auditor.connectors import names, storage
-    from auditor.connectors.files import DataFile, RemoteFiles
-    from auditor.connectors.rows import ErrorPiece, FilePiece
-    from auditor.connectors.stored_objects import MANIFEST, as_copied
+    from auditor.connectors.logdir import names
+    from auditor.connectors.logdir.files import DataFile, RemoteFiles
+    from auditor.connectors.logdir.tiered import MANIFEST, as_copied
+    from auditor.connectors.stores import storage
+    from auditor.connectors.tables.rows import ErrorPiece, FilePiece
 
     top, stem = _log_dir(place), place.name.rpartition(".")[0]
     inside = place.parent.path[len(top.path) :].lstrip("/")
@@ -199,14 +202,14 @@ def _log_dir(place: Place) -> Place:
 
 def _partition(folder: str) -> PartitionFolder | RemoteName | None:
     """The partition that a folder is for, also one of remote segments."""
-    from auditor.connectors import names
+    from auditor.connectors.logdir import names
 
     return names.partition_folder(folder) or names.remote_folder(folder)
 
 
 def _kind(place: Place) -> tuple[str, int] | None:
     """What a file in a partition folder is and the number in its name; None for other names."""
-    from auditor.connectors import names
+    from auditor.connectors.logdir import names
 
     says = names.data_name(place.name) or names.remote_name(place.name)
     if says:
@@ -217,13 +220,15 @@ def _kind(place: Place) -> tuple[str, int] | None:
 
 def _piece(place: Place, size: int, log_dir: str, limits: Limits) -> Piece:
     from auditor.base.errors import DecodeError
-    from auditor.connectors import identity, names, storage
-    from auditor.connectors.files import DataFile, TextFile
-    from auditor.connectors.rows import FilePiece, TextPiece
+    from auditor.connectors.logdir import files as logdir_files
+    from auditor.connectors.logdir import names
+    from auditor.connectors.logdir.files import DataFile, TextFile
+    from auditor.connectors.stores import storage
+    from auditor.connectors.tables.rows import FilePiece, TextPiece
     from auditor.connectors.text.lines import HEAD_BYTES, sniff
 
     folder = _log_dir(place)
-    who = identity.identify(folder, log_dir, {names.META: 0}, limits)
+    who = logdir_files.identify(folder, log_dir, {names.META: 0}, limits)
     cluster_id = who.meta.cluster_id if who.meta else None
     partition = _partition(place.parent.name) if folder != place.parent else None
     topic = (partition.topic, partition.partition) if partition else (None, None)

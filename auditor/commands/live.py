@@ -19,8 +19,8 @@ from auditor.base.errors import MIB, AuditInputError, require
 from auditor.base.numbers import setting_number
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
-from auditor.connectors import client_properties
-from auditor.connectors.client_options import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
+from auditor.connectors.live import client_properties
+from auditor.connectors.live.client_options import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
 from auditor.outputs import alerts
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def opened(
     if args.max_bytes < MIB or args.max_rate < 1024:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
     require("kafka")
-    from auditor.connectors.live_cluster import Budget, LiveCluster
+    from auditor.connectors.live.live_cluster import Budget, LiveCluster
     from auditor.pipeline.live.live_reading import Reading
 
     with LiveCluster(args.bootstrap_server, connection(args)) as cluster:

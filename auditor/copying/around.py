@@ -11,11 +11,10 @@ from typing import Any
 from auditor.base.at_rest import Values
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError
 from auditor.base.user_input import is_internal
-from auditor.connectors import names
-from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
-from auditor.connectors.metadata_rows import metadata_records
-from auditor.connectors.names import METADATA_TOPIC
-from auditor.connectors.rows import FilePiece, How
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.folders import Folder, Folders
 from auditor.model.hashing import partition_for
 from auditor.pipeline.whole_audit import Audit

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from auditor.base.errors import MIB, Limits
-from auditor.connectors.copied.folder_list import Listed
+from auditor.connectors.logdir.copy_lists import Listed
 from auditor.copying.folders import Folder
 from auditor.copying.one_folder import place_of
 from auditor.copying.small_entries import look, small_file

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from auditor.connectors import names
-from auditor.connectors.copied.folder_list import Gone, Listed
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.copy_lists import Gone, Listed
 from auditor.copying.folders import Folder
 
 

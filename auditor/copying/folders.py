@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from auditor.base.errors import DecodeError, Limits
-from auditor.connectors import inventory as inventories
-from auditor.connectors import names, storage
-from auditor.connectors.copied.folder_list import Stat
-from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
-from auditor.connectors.names import METADATA_TOPIC
-from auditor.connectors.naming import Naming
-from auditor.connectors.partition_folder import folder_replica
-from auditor.connectors.storage import Place
-from auditor.connectors.tree import Draft, Drafts, drafts
+from auditor.connectors.logdir import inventory as inventories
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.copy_lists import Stat
+from auditor.connectors.logdir.files import Naming
+from auditor.connectors.logdir.inventory import Draft, Drafts, drafts, folder_replica
+from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.storage import Place
+from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.copying.readings import now_ms
 from auditor.copying.small_entries import look
 from auditor.pipeline.options import AuditOptions

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
 from auditor.base.errors import Limits, is_unread
-from auditor.connectors import names
 from auditor.connectors.codec.blanking import KEPT, Blanks
-from auditor.connectors.copied.folder_list import FolderList, Listed, Stat, Taken
-from auditor.connectors.copied.index_rows import ENTRY
-from auditor.connectors.copied.segment_columns import GROUP_ROWS
-from auditor.connectors.internal_rows import TRANSACTION_STATE
-from auditor.connectors.names import METADATA_TOPIC
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.copied_segments import GROUP_ROWS
+from auditor.connectors.logdir.copy_lists import FolderList, Listed, Stat, Taken
+from auditor.connectors.logdir.copy_view import ENTRY
+from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.connectors.stores.storage import Place
+from auditor.connectors.tables.internal_rows import TRANSACTION_STATE
 from auditor.copying.deleted_segments import deleted
 from auditor.copying.folders import Folder
 from auditor.copying.small_entries import index_like, look, settings_file, small_file

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors import names
 from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
-from auditor.connectors.files import LogDir
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.files import LogDir
 from auditor.copying.folders import Folder
 from auditor.copying.target import Target
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from auditor.connectors.copied.folder_list import Reading
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.copy_lists import Reading
+from auditor.connectors.stores.storage import Place
 
 LOCKS, MACHINE = Path("/proc/locks"), Path("/proc/sys/kernel/random/boot_id")
 LOCK_FILE = ".lock"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits
 from auditor.base.user_input import shown_uri
-from auditor.connectors import storage
 from auditor.connectors.codec.blanking import KEPT
-from auditor.connectors.copied.folder_list import Reading
-from auditor.connectors.inventory import written_over
+from auditor.connectors.logdir.copy_lists import Reading
+from auditor.connectors.logdir.inventory import written_over
+from auditor.connectors.stores import storage
 from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
 from auditor.copying.folders import Folder, Folders
 from auditor.copying.one_folder import Done, OneFolder

@@ -13,8 +13,9 @@ from datetime import datetime
 from pathlib import Path
 
 from auditor.base.at_rest import Values
-from auditor.connectors import names, result_folder, storage
-from auditor.connectors.internal_rows import TRANSACTION_STATE
+from auditor.connectors.logdir import names
+from auditor.connectors.stores import results, storage
+from auditor.connectors.tables.internal_rows import TRANSACTION_STATE
 from auditor.copying.one_folder import Done
 from auditor.model.hashing import partition_for
 from auditor.pipeline.whole_audit import Audit
@@ -60,7 +61,7 @@ def _path(out: Path | str, name: str) -> str:
     """A folder of the copy as a PATH."""
     if isinstance(out, Path):
         return str(out / name)
-    return (result_folder.folder(out) / name).uri
+    return (results.folder(out) / name).uri
 
 
 def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:

@@ -6,13 +6,12 @@ import os
 import stat
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors import names
 from auditor.connectors.codec.small_files import audited_settings
-from auditor.connectors.copied.copy_view import packed, unpacked
-from auditor.connectors.copied.folder_list import Listed, Stat
-from auditor.connectors.copied.index_rows import ENTRY, MOST_ROWS, coded
-from auditor.connectors.copied.segment_columns import digest_of
-from auditor.connectors.storage import Place, read_data, read_file
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.copied_segments import digest_of
+from auditor.connectors.logdir.copy_lists import Listed, Stat
+from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, coded, packed, unpacked
+from auditor.connectors.stores.storage import Place, read_data, read_file
 from auditor.copying.target import Target
 
 WITH_LIST = 16 << 10  # bytes of a file that stand in the list; more are a file of their own

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from auditor.base.errors import MIB, AuditInputError, StoreTrouble
-from auditor.connectors import ahead, asking, result_folder, storage
-from auditor.connectors.copied.folder_list import LIST, MOST_STORED
-from auditor.connectors.copied.segment_columns import SegmentRows
-from auditor.connectors.result_folder import TRIAL_S
-from auditor.connectors.storage import REFUSED
+from auditor.connectors.logdir.copied_segments import SegmentRows
+from auditor.connectors.logdir.copy_lists import LIST, MOST_STORED
+from auditor.connectors.stores import remote_files, results, retries, storage
+from auditor.connectors.stores.results import TRIAL_S
+from auditor.connectors.stores.storage import REFUSED
 from auditor.copying.target import COPYING, NO_COPY, README, SAYS, Given, Target
 from auditor.copying.turns import Turns
 
@@ -36,15 +36,15 @@ def _at(name: str, file: str) -> str:
 class StoreTarget(Target):
     """A folder in a store. It is listed once, and what becomes of it is remembered: nobody else may write to it.
 
-    A store that refuses for the time being is asked again (:mod:`auditor.connectors.asking`).
+    A store that refuses for the time being is asked again (:mod:`auditor.connectors.stores.retries`).
     """
 
     def __init__(self, uri: str) -> None:
         """Looks at the store. Errors: :class:`AuditInputError` where it cannot be written, or what is there is no
         copy."""
         self.place = storage.remote_place(uri)
-        self.folder = result_folder.folder(uri)._replace(patience_s=TRIAL_S)
-        if not result_folder.is_of_its_own(self.folder):
+        self.folder = results.folder(uri)._replace(patience_s=TRIAL_S)
+        if not results.is_of_its_own(self.folder):
             raise AuditInputError(f"{self.place.shown} is no store of its own; give a path or a plain URI")
         self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
         weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
@@ -85,7 +85,7 @@ class StoreTarget(Target):
         except FileNotFoundError as error:
             raise OSError(0, "no such bucket or folder") from error
         except StoreTrouble as error:
-            raise OSError(0, f"{asking.SAYS}{error.code}") from error
+            raise OSError(0, f"{retries.SAYS}{error.code}") from error
         except REFUSED as error:
             raise OSError(0, storage.problem("", error).detail) from error
 
@@ -96,7 +96,7 @@ class StoreTarget(Target):
         """See :meth:`Target.read`."""
         if not self.has(name, file):
             return None
-        came = ahead.taken(self.folder.uri, self._path(name, file))
+        came = remote_files.taken(self.folder.uri, self._path(name, file))
         if came is not None and came.first is not None and len(came.first) == came.end:
             return came.first.tobytes()
         return self._ask(lambda: self.folder.get(_at(name, file), MOST_STORED + 1))
@@ -146,10 +146,10 @@ class StoreTarget(Target):
         """See :meth:`Target.lists_ahead`: side by side, as far as memory is set aside."""
         there = (name for name in names if self.has(name, LIST))
         wanted = (
-            ahead.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.there[name][LIST])
+            remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.there[name][LIST])
             for name in there
         )
-        return ahead.coming([wanted], ahead.MANY)
+        return remote_files.coming([wanted], remote_files.MANY)
 
     def folders(self) -> set[str]:
         """See :meth:`Target.folders`."""

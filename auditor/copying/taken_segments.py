@@ -9,16 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from auditor.base.errors import DecodeError, Limits
-from auditor.connectors import names
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import CHECKED_FROM, UNVERIFIED, header_of
 from auditor.connectors.codec.blanking import Blanks
 from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import UNKNOWN, Chunk, HeaderHop, StoredChunks, foreign_row, read_segment
-from auditor.connectors.copied.folder_list import Listed, Taken
-from auditor.connectors.copied.record_details import details_of
-from auditor.connectors.copied.segment_columns import (
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.copied_segments import (
     FILE_BYTES,
     FILE_ROWS,
     GROUP_ROWS,
@@ -26,7 +24,9 @@ from auditor.connectors.copied.segment_columns import (
     SegmentRows,
     SegmentWriter,
 )
-from auditor.connectors.storage import BinaryFile, Place, open_file, read_head
+from auditor.connectors.logdir.copy_lists import Listed, Taken
+from auditor.connectors.logdir.copy_view import details_of
+from auditor.connectors.stores.storage import BinaryFile, Place, open_file, read_head
 from auditor.copying.target import Target
 from auditor.replay.producers.bounds import known_of
 from auditor.replay.task.replica_task import ReplicaTask

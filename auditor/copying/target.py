@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.copied.copy_view import rows_of
-from auditor.connectors.copied.folder_list import LIST, FolderList, decoded, encoded
-from auditor.connectors.copied.segment_columns import SUFFIX, SegmentRows, digest_of, file_name
-from auditor.connectors.result_folder import PARTIAL
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.copied_segments import SUFFIX, SegmentRows, digest_of, file_name
+from auditor.connectors.logdir.copy_lists import LIST, FolderList, decoded, encoded
+from auditor.connectors.logdir.copy_view import rows_of
+from auditor.connectors.stores.results import PARTIAL
+from auditor.connectors.stores.storage import Place
 
 Given = TypeVar("Given")
 
@@ -30,7 +30,7 @@ It was made by `auditor copy` of a Kafka broker's log directories, and holds wha
 batches, markers, the records of internal topics without what is secret in them, and small files. Keys and values of
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
-COPYING = ".copying-"  # in a store, which has no lock: see auditor.connectors.lease
+COPYING = ".copying-"  # in a store, which has no lock: see auditor.connectors.stores.results
 NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.files import Inventory
-from auditor.connectors.names import COPY_LIST
-from auditor.connectors.result_folder import Folder, folder, is_of_its_own, tried
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.logdir.names import COPY_LIST
+from auditor.connectors.stores.results import Folder, folder, is_of_its_own, tried
+from auditor.connectors.stores.storage import Place
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
 RESULTS = (

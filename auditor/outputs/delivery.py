@@ -2,7 +2,7 @@
 
 The driver of a cluster may run anywhere, and what lies on its own disk is then nobody's. A store cannot move many files
 in one step: ``summary.json``, which goes last, says that all else is there. It has no lock: a run that finds another at
-work is refused (:mod:`auditor.connectors.lease`). On a cluster tasks put parts of tables there by themselves, in a
+work is refused (:mod:`auditor.connectors.stores.results`). On a cluster tasks put parts of tables there by themselves, in a
 folder of this run's alone below ``.unfinished``, where no reader looks; at the end the store gives them their names.
 """
 
@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING
 
 from auditor.base import user_input
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
-from auditor.connectors.asking import REFUSED
-from auditor.connectors.files import Inventory
-from auditor.connectors.lease import alone_in
-from auditor.connectors.result_folder import Folder, why
-from auditor.connectors.result_folder import folder as folder_at
-from auditor.connectors.threads import side_by_side
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.stores.results import Folder, alone_in, why
+from auditor.connectors.stores.results import folder as folder_at
+from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.outputs.claim import FAILURE, LOCK, RESULTS, STAGED, SUMMARY, WHAT_IF, writable
 from auditor.pipeline.table_parts import file_name
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
-from auditor.connectors.asking import REFUSED
-from auditor.connectors.result_folder import folder, why
+from auditor.connectors.stores.results import folder, why
+from auditor.connectors.stores.retries import REFUSED
 from auditor.outputs.claim import SUMMARY
 from auditor.rules.catalogue import registry
 from auditor.rules.settled.fingerprint import cluster_of, fingerprint

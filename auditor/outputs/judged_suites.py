@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.at_rest import Fields, Values
-from auditor.connectors import schema
+from auditor.connectors.tables import schema
 from auditor.outputs import runs
 from auditor.pipeline import results
 from auditor.pipeline.tables.derived_tables import OF_FACTS

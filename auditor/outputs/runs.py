@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
-from auditor.connectors.asking import REFUSED
-from auditor.connectors.result_folder import Folder, folder, why
+from auditor.connectors.stores.results import Folder, folder, why
+from auditor.connectors.stores.retries import REFUSED
 
 SCHEMA_VERSION = 1
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were

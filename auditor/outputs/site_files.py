@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.base.version import VERSION
-from auditor.connectors.asking import REFUSED
-from auditor.connectors.result_folder import Folder, folder, why
-from auditor.connectors.threads import side_by_side
+from auditor.connectors.stores.results import Folder, folder, why
+from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.dashboards import addresses
 from auditor.outputs.runs import History, Run
 from auditor.outputs.shelf import Shelf

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.connectors.files import Inventory
+from auditor.connectors.logdir.files import Inventory
 from auditor.pipeline.cluster.cluster_settings import METADATA_TOPIC, ClusterSettings
 
 

@@ -12,10 +12,15 @@ from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import MIB, is_unread
-from auditor.connectors import scoped
-from auditor.connectors.files import Inventory, LogDir, Replica
-from auditor.connectors.internal_rows import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
-from auditor.connectors.names import METADATA_TOPIC
+from auditor.connectors.logdir import scope
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica
+from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.connectors.tables.internal_rows import (
+    CONSUMER_OFFSETS,
+    REMOTE_LOG_METADATA,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+)
 from auditor.facts.batch_sums import MOST_KEPT
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
@@ -70,8 +75,8 @@ def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> Field
     Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: none but memory; no file is opened, but the
     ends of time indexes where a time is given to read from.
     """
-    read = scoped.narrowed(inventory, options.scope)
-    tasks, left = plan.replica_tasks(read, {}, options), scoped.left_out(inventory, read)
+    read = scope.narrowed(inventory, options.scope)
+    tasks, left = plan.replica_tasks(read, {}, options), scope.left_out(inventory, read)
     log_dirs = [_log_dir(d, d.replicas) for d in read.log_dirs]
     remote = [file for folder in inventory.remote for segment in folder.segments for file in segment.files]
     return {

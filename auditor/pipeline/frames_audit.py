@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.user_input import fits
-from auditor.connectors import names
-from auditor.connectors.arrow import array_of
-from auditor.connectors.batch_rows import batches_of
 from auditor.connectors.codec.batches import BatchColumns
-from auditor.connectors.files import Inventory, LogDir, Replica
-from auditor.connectors.schema import BATCHES
-from auditor.connectors.scoped import LeftOut
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica
+from auditor.connectors.logdir.scope import LeftOut
+from auditor.connectors.tables.rows import batches_of
+from auditor.connectors.tables.schema import BATCHES, array_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.releases import DAY_MS
 from auditor.pipeline.cluster.brief import Brief

@@ -11,7 +11,7 @@ from auditor.base.advice import Advice, text
 from auditor.base.at_rest import Fields, Gathered, RowsSeen, Values
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Scope
-from auditor.connectors.inventory import written_over
+from auditor.connectors.logdir.inventory import written_over
 from auditor.pipeline import accepted_findings, begun_inside, held
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
 from auditor.pipeline.cluster import absent, cluster_events, context, moments, policy_choice

@@ -12,7 +12,7 @@ from typing import Any
 from auditor.base.at_rest import Values
 from auditor.base.errors import DecodeError
 from auditor.base.words import FirstRows, plural
-from auditor.connectors.names import METADATA_TOPIC
+from auditor.connectors.logdir.names import METADATA_TOPIC
 
 BYTES = ("total", "decoded", "skipped", "error")
 Place = tuple[Any, ...]

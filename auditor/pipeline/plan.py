@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar, overload
 import numpy as np
 
 from auditor.base.at_rest import Gathered
-from auditor.connectors.files import DataFile, Inventory, LogDir, Replica, TextFile
-from auditor.connectors.internal_rows import PACKED
+from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, TextFile
+from auditor.connectors.tables.internal_rows import PACKED
 from auditor.facts.batch_sums import KEY_BYTES
 from auditor.model.policies import Policy
 from auditor.pipeline.cluster.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit

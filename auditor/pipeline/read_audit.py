@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from auditor.base import user_input
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import plural
-from auditor.connectors import asking, scoped
-from auditor.connectors.files import Inventory
-from auditor.connectors.inventory import discover
-from auditor.connectors.scoped import LeftOut
-from auditor.connectors.tiered import with_remote
+from auditor.connectors.logdir import scope
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import LeftOut
+from auditor.connectors.logdir.tiered import with_remote
+from auditor.connectors.stores import retries
 from auditor.pipeline import empty_input, kept_facts, plan
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.cluster.brief import Brief
@@ -75,7 +76,7 @@ class ReadAudit:
     @cached_property
     def _found(self) -> Inventory:
         """What there is below the paths, the remote parts of logs for themselves."""
-        with self.step("open"), asking.heard_by(self.say):
+        with self.step("open"), retries.heard_by(self.say):
             found = discover(list(self.options.inputs), self.options.limits, self.options.scope)
         if self.options.remote and not found.remote:
             raise AuditInputError(
@@ -97,8 +98,8 @@ class ReadAudit:
         if not self.options.scope.leaves_out:
             return self.inventory
         inventory = self.inventory
-        with self.step("open"), asking.heard_by(self.say):
-            return scoped.narrowed(inventory, self.options.scope)
+        with self.step("open"), retries.heard_by(self.say):
+            return scope.narrowed(inventory, self.options.scope)
 
     @property
     def cluster_ids(self) -> list[str]:
@@ -108,7 +109,7 @@ class ReadAudit:
     @cached_property
     def left_out(self) -> LeftOut:
         """What the scope left out."""
-        return scoped.left_out(self.inventory, self.scoped)
+        return scope.left_out(self.inventory, self.scoped)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:

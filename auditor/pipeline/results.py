@@ -14,9 +14,7 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Named
-from auditor.connectors.arrow import array_of, lists, texts
-from auditor.connectors.declared import TIME, declared
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.tables.schema import LOG_KEY, TIME, array_of, declared, lists, texts
 from auditor.pipeline.accepted_findings import ENTRY, Verdicts
 from auditor.rules.seen.finding import FIELDS, SEVERITIES
 from auditor.rules.settled.fingerprint import cluster_of

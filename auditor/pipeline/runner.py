@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from auditor.base.at_rest import SORTED_TOGETHER, Fields, RowsAtRest, RowsSeen, TextRows, dumps, loads, row_text
 from auditor.base.errors import DecodeError
-from auditor.connectors.files import Inventory
+from auditor.connectors.logdir.files import Inventory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.log_totals import LogTotals, Place, place_of

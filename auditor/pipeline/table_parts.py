@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.connectors import asking, pieces
-from auditor.connectors.result_folder import Folder
-from auditor.connectors.rows import How, Piece
+from auditor.connectors.logdir import scope
+from auditor.connectors.stores import retries
+from auditor.connectors.stores.results import Folder
+from auditor.connectors.tables.rows import How, Piece
 from auditor.pipeline.tables import derived_tables, parquet_files
 from auditor.pipeline.tables.table_tasks import NOT_SHARED, Part, Wanted, Written
 from auditor.processes.isolation import Pool
@@ -102,7 +103,7 @@ def _refused_by_stores(done: Written) -> list[tuple[str, DecodeError]]:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    wanted = pc.starts_with(pc.field("detail"), asking.SAYS)
+    wanted = pc.starts_with(pc.field("detail"), retries.SAYS)
     names = ["log_dir", *DecodeError._fields[:5]]
     read = partial(pq.read_table, columns=names, filters=wanted)
     found = [done.staging.reading(read, part) for part in done.stored.get("decode_errors", [])]
@@ -125,12 +126,12 @@ def lists(audit: Audited, wanted: Wanted, slots: int, pool: Pool, refused: dict[
     options = audit.options
     if not wanted.decoded:
         return []
-    plan = partial(pieces.plan, audit.scoped, wanted.decoded)
+    plan = partial(scope.plan, audit.scoped, wanted.decoded)
     if max((f.size for d in audit.scoped.log_dirs for c in d.replicas for f in c.files()), default=0) > (
         options.split_size
     ):
         ((_, found),) = pool.map([options.split_size], plan, refused=refused)
     else:
         found = plan(options.split_size)
-    size = sum(map(pieces.size, found))
-    return pieces.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
+    size = sum(map(scope.size, found))
+    return scope.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))

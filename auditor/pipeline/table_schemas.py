@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from auditor.connectors.rows import table_schema
-from auditor.connectors.schema import DECODED
+from auditor.connectors.tables.rows import table_schema
+from auditor.connectors.tables.schema import DECODED
 from auditor.pipeline import results
 from auditor.pipeline.tables import derived_tables
 from auditor.pipeline.what_if import verdicts

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
-from auditor.connectors.files import Inventory
-from auditor.connectors.inventory import MIXED
-from auditor.connectors.names import COPY_LIST
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.logdir.inventory import MIXED
+from auditor.connectors.logdir.names import COPY_LIST
 from auditor.pipeline import held, results
 from auditor.pipeline.judged_audit import JudgedAudit
 from auditor.pipeline.tables import derived_tables

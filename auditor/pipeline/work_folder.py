@@ -27,13 +27,12 @@ import pyarrow.ipc
 from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, Limits, Made, StoreTrouble
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
-from auditor.connectors import asking, storage
 from auditor.connectors.codec.damaged_fields import Known
-from auditor.connectors.drivers import filesystem, refusal, renewed
-from auditor.connectors.files import DataFile
-from auditor.connectors.leader_epochs import EpochStarts
-from auditor.connectors.storage import Place
-from auditor.connectors.threads import side_by_side
+from auditor.connectors.logdir.files import DataFile, EpochStarts
+from auditor.connectors.stores import retries, storage
+from auditor.connectors.stores.remote_files import filesystem, refusal, renewed
+from auditor.connectors.stores.retries import side_by_side
+from auditor.connectors.stores.storage import Place
 from auditor.facts import (
     batch_sums,
     blamed_records,
@@ -120,7 +119,7 @@ class WorkFolder(NamedTuple):
                 found = bytes(stream.read(KEY_BYTES + 1))
         except (*storage.REFUSED, StoreTrouble) as error:
             raise AuditInputError(
-                f"cannot write to {storage.printable(self.text.partition('?')[0])}: {asking.code_of(error)}; choose "
+                f"cannot write to {storage.printable(self.text.partition('?')[0])}: {retries.code_of(error)}; choose "
                 "another --work"
             ) from error
         if len(found) != KEY_BYTES:
@@ -284,5 +283,5 @@ def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
     infos: list[Any] = []
     for folder in folders:
         listed = partial(files.get_file_info, pafs.FileSelector(folder))
-        infos += asking.ask(listed, partial(refusal, task.place.uri, folder), renewed)
+        infos += retries.ask(listed, partial(refusal, task.place.uri, folder), renewed)
     return sorted((info.path, info.size, info.mtime_ns or 0) for info in infos if info.path in names)

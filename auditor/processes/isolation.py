@@ -27,8 +27,8 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from auditor.base.errors import StoreTrouble
-from auditor.connectors import asking
-from auditor.connectors.gate import ALL, PATIENCE_S
+from auditor.connectors.stores import retries
+from auditor.connectors.stores.storage import ALL, PATIENCE_S
 from auditor.processes.talk import FORK, NUMBER, WAIT, Line, Opened
 
 Task = TypeVar("Task")
@@ -63,7 +63,7 @@ class _Worker:
     tasks: Sequence[int] = ()
 
     def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
-        """Hands it tasks, each with what is refused, and :func:`auditor.connectors.asking.resigned`'s rounds; whether
+        """Hands it tasks, each with what is refused, and :func:`auditor.connectors.stores.retries.resigned`'s rounds; whether
         it is still there is seen when nothing comes from it."""
         self.tasks = [number for number, *_ in tasks]
         with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.waits: Callable[[str], None] = asking.nobody
+        self.waits: Callable[[str], None] = retries.nobody
         self._idle: list[_Worker] = []
 
     def __enter__(self) -> Self:
@@ -275,7 +275,7 @@ class _Job:
 
     def rounds(self, task: int) -> int | None:
         """How patient a task is to be before what a store refuses is a row; None while it will be done again."""
-        if not self.rows or self.failed.get(task, 0) < asking.ROUNDS - 1:
+        if not self.rows or self.failed.get(task, 0) < retries.ROUNDS - 1:
             return None
         return 0 if self.dry else 1
 
@@ -287,7 +287,7 @@ class _Job:
         for number in tasks:
             self.of_task.setdefault(number, {})
             self.failed[number] = self.failed.get(number, 0) + (len(tasks) == 1)
-            if self.failed[number] >= asking.ROUNDS:
+            if self.failed[number] >= retries.ROUNDS:
                 raise StoreTrouble(code)
         if first:
             self.todo.extendleft(reversed(tasks))

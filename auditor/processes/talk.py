@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import Any
 
-from auditor.connectors.gate import ALL
+from auditor.connectors.stores.storage import ALL
 
 FORK, WAIT, NUMBER = b"f", b"w", struct.Struct("<q")  # what the starter is asked: another worker, and how one ended
 Opened = tuple[int, str]  # the number of a task, and the file that it opened last

@@ -19,8 +19,8 @@ import traceback
 from typing import NoReturn
 
 from auditor.base.errors import StoreTrouble
-from auditor.connectors import ahead, asking, gate
-from auditor.connectors.gate import ALL, PATIENCE_S
+from auditor.connectors.stores import remote_files, retries, storage
+from auditor.connectors.stores.storage import ALL, PATIENCE_S
 from auditor.processes.talk import FORK, NUMBER, Line, Note, Opened
 
 SAY_EVERY_S = 0.1
@@ -98,13 +98,16 @@ def _serve(line: Line, note: Note) -> None:
         opened = _Files(line, note, heard)
         results, end = [], "done"
         try:
-            with asking.heard_by(opened.waits), ahead.coming(ahead.of_work(task for _, task, *_ in content)):
+            with (
+                retries.heard_by(opened.waits),
+                remote_files.coming(remote_files.of_work(task for _, task, *_ in content)),
+            ):
                 for number, task, refused, rounds in content:
                     opened.file(number, ALL)
-                    guarded = gate.guarded(refused, functools.partial(opened.file, number), patience_s)
-                    with guarded, asking.resigned(rounds):
+                    guarded = storage.guarded(refused, functools.partial(opened.file, number), patience_s)
+                    with guarded, retries.resigned(rounds):
                         results.append(work(task))  # type: ignore[misc]
-                        end = "gave up" if asking.gave_up() else end
+                        end = "gave up" if retries.gave_up() else end
         except StoreTrouble as error:  # no file's doing either: another time it may be read
             line.say(("store", error.code))
         except Exception as error:

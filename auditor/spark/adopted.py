@@ -26,7 +26,7 @@ def register(spark: SparkSession) -> None:
     have this package.
     """
     require("pyspark")
-    from auditor.connectors.sources import register_all
+    from auditor.connectors.tables.sources import register_all
 
     adopt(spark)
     register_all(spark)
@@ -63,7 +63,7 @@ def _say_once(spark: SparkSession) -> None:
 
 def lacking(error: BaseException) -> str | None:
     """What to say where Spark's workers lack this package or its libraries; None for any other error."""
-    from auditor.connectors.sources import NO_PACKAGE
+    from auditor.connectors.tables.sources import NO_PACKAGE
 
     found = LACKS.search(str(error))
     return None if found is None else NO_PACKAGE.format(found[1])

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from auditor.base.errors import DecodeError
-from auditor.connectors import pieces
-from auditor.connectors.rows import How, Piece, read_piece
+from auditor.connectors.logdir import scope
+from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.processes.isolation import KILLS, read_apart
 from auditor.spark import scan
 from auditor.spark.query_errors import FAILED, worker_died
@@ -53,8 +53,8 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
     """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)
-    found = pieces.plan(audit.scoped, tables, UNCUT)
-    lists = [[(piece, tables, how) for piece in some] for some in pieces.spread(found, scan.slots(spark))]
+    found = scope.plan(audit.scoped, tables, UNCUT)
+    lists = [[(piece, tables, how) for piece in some] for some in scope.spread(found, scan.slots(spark))]
 
     def look(work: list[Work]) -> Iterator[pa.RecordBatch]:
         for found in read_apart(work, _fatal):

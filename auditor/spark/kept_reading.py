@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import is_unread
-from auditor.connectors import asking
+from auditor.connectors.stores import retries
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import divide, list_count, segment_tasks, spread
 from auditor.pipeline.read_step import REPLICA, KeptFacts, kept, read_task
@@ -60,7 +60,7 @@ def read_replicas(
 def _read_missing(spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: Kept) -> DataFrame | None:
     """Reads what the work folder lacks; rows of what cannot be kept there, None without any."""
     known = before
-    for left in reversed(range(asking.ROUNDS)):
+    for left in reversed(range(retries.ROUNDS)):
         missing = [one for one in named if one[1] not in known.there]
         if not missing:
             return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditor.connectors.sources import spark_schema
+from auditor.connectors.tables.sources import spark_schema
 from auditor.pipeline import frames_audit
 from auditor.pipeline.frames_audit import COLUMNS, KEY
 from auditor.pipeline.read_step import kept

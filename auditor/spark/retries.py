@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from auditor.connectors import ahead, asking, gate
+from auditor.connectors.stores import remote_files, retries, storage
 from auditor.processes.isolation import read_apart
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def attempts(spark: SparkSession) -> int:
     if found := LOCAL_ATTEMPTS.fullmatch(spark.conf.get("spark.master", "") or ""):
         return int(found[1] or 1)
     said = spark.conf.get(ATTEMPTS_OF, "") or ""
-    return int(said) if said.isdigit() else asking.ROUNDS
+    return int(said) if said.isdigit() else retries.ROUNDS
 
 
 def read_each(
-    tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = asking.ROUNDS, *, apart: bool | None = None
+    tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = retries.ROUNDS, *, apart: bool | None = None
 ) -> Iterator[Result]:
     """``read`` of each task in turn; in a process apart where attempts at these tasks failed before.
 
@@ -48,7 +48,7 @@ def read_each(
     if failed_before() if apart is None else apart:
         yield from read_apart(tasks, read)
         return
-    with gate.guarded({}), asking.resigned(rounds(tries)), ahead.coming(ahead.of_work(tasks)):
+    with storage.guarded({}), retries.resigned(rounds(tries)), remote_files.coming(remote_files.of_work(tasks)):
         for task in tasks:
             yield read(task)
 
@@ -61,9 +61,9 @@ def failed_before() -> bool:
 
 def rounds(tries: int) -> int | None:
     """How patient the running attempt is with a store before what it refuses is unreadable; None while Spark will try
-    the task again. It is as many rounds as :mod:`auditor.connectors.asking` has for all of them: how many of the
+    the task again. It is as many rounds as :mod:`auditor.connectors.stores.retries` has for all of them: how many of the
     attempts before this one the store had ended nobody knows."""
-    return asking.ROUNDS if _attempt() + 1 >= min(tries, asking.ROUNDS) else None
+    return retries.ROUNDS if _attempt() + 1 >= min(tries, retries.ROUNDS) else None
 
 
 def _attempt() -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from auditor.base.at_rest import dumps, loads
-from auditor.connectors import asking, gate
+from auditor.connectors.stores import retries, storage
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judge_list, judged_rows, judged_texts
@@ -142,7 +142,7 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
                         for _, said in pool.map([some], partial(judge_list, known, of_log), reads=False):
                             yield from said
                 return
-            with gate.guarded({}), asking.resigned(rounds(tries)):
+            with storage.guarded({}), retries.resigned(rounds(tries)):
                 streamed = ((known[key[0]], (found for (found,) in replicas)) for key, replicas in logs(batches))
                 yield from judged_texts(streamed, of_log)
 

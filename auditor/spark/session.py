@@ -234,7 +234,7 @@ def _settled(session: SparkSession) -> SparkSession:
 
 
 # What results depend on, what reports a worker's death, what bounds the memory of workers that get large rows, and what
-# lets conditions on partitions keep files closed (connectors/sources.py).
+# lets conditions on partitions keep files closed (connectors/tables/sources.py).
 NEEDED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",

@@ -1,6 +1,6 @@
 """The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
 
-Decoded tables come from the data sources of :mod:`auditor.connectors.sources`, derived ones from the facts of
+Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts of
 :mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.tables.derived_tables`).
 """
 
@@ -21,9 +21,10 @@ from pyspark.errors import AnalysisException
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.connectors import inventory_json, schema
-from auditor.connectors.arrow import for_spark
-from auditor.connectors.sources import SOURCES, register_all, spark_schema
+from auditor.connectors.logdir import scope
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.schema import for_spark
+from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import group_positions
 from auditor.pipeline.tables import coordinated_table, derived_tables
 from auditor.rules.expectations import measures
@@ -79,7 +80,7 @@ _SHIPPED: WeakKeyDictionary[Audited, str] = WeakKeyDictionary()
 def _shipped(audit: Audited) -> str:
     """What the audit reads as text, for the data sources, so that they list nothing again."""
     if audit not in _SHIPPED:
-        _SHIPPED[audit] = inventory_json.dumps(audit.scoped)
+        _SHIPPED[audit] = scope.dumps(audit.scoped)
     return _SHIPPED[audit]
 
 

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from auditor.connectors import gate
+from auditor.connectors.stores import storage
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.processes.isolation import read_apart
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
@@ -52,7 +52,7 @@ def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) ->
         if failed_before():
             yield from read_apart([tasks[number]], read_replica)
             continue
-        with gate.guarded({}):
+        with storage.guarded({}):
             facts = ReplicaReader(tasks[number], arriving(rows)).run()
         yield facts
 

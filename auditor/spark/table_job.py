@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditor.connectors import asking, gate
-from auditor.connectors.rows import Piece
+from auditor.connectors.stores import retries, storage
+from auditor.connectors.tables.rows import Piece
 from auditor.pipeline import group_positions, table_parts
 from auditor.pipeline.tables import table_tasks
 from auditor.pipeline.tables.table_tasks import Part, Wanted
@@ -60,7 +60,7 @@ def _reported(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
 def _decode(
     wanted: Wanted, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
 ) -> Iterator[pa.RecordBatch]:
-    with gate.guarded(refused), asking.resigned(rounds(tries) if wanted.has_errors else None):
+    with storage.guarded(refused), retries.resigned(rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
     yield from _reported(parts)
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
-from auditor.connectors.schema import DECODED
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.rows import How, read_piece
+from auditor.connectors.tables.schema import DECODED
 from auditor.model.policies import POLICIES
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions

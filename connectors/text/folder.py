@@ -12,7 +12,6 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors import names
 from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.codec.group_topics import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.indexes import (
@@ -26,8 +25,9 @@ from auditor.connectors.codec.indexes import (
     TimeIndex,
 )
 from auditor.connectors.codec.transaction_log import TransactionLogRow
-from auditor.connectors.files import TextFile
-from auditor.connectors.storage import Place, read_file
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.files import TextFile
+from auditor.connectors.stores.storage import Place, read_file
 from auditor.connectors.text.dump import Numbers, Section, parse_dump
 from auditor.connectors.text.internal_topics import Row, Unread, parse_console, read_printed
 from auditor.connectors.text.lines import normalise
@@ -500,7 +500,7 @@ def _table(row: object) -> str:
 
 
 def _columns(item: Printed) -> tuple[Any, ...]:
-    """A row of its table after the log's key, as auditor.connectors.schema orders it."""
+    """A row of its table after the log's key, as auditor.connectors.tables.schema orders it."""
     if isinstance(item.row, TransactionLogRow):
         return (*item.head, item.batch[0], *item.row)
     if isinstance(item.row, OffsetCommitRow):

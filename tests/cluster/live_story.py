@@ -16,7 +16,7 @@ from kafka.errors import KafkaError
 from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.protocol.producer import ProduceRequest
 
-from auditor.connectors.live_cluster import LATEST, READ_COMMITTED, LiveCluster
+from auditor.connectors.live.live_cluster import LATEST, READ_COMMITTED, LiveCluster
 from auditor.dashboards.wording import pieces
 from tests import segments
 from tests.broker.cluster import Cluster

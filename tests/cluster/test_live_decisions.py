@@ -19,7 +19,7 @@ import pytest
 from kafka import KafkaProducer
 
 from auditor import cli
-from auditor.connectors.live_cluster import LiveCluster
+from auditor.connectors.live.live_cluster import LiveCluster
 from tests.broker.cluster import Cluster, Driver
 from tests.broker.jars import missing_tools
 from tests.broker.left_open import UNVERIFIED

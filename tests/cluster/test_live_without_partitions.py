@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 import auditor
 from auditor import cli
-from auditor.connectors.live_cluster import LiveCluster
+from auditor.connectors.live.live_cluster import LiveCluster
 from tests import corpora
 from tests.broker.cluster import Cluster
 from tests.broker.jars import missing_tools

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from auditor.connectors import names
 from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.logdir import names
 from auditor.connectors.text.lines import sniff
 from tests import corpora, formats
 from tests.segments import batch, chunks, message, record, simple, wrapper

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from auditor.base.errors import MIB, REASONS, DecodeError, Limits
-from auditor.connectors import schema
-from auditor.connectors.arrow import from_rows
-from auditor.connectors.batch_rows import batch_rows
 from auditor.connectors.codec import indexes, small_files
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry, decode_control_record
 from auditor.connectors.codec.group_topics import OffsetCommitRow, decode_consumer_offsets, decode_share_group_state
@@ -18,8 +15,10 @@ from auditor.connectors.codec.records import decode_records, records_of
 from auditor.connectors.codec.remote_log_metadata import decode_manifest, decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.connectors.internal_rows import InternalRows
-from auditor.connectors.metadata_history import row_of
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.internal_rows import InternalRows, row_of
+from auditor.connectors.tables.rows import batch_rows
+from auditor.connectors.tables.schema import from_rows
 from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.folder import _Gathered
 from auditor.connectors.text.internal_topics import parse_console

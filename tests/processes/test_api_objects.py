@@ -19,7 +19,7 @@ import pytest
 import auditor
 from auditor import cli
 from auditor.api import blocked, notebook
-from auditor.connectors.declared import TYPES
+from auditor.connectors.tables.schema import TYPES
 from auditor.pipeline import results
 from tests import corpora
 from tests.conftest import ROOT

@@ -18,11 +18,12 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.connectors import drivers, lease
-from auditor.connectors.copied import copy_view
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
+from auditor.connectors.logdir import copy_view
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.stores import remote_files
+from auditor.connectors.stores import results as stores_results
+from auditor.connectors.tables.rows import How, read_piece
 from auditor.copying import one_folder
 from auditor.copying.run import copied
 from auditor.copying.store_target import StoreTarget
@@ -47,9 +48,9 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingStore
     with failing_store.failing(copies=tmp_path / "bucket") as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
-        drivers.filesystem.cache_clear()
+        remote_files.filesystem.cache_clear()
         yield server
-    drivers.filesystem.cache_clear()
+    remote_files.filesystem.cache_clear()
 
 
 @pytest.fixture
@@ -256,13 +257,13 @@ def at_work(server: FailingStore) -> set[str]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies are watched for less than a minute."""
-    monkeypatch.setattr(lease, "RENEW_S", 0.05)
-    monkeypatch.setattr(lease, "WATCHED_S", 2.0)
+    monkeypatch.setattr(stores_results, "RENEW_S", 0.05)
+    monkeypatch.setattr(stores_results, "WATCHED_S", 2.0)
 
 
 @pytest.mark.usefixtures("soon")
 def test_two_copies_at_a_time_are_one(s3: FailingStore, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with lease.alone_in(OUT, COPYING, "copy"):
+    with stores_results.alone_in(OUT, COPYING, "copy"):
         assert len(at_work(s3)) == 1
         assert cli.main(["copy", str(source.parent), "--out", OUT]) == 2
         (said,) = capsys.readouterr().err.splitlines()
@@ -280,7 +281,7 @@ def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore) -> None:
     def copy(_number: int) -> bool:
         ready.wait()
         try:
-            with lease.alone_in(OUT, COPYING, "copy"):
+            with stores_results.alone_in(OUT, COPYING, "copy"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 time.sleep(0.3)
@@ -293,7 +294,7 @@ def test_of_any_number_at_once_one_at_most_copies(s3: FailingStore) -> None:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(copy, range(4)))
     assert most[0] <= 1
-    with lease.alone_in(OUT, COPYING, "copy") as still_alone:
+    with stores_results.alone_in(OUT, COPYING, "copy") as still_alone:
         still_alone("t-0")
 
 
@@ -307,11 +308,11 @@ def test_what_a_killed_copy_left_is_taken_away(s3: FailingStore, source: Path) -
 
 @pytest.mark.usefixtures("soon")
 def test_who_was_taken_for_killed_writes_no_more(s3: FailingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    with lease.alone_in(OUT, COPYING, "copy") as still_alone:
+    with stores_results.alone_in(OUT, COPYING, "copy") as still_alone:
         still_alone("t-0")
         (own,) = at_work(s3)
         (s3.buckets["copies"] / own).unlink()
-        monkeypatch.setattr(lease, "WATCHED_S", 0.0)  # as if it had stood still
+        monkeypatch.setattr(stores_results, "WATCHED_S", 0.0)  # as if it had stood still
         with pytest.raises(OSError, match="another copy writes there"):
             still_alone("t-1")
     assert at_work(s3) == set()

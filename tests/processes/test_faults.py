@@ -94,7 +94,7 @@ def test_a_file_that_kills_who_reads_it_for_a_table_is_named(sound: Path, tmp_pa
     filled = {name for name, path in logs.items() if path.stat().st_size}
     victim = min(name for name in filled if not name.startswith("__"))
     out = tmp_path / "out"
-    ran = in_every_python(out, "local[1]", victim, "auditor.connectors.rows", "--tables")
+    ran = in_every_python(out, "local[1]", victim, "auditor.connectors.tables.rows", "--tables")
     assert ran.returncode == 3, ran.stderr
     assert reported(out) == [(victim, "reading it ends the process: SIGSEGV")]
     assert _lines(out) == _lines(sound)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError
-from auditor.connectors import gate
 from auditor.connectors.codec.damaged_fields import Known
-from auditor.connectors.gate import PATIENCE_S
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.storage import PATIENCE_S
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
@@ -176,7 +176,7 @@ class KillsOnItsWay:
 
 
 def open_three(task: tuple[int, Path | None]) -> KillsOnItsWay:
-    refused = sum(bool(gate.closed(f"/disk/{task[0]}/{k}.log")) for k in range(3))
+    refused = sum(bool(storage.closed(f"/disk/{task[0]}/{k}.log")) for k in range(3))
     return KillsOnItsWay(refused, task[1])
 
 

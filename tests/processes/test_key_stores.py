@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors import key_stores
-from auditor.connectors.client_properties import connection
+from auditor.connectors.live import client_properties
+from auditor.connectors.live.client_properties import connection
 
 PASSWORD, OF_KEY = "store-pass", "key-pass-1"
 pytestmark = pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool on PATH")
@@ -38,7 +38,7 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_what_keytool_made_makes_a_connection(stores: Path) -> None:
     file = stores / "client.properties"
-    own = f"ssl.key.password={OF_KEY}\n" if (stores / "key").read_bytes()[:4] in key_stores.JKS_MAGIC else ""
+    own = f"ssl.key.password={OF_KEY}\n" if (stores / "key").read_bytes()[:4] in client_properties.JKS_MAGIC else ""
     file.write_text(
         f"security.protocol=SSL\nssl.truststore.location={stores}/trust\nssl.truststore.password={PASSWORD}\n"
         f"ssl.keystore.location={stores}/key\nssl.keystore.password={PASSWORD}\n{own}"
@@ -46,25 +46,25 @@ def test_what_keytool_made_makes_a_connection(stores: Path) -> None:
     context = connection(file)["ssl_context"]
     wanted = ssl.PEM_cert_to_DER_cert((stores / "cert").read_text())
     assert context.get_ca_certs(binary_form=True) == [wanted]
-    key = key_stores.read(stores / "key", PASSWORD, OF_KEY)
+    key = client_properties.read(stores / "key", PASSWORD, OF_KEY)
     assert b"PRIVATE KEY" in key.chain
     assert ssl.PEM_cert_to_DER_cert(key.certificates.decode()) == wanted
-    assert key_stores.read(stores / "trust", PASSWORD, None).chain == b""
+    assert client_properties.read(stores / "trust", PASSWORD, None).chain == b""
 
 
 def test_a_wrong_password_says_which_store(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, run = [], subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda words, **how: calls.append(words) or run(words, **how))
     with pytest.raises(AuditInputError, match="trust") as raised:
-        key_stores.read(stores / "trust", "wrong-one", None)
+        client_properties.read(stores / "trust", "wrong-one", None)
     assert "wrong-one" not in str(raised.value)
     assert "wrong-one" not in str(calls)
 
 
 def test_jks_without_keytool_says_how_to_convert_it(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_stores, "_keytool", lambda: None)
-    if (stores / "key").read_bytes()[:4] not in key_stores.JKS_MAGIC:
-        assert key_stores.read(stores / "key", PASSWORD, None).chain
+    monkeypatch.setattr(client_properties, "_keytool", lambda: None)
+    if (stores / "key").read_bytes()[:4] not in client_properties.JKS_MAGIC:
+        assert client_properties.read(stores / "key", PASSWORD, None).chain
     else:
         with pytest.raises(AuditInputError, match="-importkeystore"):
-            key_stores.read(stores / "key", PASSWORD, None)
+            client_properties.read(stores / "key", PASSWORD, None)

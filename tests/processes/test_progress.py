@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.connectors import gate
+from auditor.connectors.stores import storage
 from auditor.inline.inline_runner import ReadSoFar
 from auditor.processes.isolation import Pool
 from auditor.processes.worker import SAY_EVERY_S
@@ -39,7 +39,7 @@ def read_slowly(task: tuple[int, str]) -> None:
     """Opens four files so slowly that each is heard of, and dies once at the last."""
     number, once = task
     for k in range(4):
-        gate.closed(f"/d/t-{number}/{k}.log")
+        storage.closed(f"/d/t-{number}/{k}.log")
         time.sleep(1.1 * SAY_EVERY_S)
     if once and not Path(once).exists():
         Path(once).touch()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.connectors import storage
+from auditor.connectors.stores import storage
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit

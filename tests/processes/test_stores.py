@@ -18,9 +18,9 @@ import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.cli import main
-from auditor.connectors import storage
-from auditor.connectors.inventory import discover
-from auditor.connectors.result_folder import Folder, folder
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.results import Folder, folder
 from auditor.outputs import runs
 from auditor.outputs.claim import writable
 from auditor.rules.catalogue import registry

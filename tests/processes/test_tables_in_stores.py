@@ -17,8 +17,8 @@ import pyspark
 import pytest
 
 from auditor.base.errors import AuditFailure
-from auditor.connectors import drivers
-from auditor.connectors.result_folder import Folder
+from auditor.connectors.stores import remote_files
+from auditor.connectors.stores.results import Folder
 from auditor.inline.inline_runner import InlineRunner
 from auditor.outputs.claim import RESULTS
 from auditor.pipeline.options import AuditOptions
@@ -42,9 +42,9 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingStore
     with failing_store.failing(results=tmp_path / "bucket", copies=corpora.unpack(NAME)) as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
-        drivers.filesystem.cache_clear()
+        remote_files.filesystem.cache_clear()
         yield server
-    drivers.filesystem.cache_clear()
+    remote_files.filesystem.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from auditor.connectors.files import DataFile, Replica, SegmentFile
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
+from auditor.connectors.stores.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import POLICIES
 from auditor.replay.reading.replica_reader import read_replica

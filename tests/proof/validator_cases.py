@@ -9,8 +9,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from auditor.connectors.files import Replica, SegmentFile
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import Replica, SegmentFile
+from auditor.connectors.stores.storage import Place
 from auditor.facts.events import Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.replica_reader import read_replica

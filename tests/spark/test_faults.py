@@ -18,7 +18,7 @@ import pytest
 from pyspark import TaskContext
 
 from auditor import running
-from auditor.connectors.storage import Place
+from auditor.connectors.stores.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline.inline_runner import InlineRunner
 from auditor.inline.kept_replicas import KeptReplicas

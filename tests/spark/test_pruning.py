@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 
 import auditor
-from auditor.connectors.sources import PUSHDOWN
+from auditor.connectors.tables.sources import PUSHDOWN
 from tests import corpora
 
 NAME = "replicas-41"

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from auditor import register
-from auditor.connectors.sources import _KNOWING, NO_PACKAGE
+from auditor.connectors.tables.sources import _KNOWING, NO_PACKAGE
 from auditor.pipeline.read_step import KeptFacts
 from auditor.spark import adopted, scan
 from auditor.spark.session import DAEMON, TUNED, tuned

@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from auditor import register
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
-from auditor.connectors.sources import SOURCES
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.rows import How, read_piece
+from auditor.connectors.tables.sources import SOURCES
 from tests import corpora
 from tests.segments import simple
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import register
-from auditor.connectors.sources import BatchesSource, GrowingTable
+from auditor.connectors.tables.sources import BatchesSource, GrowingTable
 from tests import growing
 
 if TYPE_CHECKING:

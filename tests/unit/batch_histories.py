@@ -18,8 +18,8 @@ from auditor.connectors.codec.batches import (
     rows_of,
 )
 from auditor.connectors.codec.indexes import ProducerEntries
-from auditor.connectors.files import Replica, SegmentFile
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import Replica, SegmentFile
+from auditor.connectors.stores.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.reading.replica_reader import ReplicaReader

@@ -21,7 +21,7 @@ from auditor.connectors.codec.small_files import (
     decode_partition_metadata,
     decode_properties,
 )
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline.options import parse_time
 from tests import corpora
 from tests.audited import opened

@@ -1,4 +1,4 @@
-"""auditor.connectors.asking: what a store's refusal means, how long it is asked, and what is raised then."""
+"""auditor.connectors.stores.retries: what a store's refusal means, how long it is asked, and what is raised then."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from auditor.base.errors import StoreTrouble
-from auditor.connectors import asking
-from auditor.connectors.asking import Meaning
+from auditor.connectors.stores import retries
+from auditor.connectors.stores.retries import Meaning
 
 # As pyarrow 26 says them of a server that answers with these codes.
 TOKEN = (
@@ -32,16 +32,16 @@ TIMEOUT = (
         (OSError(TIMEOUT), Meaning.TROUBLE, "NETWORK_CONNECTION (curlCode: 28, Timeout was reached)"),
         (OSError(NO_BODY), Meaning.NO_REASON, "ACCESS_DENIED"),
         (OSError(DENIED), Meaning.DENIED, "ACCESS_DENIED"),
-        (asking.Coded("AccessDenied"), Meaning.DENIED, "AccessDenied"),
-        (asking.Coded("SlowDown"), Meaning.TROUBLE, "SlowDown"),
-        (asking.Coded("NoSuchKey"), Meaning.GONE, "NoSuchKey"),
+        (retries.Coded("AccessDenied"), Meaning.DENIED, "AccessDenied"),
+        (retries.Coded("SlowDown"), Meaning.TROUBLE, "SlowDown"),
+        (retries.Coded("NoSuchKey"), Meaning.GONE, "NoSuchKey"),
         (FileNotFoundError(2, "No such file or directory"), Meaning.GONE, "No such file or directory"),
         (RuntimeError("connection reset, to user:password@host"), Meaning.TROUBLE, "RuntimeError"),
         (ValueError("no name"), Meaning.NO_NAME, "ValueError"),
     ],
 )
 def test_what_a_refusal_means(error: Exception, said: Meaning, code: str) -> None:
-    assert (asking.meaning(error), asking.code_of(error)) == (said, code)
+    assert (retries.meaning(error), retries.code_of(error)) == (said, code)
 
 
 def tried(*answers: Exception | int, named: Exception | None = None, patience: float = 5.0) -> tuple[object, int]:
@@ -58,7 +58,7 @@ def tried(*answers: Exception | int, named: Exception | None = None, patience: f
         return answer
 
     try:
-        return asking.ask(work, lambda: named, lambda why: None, most_s=patience), count
+        return retries.ask(work, lambda: named, lambda why: None, most_s=patience), count
     except (OSError, StoreTrouble) as error:
         return error, count
 
@@ -67,13 +67,13 @@ def tried(*answers: Exception | int, named: Exception | None = None, patience: f
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that waiting moves on."""
     now = [0.0]
-    monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(asking.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(retries.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(retries.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
 
 
 def test_what_passes_leaves_nothing() -> None:
     heard: list[str] = []
-    with asking.heard_by(heard.append):
+    with retries.heard_by(heard.append):
         assert tried(OSError(TOKEN), OSError(SLOW), 7) == (7, 3)
     assert heard == ["the store says ExpiredToken: asked again", "the store says SLOW_DOWN: asked again"]
 
@@ -87,16 +87,16 @@ def test_what_lasts_is_raised_with_its_code() -> None:
 
 
 def test_who_resigned_gets_an_error_with_the_code_and_the_next_is_asked_once() -> None:
-    with asking.resigned():
+    with retries.resigned():
         first, many = tried(OSError(SLOW))
         second, once = tried(OSError(SLOW))
-        assert tried(OSError(SLOW), 7) == (first, 1) or asking.gave_up()
+        assert tried(OSError(SLOW), 7) == (first, 1) or retries.gave_up()
     assert [str(getattr(e, "strerror", "")) for e in (first, second)] == ["the store says SLOW_DOWN"] * 2
     assert many > once == 1
     assert isinstance(tried(OSError(SLOW))[0], StoreTrouble)
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError(2, "gone"), OSError(DENIED), asking.Coded("AccessDenied")])
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "gone"), OSError(DENIED), retries.Coded("AccessDenied")])
 def test_what_is_said_of_the_file_is_said_once(error: Exception) -> None:
     assert tried(error) == (error, 1)
 
@@ -108,13 +108,13 @@ def test_a_refusal_without_a_reason_is_named_in_another_way() -> None:
     assert expired.code == "ExpiredToken"
     denied, count = tried(OSError(NO_BODY), named=None)
     assert isinstance(denied, OSError)
-    assert count == asking.UNNAMED_TRIES + 1  # the list was granted twice
-    assert tried(*[OSError(NO_BODY)] * asking.UNNAMED_TRIES, 7, named=None)[0] == 7
+    assert count == retries.UNNAMED_TRIES + 1  # the list was granted twice
+    assert tried(*[OSError(NO_BODY)] * retries.UNNAMED_TRIES, 7, named=None)[0] == 7
 
 
 def test_refusals_of_other_kinds_before_make_no_denial() -> None:
     """A store that fails at random: what it says without a reason after other refusals says nothing of the file."""
-    others = [OSError(SLOW), OSError(TOKEN), asking.Coded("InternalError")] * 2
+    others = [OSError(SLOW), OSError(TOKEN), retries.Coded("InternalError")] * 2
     # Eight waits of 0.1, 0.2 ... 8 s: 20.7 s at most.
     assert tried(*others, OSError(NO_BODY), OSError(NO_BODY), 7, named=None, patience=30.0) == (7, len(others) + 3)
     assert tried(OSError(NO_BODY), OSError(NO_BODY), 7, named=None) == (7, 3)

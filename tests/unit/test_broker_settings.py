@@ -8,8 +8,8 @@ import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
-from auditor.connectors.files import Inventory
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline.cluster import cluster_settings
 from auditor.rules.seen.cluster_view import Cluster
 

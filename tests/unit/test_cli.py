@@ -13,7 +13,7 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
-from auditor.connectors.files import Inventory
+from auditor.connectors.logdir.files import Inventory
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions, parse_time
 from auditor.pipeline.runner import JudgedLogs

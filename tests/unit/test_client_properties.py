@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 import auditor
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.connectors.client_properties import connection
-from auditor.connectors.java_properties import Login, login, properties
+from auditor.connectors.live.client_properties import Login, connection, login, properties
 
 PASSWORD = "s3cret-of-ours"
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="eve" password="{}";'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.dashboards.happened import around, stories, when
 from auditor.dashboards.one_finding import explained
 from auditor.dashboards.report_shapes import FINDING

@@ -16,8 +16,8 @@ from auditor.base.errors import MIB
 from auditor.connectors.codec import gaps as gaps_module
 from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.inventory import discover
-from auditor.connectors.rows import FilePiece, How, read_piece
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.tables.rows import FilePiece, How, read_piece
 from tests.conftest import NIGHTLY
 from tests.segments import accounted, batch, chunks, message, reasons, record, simple
 

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from auditor.connectors import schema
+from auditor.connectors.tables import schema
 from auditor.facts import coordinator_log, coordinator_packing
 from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, tally
 from auditor.facts.coordinator_packing import pack

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec import batches as walking
-from auditor.connectors.copied import index_rows
+from auditor.connectors.logdir import copy_view
 from auditor.copying import one_folder, small_entries
 from auditor.copying.run import copied
 from tests import corpora, segments
@@ -38,9 +38,9 @@ def rows(count: int) -> np.ndarray:
 def test_any_bytes_come_back_or_are_not_coded(kind: str) -> None:
     dice, tried = random.Random(5), 0
     for number in range(300):
-        data = dice.randbytes(index_rows.ENTRY[kind] * dice.randrange(1, 20)) if number % 2 else _sound(kind, number)
-        if (text := index_rows.coded(kind, data, rows(200), 4_000)) is not None:
-            assert index_rows.decoded(kind, text, rows(200), 4_000) == data
+        data = dice.randbytes(copy_view.ENTRY[kind] * dice.randrange(1, 20)) if number % 2 else _sound(kind, number)
+        if (text := copy_view.coded(kind, data, rows(200), 4_000)) is not None:
+            assert copy_view.decoded_index(kind, text, rows(200), 4_000) == data
             tried += 1
     assert tried > 200
 
@@ -55,7 +55,7 @@ def _sound(kind: str, number: int) -> bytes:
 @pytest.mark.parametrize("text", [b"\1" * 32, b"\0" * 7, (10**6).to_bytes(8, "little") + bytes(24)])
 def test_entries_of_a_stranger_are_an_error(text: bytes) -> None:
     with pytest.raises(OSError, match="index of the copy"):
-        index_rows.decoded("index", text, rows(10), 0)
+        copy_view.decoded_index("index", text, rows(10), 0)
 
 
 def test_indexes_of_a_corpus_are_as_they_were(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from auditor.connectors.codec.cluster_metadata import BLANKED, CONFIG
 from auditor.connectors.codec.group_topics import ASSIGNMENT, GROUP_METADATA_VALUE, OFFSET_COMMIT_VALUE, SUBSCRIPTION
 from auditor.connectors.codec.structs import Message
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
-from auditor.connectors.schema import DECODED
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.rows import How, read_piece
+from auditor.connectors.tables.schema import DECODED
 from tests import segments
 from tests.copies import copy_of, everything, finds
 from tests.unit.client_encoding import encode

@@ -13,11 +13,11 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors import gate, storage
-from auditor.connectors.copied.folder_list import LIST, Taken
-from auditor.connectors.inventory import discover
-from auditor.connectors.storage import Place
-from auditor.connectors.tree import Drafts, drafts
+from auditor.connectors.logdir.copy_lists import LIST, Taken
+from auditor.connectors.logdir.inventory import Drafts, discover, drafts
+from auditor.connectors.stores import storage
+from auditor.connectors.stores import storage as stores_storage
+from auditor.connectors.stores.storage import Place
 from auditor.copying import folders, one_folder, taken_segments, target
 from auditor.copying.readings import now_ms
 from tests import corpora
@@ -41,7 +41,7 @@ def test_of_an_unchanged_directory_no_log_is_opened(tmp_path: Path) -> None:
     source, opened = corpora.unpack("unclean-43"), list[str]()
     first = copy_of(source, tmp_path / "copy")
     lists = {path: path.stat().st_ino for path in (tmp_path / "copy").rglob("*") if path.is_file()}
-    with gate.guarded({}, opened.append):
+    with stores_storage.guarded({}, opened.append):
         again = copy_of(source, tmp_path / "copy")
     assert first.segments == again.segments == again.kept > 50
     assert again.batches == again.bytes_read == 0

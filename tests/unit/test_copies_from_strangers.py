@@ -15,12 +15,12 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.batches import BatchColumns
-from auditor.connectors.copied import folder_list
-from auditor.connectors.copied.folder_list import LIST, FolderList, Listed, Taken
-from auditor.connectors.copied.segment_columns import COLUMNS, SegmentRows, SegmentWriter, columns_of, digest_of
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
+from auditor.connectors.logdir import copy_lists
+from auditor.connectors.logdir.copied_segments import COLUMNS, SegmentRows, SegmentWriter, columns_of, digest_of
+from auditor.connectors.logdir.copy_lists import LIST, FolderList, Listed, Taken
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.rows import How, read_piece
 from tests import segments
 from tests.copies import copy_of
 
@@ -44,7 +44,7 @@ def test_a_list_comes_back_as_it_was() -> None:
          Listed("q", 1, refused=("vanished", "gone")), Listed("k", 1, kept="k.gz", length=5)),
         (DecodeError("f", 0, -1, "unreadable", "denied"),),
     )  # fmt: skip
-    assert folder_list.decoded(folder_list.encoded(found)) == found
+    assert copy_lists.decoded(copy_lists.encoded(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_a_list_comes_back_as_it_was() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_list_is_none(data: bytes) -> None:
-    assert isinstance(folder_list.decoded(data), str)
+    assert isinstance(copy_lists.decoded(data), str)
 
 
 def test_a_list_that_explodes_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_list, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(copy_lists, "MOST_BYTES", 1 << 20)
     bomb = gzip.compress(b" " * (1 << 24))
     assert len(bomb) < 1 << 16
-    assert "becomes more than" in str(folder_list.decoded(bomb))
+    assert "becomes more than" in str(copy_lists.decoded(bomb))
 
 
 def rows(count: int, size: int = 100) -> np.ndarray:

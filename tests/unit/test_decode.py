@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.connectors import schema
+from auditor.connectors.tables import schema
 from tests import corpora, oracle
 from tests.segments import message, simple
 from tests.unit import dumps
@@ -286,7 +286,7 @@ def test_what_cannot_be_read_is_status_3(monkeypatch: pytest.MonkeyPatch, decode
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("auditor.connectors.storage._open_local", refuse)
+    monkeypatch.setattr("auditor.connectors.stores.storage._open_local", refuse)
     (row,) = decode(path, status=3)
     assert (row["table"], row["reason"]) == ("decode_errors", "unreadable")
 

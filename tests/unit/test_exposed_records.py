@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from auditor.base.advice import Verdict
-from auditor.connectors.files import DataFile, Replica, SegmentFile
-from auditor.connectors.storage import place
+from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
+from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.task.replica_task import ReplicaTask

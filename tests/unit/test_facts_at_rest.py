@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.facts.at_rest import at_rest
 from auditor.facts.events import EVENT, blank_events
 from auditor.facts.replica_facts import ReplicaFacts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.connectors import internal_rows
+from auditor.connectors.tables import internal_rows
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import SEVERITIES, Finding, in_order
 from auditor.rules.settled import floods

@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.errors import MIB, AuditInputError
 from auditor.cli import main
-from auditor.connectors import gate
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.stores import storage
 from auditor.dashboards.plan_lines import plan_lines
 from auditor.pipeline import forecast as forecasting
 from auditor.pipeline.forecast import Slots, forecast
@@ -41,7 +41,7 @@ def segments(folder: Path, topic: str, sizes: list[int]) -> Path:
 def test_a_directory_is_counted_and_no_data_is_opened() -> None:
     path = corpora.unpack("replicas-41")
     opened: list[str] = []
-    with gate.guarded({}, opened.append):
+    with storage.guarded({}, opened.append):
         plan = plan_of(path)
     assert not [name for name in opened if name.endswith((".log", ".index", ".timeindex", ".snapshot", ".txnindex"))]
     folders = [f for f in path.glob("broker-*/*-[0-9]*") if f.is_dir()]

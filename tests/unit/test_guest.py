@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.connectors import page_cache, storage
-from auditor.connectors.guest import Guest, Pace, visiting
-from auditor.connectors.storage import Place
+from auditor.connectors.stores import remote_files, storage
+from auditor.connectors.stores.remote_files import Guest, Pace, visiting
+from auditor.connectors.stores.storage import Place
 from auditor.copying import manners
 from auditor.copying.run import copied
 from tests import corpora
 
-PAGE = page_cache.PAGE
+PAGE = remote_files.PAGE
 PAGES = 700
 FAST = Pace(0)
 
@@ -27,7 +27,7 @@ def state(path: Path) -> list[bool] | None:
     """Which pages of a file are cached."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        residency = page_cache.Residency(descriptor)
+        residency = remote_files.Residency(descriptor)
         found = residency.cached(0, max(1, -(-path.stat().st_size // PAGE)))
         residency.close()
         return None if found is None else [page > 0 for page in found]
@@ -133,7 +133,7 @@ def test_our_own_files_are_read_as_they_come(tmp_path: Path) -> None:
 
 
 def test_where_nothing_tells_nothing_is_given_back(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_cache, "_libc", lambda: None)
+    monkeypatch.setattr(remote_files, "_libc", lambda: None)
     read_as_guest(file, itertools.repeat(1 << 20))
     monkeypatch.undo()
     assert all(state(file) or [])

@@ -13,7 +13,7 @@ import pytest
 
 from auditor.base.errors import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.internal_rows import TABLES, InternalRows
+from auditor.connectors.tables.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets

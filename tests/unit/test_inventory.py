@@ -1,4 +1,4 @@
-"""auditor.connectors.inventory: what is found below any mix of PATHs, and that every byte is accounted for."""
+"""auditor.connectors.logdir.inventory: what is found below any mix of PATHs, and that every byte is accounted for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.files import Inventory, LogDir, Replica
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica
+from auditor.connectors.logdir.inventory import discover
 from tests import corpora
 
 UID = "0123456789abcdef0123456789abcdef"

@@ -1,4 +1,4 @@
-"""auditor.connectors.inventory: links are not followed, archives not unpacked, and what they may hide is said."""
+"""The inventory: links are not followed, archives not unpacked, and what they may hide is reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from tests.unit.test_inventory import bytes_below, make_log_dir, reason, replica_of
 
 LOG = "00000000000000000000.log"

@@ -14,7 +14,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.connectors.result_folder import Folder
+from auditor.connectors.stores.results import Folder
 from auditor.outputs import runs
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site

@@ -1,4 +1,4 @@
-"""auditor.connectors.lease where a store does not say who is there."""
+"""auditor.connectors.stores.results where a store does not say who is there."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pyarrow.fs as pafs
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors import lease, storage
-from auditor.connectors.storage import Place
+from auditor.connectors.stores import results, storage
+from auditor.connectors.stores.storage import Place
 
 PREFIX = ".running-"
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "RENEW_S", 0.02)
+    monkeypatch.setattr(results, "RENEW_S", 0.02)
 
 
 def deny(_where: Place, *, deep: bool) -> list[pafs.FileInfo]:
@@ -32,7 +32,7 @@ def test_a_folder_that_cannot_be_listed_is_not_taken_for_one_without_others(
     monkeypatch.setattr(storage, "_infos", deny)
     with (
         pytest.raises(AuditInputError, match=r"cannot list .*Permission denied.*choose another --out"),
-        lease.alone_in(tmp_path.as_uri(), PREFIX, "run"),
+        results.alone_in(tmp_path.as_uri(), PREFIX, "run"),
     ):
         raise AssertionError("nobody knows who is there")
     assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}of-another"]
@@ -40,7 +40,7 @@ def test_a_folder_that_cannot_be_listed_is_not_taken_for_one_without_others(
 
 def test_a_list_that_is_refused_later_is_no_sign_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = storage._infos
-    with lease.alone_in(tmp_path.as_uri(), PREFIX, "run") as still_alone:
+    with results.alone_in(tmp_path.as_uri(), PREFIX, "run") as still_alone:
         monkeypatch.setattr(storage, "_infos", deny)
         time.sleep(0.3)  # some renewals
         monkeypatch.setattr(storage, "_infos", listed)

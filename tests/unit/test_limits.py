@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import MIB, DecodeError, Limits
-from auditor.connectors import storage
 from auditor.connectors.codec.records import iter_records, records_of
-from auditor.connectors.internal_rows import InternalRows
+from auditor.connectors.stores import storage
+from auditor.connectors.tables.internal_rows import InternalRows
 from tests.segments import accounted, batch, chunks, reasons, record, simple
 
 

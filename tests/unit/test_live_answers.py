@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.live_cluster import ATTEMPTS, LiveCluster
+from auditor.connectors.live.live_cluster import ATTEMPTS, LiveCluster
 
 CLAIMS = {
     "2 GiB": b"\x7f\xff\xff\xff" + b"x" * 100,

@@ -16,9 +16,8 @@ from auditor import cli, running
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import since_of
 from auditor.commands import live
-from auditor.connectors import schema
-from auditor.connectors.client_options import CONNECTION_OPTIONS
-from auditor.connectors.live_cluster import (
+from auditor.connectors.live.client_options import CONNECTION_OPTIONS
+from auditor.connectors.live.live_cluster import (
     EARLIEST,
     TOPIC,
     Budget,
@@ -29,6 +28,7 @@ from auditor.connectors.live_cluster import (
     Name,
     Producer,
 )
+from auditor.connectors.tables import schema
 from auditor.dashboards.selection import Printing
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts

@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.at_rest import OPEN, SORTED_TOGETHER, TOGETHER, RowsAtRest, TextRows, as_json, row_text
 from auditor.connectors.codec.small_files import Offsets
-from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentFile
+from auditor.connectors.stores.storage import Place
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.work_folder import WorkFolder

@@ -11,13 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry
-from auditor.connectors.inventory import discover
-from auditor.connectors.metadata_history import row_of
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
-from auditor.connectors.schema import METADATA_HISTORY
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.internal_rows import row_of
+from auditor.connectors.tables.rows import How, read_piece
+from auditor.connectors.tables.schema import METADATA_HISTORY, from_rows
 from tests import corpora, formats
 from tests.unit.log_reader import read_partition
 

@@ -12,9 +12,9 @@ import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, is_unread
 from auditor.cli import main
-from auditor.connectors.inventory import discover
-from auditor.connectors.pieces import plan
-from auditor.connectors.rows import How, read_piece
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.rows import How, read_piece
 from auditor.outputs import publish
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.judge import judge_log

@@ -82,12 +82,12 @@ ALLOWED = {
     "auditor/spark/table_job.py::_gather": CLOSURE,
     "auditor/spark/worker_daemon.py::load": CONSTANT,
     "auditor/spark/worker_daemon.py::module": CONSTANT,
-    "connectors/drivers.py::filesystem": CONSTANT,
-    "connectors/page_cache.py::_libc": LIBC,
-    "connectors/sources.py::GrowingTable.read": PLANNED,
-    "connectors/sources.py::TableReader.read": PLANNED,
-    "connectors/sources.py::ours": CONSTANT,
-    "connectors/storage.py::remote_place": CONSTANT,
+    "connectors/stores/remote_files.py::filesystem": CONSTANT,
+    "connectors/stores/remote_files.py::_libc": LIBC,
+    "connectors/tables/sources.py::GrowingTable.read": PLANNED,
+    "connectors/tables/sources.py::TableReader.read": PLANNED,
+    "connectors/tables/sources.py::ours": CONSTANT,
+    "connectors/stores/storage.py::remote_place": CONSTANT,
     "rules/catalogue/registry.py::load": "imports the rules that lie in the installed package",
 }
 

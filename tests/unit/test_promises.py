@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import MIB, DecodeError, Limits
-from auditor.connectors import storage
 from auditor.connectors.codec import compression
+from auditor.connectors.stores import storage
 from tests import corpora
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

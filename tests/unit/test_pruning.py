@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from auditor.connectors.pruning import holds
-from auditor.connectors.rows import FilePiece
-from auditor.connectors.sources import PruningReader, TableReader
+from auditor.connectors.tables.rows import FilePiece
+from auditor.connectors.tables.source_options import holds
+from auditor.connectors.tables.sources import PruningReader, TableReader
 from tests import corpora
 
 TOPIC, PARTITION, OTHER = ("topic",), ("partition",), ("magic",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.connectors.live_cluster import Listing
+from auditor.connectors.live.live_cluster import Listing
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.seen.cluster_view import Cluster

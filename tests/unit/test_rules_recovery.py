@@ -12,8 +12,8 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from auditor.base.errors import Limits
-from auditor.connectors.files import DataFile, Replica, SegmentFile
-from auditor.connectors.storage import place
+from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
+from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.reading.replica_reader import read_replica

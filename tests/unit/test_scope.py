@@ -10,9 +10,9 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import EVERYTHING, Scope, Since, check, since_of, was_read
-from auditor.connectors import scoped
-from auditor.connectors.files import DataFile, Replica, SegmentFile
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir import scope as logdir_scope
+from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
+from auditor.connectors.logdir.inventory import discover
 from tests import corpora
 
 HOUR = 3_600_000
@@ -99,7 +99,7 @@ def newest(segment: SegmentFile) -> int | None:
 def test_an_offset_begins_with_a_segment_whose_state_is_known(
     offset: int, snapshots: tuple[int, ...], begins: int
 ) -> None:
-    assert scoped.first_read(replica(snapshots), Since("", offset, None), newest) == begins
+    assert logdir_scope.first_read(replica(snapshots), Since("", offset, None), newest) == begins
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_time_begins_with_the_first_segment_that_reaches_it(
     time: int, times: tuple[int | None, ...], begins: int
 ) -> None:
     found = replica((1000, 2000, 3000, 4000), times)
-    assert scoped.first_read(found, Since("", None, time), newest) == begins
+    assert logdir_scope.first_read(found, Since("", None, time), newest) == begins
 
 
 def test_the_last_entry_of_a_time_index_is_the_time_of_its_segment(tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_the_last_entry_of_a_time_index_is_the_time_of_its_segment(tmp_path: Pat
         (folder / f"{n * 1000:020}.snapshot").write_bytes(b"y")
     whole = discover([str(tmp_path)])
     for time, begins in ((10, 0), (11, 1), (20, 1), (21, 2), (10**9, 2)):  # zeros say nothing: it is read
-        read = scoped.narrowed(whole, Scope(since=Since("", None, time)))
+        read = logdir_scope.narrowed(whole, Scope(since=Since("", None, time)))
         (found,) = (c for d in read.log_dirs for c in d.replicas)
         assert found.segments[0].base_offset == begins * 1000
         assert [s.offset for s in found.snapshots] == [n * 1000 for n in range(begins, 4)]
         assert (found.first_offset, found.local_start) == (0, 0)
-        left = scoped.left_out(whole, read)
+        left = logdir_scope.left_out(whole, read)
         assert left.bytes == whole.log_dirs[0].size - read.log_dirs[0].size
         assert (left.copies, left.begun, left.without_state) == (0, int(begins > 0), 0)
 
@@ -145,9 +145,9 @@ def test_the_last_entry_of_a_time_index_is_the_time_of_its_segment(tmp_path: Pat
 def test_what_is_left_out_is_counted() -> None:
     whole = discover([str(corpora.unpack("replicas-41"))])
     one = next(c for d in whole.log_dirs for c in d.replicas if not (c.topic or "").startswith("__"))
-    read = scoped.narrowed(whole, Scope(partitions=(one.folder,), brokers=(1,)))
+    read = logdir_scope.narrowed(whole, Scope(partitions=(one.folder,), brokers=(1,)))
     others = [c for d in whole.log_dirs for c in d.replicas if not (c.topic or "").startswith("__")]
-    left = scoped.left_out(whole, read)
+    left = logdir_scope.left_out(whole, read)
     assert left.copies == len(others) - 1
     assert left.bytes == sum(c.size for c in others) - sum(c.size for d in read.log_dirs for c in d.replicas) + sum(
         c.size for d in whole.log_dirs for c in d.replicas if (c.topic or "").startswith("__")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import brief, context
 from auditor.pipeline.options import AuditOptions

@@ -7,10 +7,11 @@ import struct
 
 import pytest
 
-from auditor.connectors import names, startup
 from auditor.connectors.codec.segment import end_offset
-from auditor.connectors.names import DataName, PartitionFolder
-from auditor.connectors.startup import Found, keep
+from auditor.connectors.logdir import files as logdir_files
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.files import Found, keep
+from auditor.connectors.logdir.names import DataName, PartitionFolder
 
 UID = "0123456789abcdef0123456789abcdef"
 
@@ -79,7 +80,7 @@ def test_deleted_and_cleaned_are_dropped() -> None:
     files = [file(0, state="deleted"), file(100), file(100, state="cleaned")]
     kept, dropped = keep(files, lambda _: 0)
     assert kept == [files[1]]
-    assert dropped == [(files[0], startup.DELETED), (files[2], startup.CLEANED)]
+    assert dropped == [(files[0], logdir_files.DELETED), (files[2], logdir_files.CLEANED)]
 
 
 def test_a_swap_replaces_what_it_covers() -> None:
@@ -89,7 +90,7 @@ def test_a_swap_replaces_what_it_covers() -> None:
     rest = [file(200), file(100, "snapshot")]
     kept, dropped = keep([*swap, *old, *rest], lambda item: 200 if item is swap[0] else 0)
     assert kept == [*swap, *rest]
-    assert dropped == [(item, startup.REPLACED) for item in old]
+    assert dropped == [(item, logdir_files.REPLACED) for item in old]
 
 
 def test_a_swap_from_an_unfinished_compaction_is_dropped() -> None:
@@ -97,9 +98,9 @@ def test_a_swap_from_an_unfinished_compaction_is_dropped() -> None:
     kept, dropped = keep(files, lambda _: 50)
     assert kept == [files[1], files[4]]
     assert dropped == [
-        (files[0], startup.REPLACED),
-        (files[2], startup.CLEANED),
-        (files[3], startup.SWAP_DROPPED),
+        (files[0], logdir_files.REPLACED),
+        (files[2], logdir_files.CLEANED),
+        (files[3], logdir_files.SWAP_DROPPED),
     ]
 
 

@@ -1,4 +1,4 @@
-"""auditor.connectors.storage: every kind of entry, everything that can vanish, and a URI as well as a path."""
+"""auditor.connectors.stores.storage: every kind of entry, everything that can vanish, and a URI as well as a path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.fs as pafs
 import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError, Limits
-from auditor.connectors import remote_file, storage
-from auditor.connectors.storage import Entry, Place, Unused
+from auditor.connectors.stores import remote_files, storage
+from auditor.connectors.stores.storage import Entry, Place, Unused
 
 
 def test_lists_files_with_sizes_and_follows_no_link(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_uri_reads_as_a_path_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "bucket" / "dir" / "x.log").write_bytes(b"abc")
     files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
     given = functools.cache(lambda uri: (files, "bucket/dir"))
-    for module in (storage, remote_file):
+    for module in (storage, remote_files):
         monkeypatch.setattr(module, "filesystem", given)
     place = storage.place("s3://key:secret@bucket/dir?region=x")
     assert place == Place("s3://key:secret@bucket?region=x", "bucket/dir")

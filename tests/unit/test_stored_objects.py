@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors import names, tiered
 from auditor.connectors.codec.remote_log_metadata import Manifest, decode_manifest
-from auditor.connectors.files import Replica
-from auditor.connectors.storage import Place, open_file, read_file, read_head
-from auditor.connectors.stored_objects import Chunked, Stretch
+from auditor.connectors.logdir import names, tiered
+from auditor.connectors.logdir.files import Replica
+from auditor.connectors.logdir.tiered import Chunked, Stretch
+from auditor.connectors.stores.storage import Place, open_file, read_file, read_head
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError
-from auditor.connectors import pieces, stream_offsets
-from auditor.connectors.files import Replica
-from auditor.connectors.inventory import discover
-from auditor.connectors.rows import How
-from auditor.connectors.sources import GrowingTable
+from auditor.connectors.logdir import scope
+from auditor.connectors.logdir.files import Replica
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.tables import source_options
+from auditor.connectors.tables.rows import How
+from auditor.connectors.tables.sources import GrowingTable
 from tests import growing, segments
 
 Told = tuple[str, int, int]  # folder, first and last offset of a batch
 
 
 def of_batches(replica: Replica) -> bool:
-    return pieces.in_segments("batches", replica.topic)
+    return scope.in_segments("batches", replica.topic)
 
 
 class Stream:
@@ -36,15 +37,15 @@ class Stream:
 
     def look(self) -> list[Told]:
         inventory = discover([str(self.path)])
-        end = stream_offsets.ends(inventory, self.known, of_batches, DEFAULT_LIMITS)
+        end = source_options.ends(inventory, self.known, of_batches, DEFAULT_LIMITS)
         self.known = end = json.loads(json.dumps(end))
-        found = list(stream_offsets.lots(inventory, self.start, end, of_batches, self.fails))
+        found = list(source_options.lots(inventory, self.start, end, of_batches, self.fails))
         self.read_bytes = sum((lot.piece.stop or lot.piece.file.size) - lot.piece.start for lot in found)
         self.start = end
         return [
             (row["file"].partition("/")[0], row["base_offset"], row["last_offset"])
             for lot in found
-            for batch in stream_offsets.rows(lot, "batches", How())
+            for batch in source_options.rows(lot, "batches", How())
             for row in batch.to_pylist()
         ]
 
@@ -171,28 +172,28 @@ def test_a_folder_that_is_not_listed_for_once_is_not_told_again(tmp_path: Path) 
 def test_a_file_that_is_gone_when_it_is_read_is_an_error(tmp_path: Path) -> None:
     broker = growing.broker(tmp_path / "broker-1")
     inventory = discover([str(broker)])
-    end = stream_offsets.ends(inventory, {}, of_batches, DEFAULT_LIMITS)
-    found = list(stream_offsets.lots(inventory, {}, end, of_batches))
+    end = source_options.ends(inventory, {}, of_batches, DEFAULT_LIMITS)
+    found = list(source_options.lots(inventory, {}, end, of_batches))
     (broker / "t-0" / growing.NAME).unlink()
     (gone,) = (lot for lot in found if lot.piece.file.name.startswith("t-0/"))
     with pytest.raises(AuditInputError, match="gone"):
-        list(stream_offsets.rows(gone, "batches", How()))
+        list(source_options.rows(gone, "batches", How()))
 
 
 def test_records_of_internal_topics_are_told_once(tmp_path: Path) -> None:
     broker = growing.broker(tmp_path / "broker-1")
 
     def wanted(replica: Replica) -> bool:
-        return pieces.in_segments("offset_commits", replica.topic)
+        return scope.in_segments("offset_commits", replica.topic)
 
     told, start = [], dict[str, Any]()
     for change in (lambda: None, lambda: growing.appended(broker)):
         change()
         inventory = discover([str(broker)])
-        end = stream_offsets.ends(inventory, start, wanted, DEFAULT_LIMITS)
+        end = source_options.ends(inventory, start, wanted, DEFAULT_LIMITS)
         assert all("__consumer_offsets-0" in key for key in end)
-        for lot in stream_offsets.lots(inventory, start, end, wanted):
-            told += [row["offset"] for b in stream_offsets.rows(lot, "offset_commits", How()) for row in b.to_pylist()]
+        for lot in source_options.lots(inventory, start, end, wanted):
+            told += [row["offset"] for b in source_options.rows(lot, "offset_commits", How()) for row in b.to_pylist()]
         start = end
     assert told == list(range(8))
 
@@ -215,12 +216,12 @@ def test_a_log_that_cannot_be_opened_after_a_restart_is_not_told_again(
     told = GrowingTable("batches", {"path": str(broker)})
     end = told.latestOffset()
     assert len(told.partitions({}, end)) > 0
-    again, opened = GrowingTable("batches", {"path": str(broker)}), stream_offsets.open_file
+    again, opened = GrowingTable("batches", {"path": str(broker)}), source_options.open_file
     assert again.partitions(end, end) == []
     refused = DecodeError("x", 0, -1, "unreadable", "Input/output error")
-    monkeypatch.setattr(stream_offsets, "open_file", lambda place, name: refused)
+    monkeypatch.setattr(source_options, "open_file", lambda place, name: refused)
     assert again.latestOffset() == end
-    monkeypatch.setattr(stream_offsets, "open_file", opened)
+    monkeypatch.setattr(source_options, "open_file", opened)
     growing.appended(broker)
     then = again.latestOffset()
     shares = [pickle.loads(share.value) for share in again.partitions(end, then)]
@@ -246,9 +247,9 @@ def test_a_log_whose_topic_id_cannot_be_read_now_is_told_once(tmp_path: Path, kn
 
 def test_a_topic_id_that_cannot_be_read_is_no_lost_data(tmp_path: Path) -> None:
     broker = growing.broker(tmp_path / "broker-1")
-    end = stream_offsets.ends(discover([str(broker)]), {}, of_batches, DEFAULT_LIMITS)
+    end = source_options.ends(discover([str(broker)]), {}, of_batches, DEFAULT_LIMITS)
     says = broker / "t-0" / "partition.metadata"
     says.unlink()
     says.symlink_to(says)
     with pytest.raises(AuditInputError, match=r"partition\.metadata.*start the query again"):
-        list(stream_offsets.lots(discover([str(broker)]), {}, end, of_batches, fail_on_loss=False))
+        list(source_options.lots(discover([str(broker)]), {}, end, of_batches, fail_on_loss=False))

@@ -11,8 +11,8 @@ import pytest
 
 from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.indexes import ProducerEntries
-from auditor.connectors.inventory import discover
-from auditor.connectors.schema import DECODED, LOG_KEY
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.tables.schema import DECODED, LOG_KEY
 from auditor.connectors.text.folder import TextFolder, TextReplica, origin, read_texts
 from tests import corpora
 

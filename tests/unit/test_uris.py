@@ -9,8 +9,8 @@ import pytest
 from auditor.base import user_input
 from auditor.base.errors import AuditInputError
 from auditor.cli import main
-from auditor.connectors import storage
-from auditor.connectors.storage import Place
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.storage import Place
 from auditor.pipeline.options import folder_of, out_of
 
 

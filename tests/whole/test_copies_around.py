@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from auditor import cli, running
-from auditor.connectors.copied.folder_list import LIST
+from auditor.connectors.logdir.copy_lists import LIST
 from auditor.copying.around import log_of, names_in, wanted
 from auditor.copying.folders import Folders
 from auditor.copying.run import copied

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import pytest
 
-from auditor.connectors.copied import copy_view, listing
-from auditor.connectors.copied.copy_view import CopyView
-from auditor.connectors.inventory import MIXED
+from auditor.connectors.logdir import copy_view
+from auditor.connectors.logdir import copy_view as logdir_copy_view
+from auditor.connectors.logdir.copy_view import CopyView
+from auditor.connectors.logdir.inventory import MIXED
 from auditor.copying import folders, one_folder, run
 from auditor.copying.run import copied
 from auditor.copying.target import FolderTarget
@@ -95,7 +96,7 @@ def audited(copy: Path | str, before_each: Callable[[int], None] = lambda _numbe
     """An audit that calls ``before_each`` before it reads a list or a file, with its number; how many there were."""
     read, one_at_a_time = 0, threading.Lock()
     with pytest.MonkeyPatch.context() as patched:
-        a_file, a_list = CopyView.open, listing.list_of
+        a_file, a_list = CopyView.open, logdir_copy_view.list_of
 
         def looks(real: Callable[..., object]) -> Callable[..., object]:
             def call(*args: object) -> object:
@@ -108,7 +109,7 @@ def audited(copy: Path | str, before_each: Callable[[int], None] = lambda _numbe
             return call
 
         patched.setattr(CopyView, "open", looks(a_file))
-        patched.setattr(listing, "list_of", looks(a_list))
+        patched.setattr(logdir_copy_view, "list_of", looks(a_list))
         audit = opened_all([str(copy)])
         _ = audit.findings
     return audit, read

@@ -13,9 +13,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.cli import main
-from auditor.connectors import lease
-from auditor.connectors.files import DataFile, Inventory, LogDir, RemoteFiles, RemoteFolder
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, RemoteFiles, RemoteFolder
+from auditor.connectors.stores import results
+from auditor.connectors.stores.storage import Place
 from auditor.outputs import publish
 from auditor.outputs.delivery import RUNNING, gathered
 from auditor.pipeline.options import AuditOptions, out_of
@@ -93,8 +93,8 @@ def test_of_two_runs_into_one_uri_the_second_is_refused(
     store: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """What the first one wrote is whole, and nothing is left of the second, nor of a run that was killed."""
-    monkeypatch.setattr(lease, "RENEW_S", 0.05)
-    monkeypatch.setattr(lease, "WATCHED_S", 2.0)
+    monkeypatch.setattr(results, "RENEW_S", 0.05)
+    monkeypatch.setattr(results, "WATCHED_S", 2.0)
     words = ["audit", str(corpora.unpack(NAME)), "--out", OUT, "--quiet", "--master", "inline"]
     with gathered(OUT, None) as folder:
         (folder / "findings.jsonl").write_text("of the first")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.connectors import storage
-from auditor.connectors.storage import BinaryFile, Place
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.storage import BinaryFile, Place
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.finding import SEVERITIES, Finding
 from tests import corpora

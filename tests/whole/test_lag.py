@@ -14,7 +14,7 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
-from auditor.connectors.files import Replica
+from auditor.connectors.logdir.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.tables.stable_end import stable_end
 from auditor.replay.reading.ahead_counts import Ahead, Counts, Outcomes

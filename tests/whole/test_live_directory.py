@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.connectors.files import Inventory
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline import read_audit
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_audit import Say, nobody
@@ -143,7 +143,7 @@ def test_a_directory_that_keeps_changing_is_read_to_the_end(tmp_path: Path) -> N
 
 
 def test_a_folder_that_goes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from auditor.connectors import storage
+    from auditor.connectors.stores import storage
 
     folder = live_copy("unknown-producer-41", tmp_path / "live")
     victim = next(path.parent for path in sorted(folder.glob("*/*/*.log")) if path.stat().st_size)

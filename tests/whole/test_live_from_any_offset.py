@@ -13,7 +13,7 @@ import pytest
 from auditor.base.at_rest import Fields
 from auditor.base.user_input import since_of
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.live_cluster import (
+from auditor.connectors.live.live_cluster import (
     EARLIEST,
     LATEST,
     TOPIC,

@@ -11,8 +11,8 @@ import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
 from auditor.base.remote_segments import RemoteSegment, State, holes
-from auditor.connectors import remote_log
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir import tiered
+from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline.judge import accounting
 from auditor.rules.seen.finding import Finding
 from tests import corpora
@@ -39,7 +39,7 @@ def printed() -> dict[str, list[tuple[int, int, str]]]:
 
 
 def test_the_segments_are_those_that_kafkas_tool_prints() -> None:
-    (logs,) = remote_log.read_all(remote_log.tasks(discover([str(corpora.unpack(NAME))]), DEFAULT_LIMITS)).values()
+    (logs,) = tiered.read_all(tiered.tasks(discover([str(corpora.unpack(NAME))]), DEFAULT_LIMITS)).values()
     ours = {
         f"{p.topic}-{p.partition}": [(s.start_offset, s.end_offset, State(s.state).name) for s in p.segments.values()]
         for p in logs.partitions.values()

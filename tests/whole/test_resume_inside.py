@@ -15,7 +15,7 @@ import pytest
 
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.indexes import TimeIndex
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan

@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.files import DataFile
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.files import DataFile
+from auditor.connectors.logdir.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import cluster_settings

@@ -19,7 +19,7 @@ import auditor
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Scope, since_of
-from auditor.connectors import gate
+from auditor.connectors.stores import storage
 from auditor.outputs.publish import summarise
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
@@ -130,7 +130,7 @@ def test_some_of_these_are_held_from_before() -> None:
 def files(audit: Audit) -> set[str]:
     """What is opened below the input, relative to it, from the listing to the findings."""
     found: set[str] = set()
-    with gate.guarded({}, found.add):
+    with storage.guarded({}, found.add):
         _ = audit.findings
     return {os.path.relpath(path, audit.options.paths[0]) for path in found}
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from auditor.connectors import drivers, storage, tree
-from auditor.connectors.inventory import discover
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir import inventory
+from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.stores import remote_files, storage
+from auditor.connectors.stores.storage import Place
 from tests import failing_store
 from tests.failing_store import FailingStore
 
@@ -43,9 +44,9 @@ def s3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingStore]:
     with failing_store.failing(bucket=folder) as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
-        drivers.filesystem.cache_clear()
+        remote_files.filesystem.cache_clear()
         yield server
-    drivers.filesystem.cache_clear()
+    remote_files.filesystem.cache_clear()
 
 
 def test_brokers_are_listed_at_once_and_their_small_files_read_at_once(s3: FailingStore, folder: Path) -> None:
@@ -91,7 +92,7 @@ def test_several_paths_are_looked_into_at_once(s3: FailingStore, folder: Path) -
     names = [f"copies/cluster/broker-{number}" for number in range(20)]
     found = storage.place("s3://bucket/copies")
     s3.most = 0
-    sorted_in = tree.drafts([f"s3://bucket/{name}" for name in names])
+    sorted_in = inventory.drafts([f"s3://bucket/{name}" for name in names])
     assert s3.most > 10
     assert len(sorted_in.found) == len(names)
     assert all(place.uri == found.uri for place in sorted_in.found)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import DecodeError, StoreTrouble
-from auditor.connectors import ahead, asking, remote_file, storage
-from auditor.connectors.ahead import Coming
-from auditor.connectors.storage import Place
+from auditor.connectors.stores import remote_files, retries, storage
+from auditor.connectors.stores.remote_files import Coming
+from auditor.connectors.stores.storage import Place
 from tests import failing_store
 from tests.failing_store import BREAKS_OFF, TOO_SHORT, FailingStore, Fault
 
-SIZE = 5 * remote_file.BLOCK + 12345
+SIZE = 5 * remote_files.BLOCK + 12345
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def s3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingStore]:
     with failing_store.failing(copies=folder) as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv(asking.PATIENCE, "0.3")
+        monkeypatch.setenv(retries.PATIENCE, "0.3")
         storage.filesystem.cache_clear()
         yield server
     storage.filesystem.cache_clear()
@@ -61,9 +61,9 @@ def whole(where: Place, name: str, piece: int = 1 << 20) -> bytes:
 def test_a_large_file_takes_a_request_a_block(where: Place, s3: FailingStore, folder: Path) -> None:
     assert whole(where, "t-0/large.log") == (folder / "t-0" / "large.log").read_bytes()
     asked = sorted((r.start, r.size) for r in s3.log if r.method == "GET")
-    blocks = range(0, SIZE, remote_file.BLOCK)
-    assert asked == [(start, min(remote_file.BLOCK, SIZE - start)) for start in blocks]
-    assert 8 << 20 <= remote_file.BLOCK <= 16 << 20
+    blocks = range(0, SIZE, remote_files.BLOCK)
+    assert asked == [(start, min(remote_files.BLOCK, SIZE - start)) for start in blocks]
+    assert 8 << 20 <= remote_files.BLOCK <= 16 << 20
 
 
 def test_a_look_elsewhere_takes_little_and_loses_nothing(where: Place, s3: FailingStore, folder: Path) -> None:
@@ -71,14 +71,14 @@ def test_a_look_elsewhere_takes_little_and_loses_nothing(where: Place, s3: Faili
     opened = storage.open_file(where, "t-0/large.log")
     assert not isinstance(opened, DecodeError)
     buffer = bytearray(1000)
-    for at in (0, 1000, SIZE - 500, 2000, 3 * remote_file.BLOCK, remote_file.BLOCK - 500, remote_file.BLOCK):
+    for at in (0, 1000, SIZE - 500, 2000, 3 * remote_files.BLOCK, remote_files.BLOCK - 500, remote_files.BLOCK):
         opened.seek(at)
         got = opened.readinto(buffer)
         assert buffer[:got] == data[at : at + got]
         assert got
     opened.close()
-    few = [r.size for r in s3.log if r.method == "GET" and r.start in (SIZE - 500, 3 * remote_file.BLOCK)]
-    assert max(few) <= remote_file.BLOCK
+    few = [r.size for r in s3.log if r.method == "GET" and r.start in (SIZE - 500, 3 * remote_files.BLOCK)]
+    assert max(few) <= remote_files.BLOCK
 
 
 def test_the_head_of_a_file_is_all_that_is_asked_for(where: Place, s3: FailingStore, folder: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_was_not_given_is_never_taken_for_the_content(where: Place, s3: Fai
     s3.manner.faults = [Fault(TOO_SHORT, "large.log", "GET")]
     with pytest.raises(StoreTrouble, match="breaks off"):
         whole(where, "t-0/large.log")
-    with asking.resigned():
+    with retries.resigned():
         found = storage.read_head(where, "t-0/large.log", 5000)
     assert isinstance(found, DecodeError)
     assert (found.reason, found.detail) == ("unreadable", "the store says an answer that breaks off")
@@ -121,7 +121,7 @@ def test_files_that_come_are_fetched_side_by_side(where: Place, s3: FailingStore
     s3.manner.latency_s = 0.05
     names = [f"t-0/{number}.index" for number in range(12)]
     coming = [Coming(where.uri, where.child(name).path, int(os.path.getsize(folder / name))) for name in names]
-    with ahead.coming([coming[:6], coming[6:]]):
+    with remote_files.coming([coming[:6], coming[6:]]):
         found = [storage.read_file(where, name) for name in names]
     assert found == [bytes([number]) * number for number in range(12)]
     until = time.monotonic() + 10  # the store notes a request once it has answered, which the reader may be ahead of
@@ -134,7 +134,7 @@ def test_what_does_not_come_is_asked_for_as_ever(where: Place, s3: FailingStore)
     """What was fetched for nothing is forgotten; what could not be had is asked for by who reads it."""
     s3.manner.faults = [Fault("ExpiredToken", "3.index", "GET", 1)]
     coming = [[Coming(where.uri, f"copies/t-0/{number}.index", number)] for number in range(12)]
-    with ahead.coming(coming):
+    with remote_files.coming(coming):
         assert storage.read_file(where, "t-0/9.index") == bytes([9]) * 9
         assert storage.read_file(where, "t-0/3.index") == bytes([3]) * 3
         gone = storage.read_file(where, "t-0/none.index")

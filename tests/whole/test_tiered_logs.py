@@ -13,8 +13,8 @@ import pytest
 
 from auditor.base.advice import Verdict
 from auditor.base.errors import AuditInputError
-from auditor.connectors import names, tiered
-from auditor.connectors.storage import Place, open_file, read_file
+from auditor.connectors.logdir import names, tiered
+from auditor.connectors.stores.storage import Place, open_file, read_file
 from auditor.facts.at_rest import at_rest
 from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting

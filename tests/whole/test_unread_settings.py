@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.errors import is_unread
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata
-from auditor.connectors.files import LogDir
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import LogDir
+from auditor.connectors.stores.storage import Place
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, leave_out_refused
 from auditor.pipeline.options import AuditOptions
 from tests import corpora

@@ -12,7 +12,7 @@ import pytest
 
 from auditor import cli
 from auditor.commands import what_if
-from auditor.connectors.inventory import discover
+from auditor.connectors.logdir.inventory import discover
 from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from auditor.connectors.codec.cluster_metadata import PartitionState
-from auditor.connectors.files import Inventory, LogDir
+from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.elections import Absent

@@ -1,7 +1,7 @@
 """What the cluster did to some partitions, in words: read from ``__cluster_metadata`` once findings name them.
 
 A metadata log may tell of hundreds of thousands of partitions; this pass keeps what concerns a few. Source: the records
-that :mod:`auditor.connectors.metadata_history` makes a table of.
+that :mod:`auditor.connectors.tables.internal_rows` makes a table of.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from auditor.connectors.codec.cluster_metadata import (
     ClusterMetadata,
     PartitionState,
 )
-from auditor.connectors.files import LogDir, Replica
-from auditor.connectors.metadata_history import beginning
-from auditor.connectors.metadata_log import MetadataLog
-from auditor.connectors.names import METADATA_TOPIC
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import LogDir, Replica
+from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.connectors.stores.storage import Place
+from auditor.connectors.tables.internal_rows import MetadataLog, beginning
 from auditor.rules.seen.elections import RECOVERING
 from auditor.rules.seen.finding import iso
 

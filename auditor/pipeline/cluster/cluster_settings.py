@@ -14,15 +14,14 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError, Limits
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
-from auditor.connectors import remote_log, schema
-from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
-from auditor.connectors.files import Inventory, LogDir, Replica
-from auditor.connectors.identity import JUDGED
-from auditor.connectors.metadata_history import beginning
-from auditor.connectors.metadata_log import MetadataLog
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir import tiered
+from auditor.connectors.logdir.files import JUDGED, Inventory, LogDir, Replica
+from auditor.connectors.stores.storage import Place
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.internal_rows import MetadataLog, beginning
+from auditor.connectors.tables.schema import from_rows
 from auditor.model import releases
 from auditor.model.releases import Shown
 from auditor.pipeline.cluster import quorum
@@ -201,11 +200,11 @@ def read_settings(
 
 def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:
     """What is known of tiered storage, by join key."""
-    found = remote_log.tasks(inventory, limits)
+    found = tiered.tasks(inventory, limits)
     if pool is None:
-        return remote_log.read_all(found)
-    read = pool.all([task for _, task in found], remote_log.read_remote_log)
-    return remote_log.joined(zip((join_key for join_key, _ in found), read, strict=True))
+        return tiered.read_all(found)
+    read = pool.all([task for _, task in found], tiered.read_remote_log)
+    return tiered.joined(zip((join_key for join_key, _ in found), read, strict=True))
 
 
 class _Read(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from auditor.connectors.files import Inventory
-from auditor.connectors.names import METADATA_TOPIC
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS

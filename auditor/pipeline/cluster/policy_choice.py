@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from auditor.connectors.files import LogDir
+from auditor.connectors.logdir.files import LogDir
 from auditor.model import policies
 from auditor.model.policies import Policy
 from auditor.model.releases import UNKNOWN, policy_at, shown_by

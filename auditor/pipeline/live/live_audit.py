@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import plural
-from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
-from auditor.connectors.scoped import LeftOut
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentFile
+from auditor.connectors.logdir.scope import LeftOut
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.empty_input import NOTHING_READABLE, NOTHING_VISIBLE, EmptyInput
 from auditor.pipeline.live.live_reading import Reading

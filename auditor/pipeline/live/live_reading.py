@@ -16,8 +16,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import MIB
 from auditor.base.user_input import Since, check
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
-from auditor.connectors.live_cluster import (
+from auditor.connectors.live.live_cluster import (
     BROKER,
     DEBUGGER,
     EARLIEST,
@@ -32,6 +31,7 @@ from auditor.connectors.live_cluster import (
     Name,
     Producer,
 )
+from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.hashing import partition_for

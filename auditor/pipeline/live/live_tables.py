@@ -8,13 +8,12 @@ from typing import Self
 
 import pyarrow as pa
 
-from auditor.connectors import internal_rows, schema
-from auditor.connectors.arrow import Key, from_errors
-from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_columns import internal_records
-from auditor.connectors.rows import table_schema
+from auditor.connectors.tables import internal_rows, schema
+from auditor.connectors.tables.internal_rows import internal_records
+from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
+from auditor.connectors.tables.schema import Key, from_errors
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.tables.parquet_files import ParquetFile

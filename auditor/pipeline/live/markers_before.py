@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from auditor.connectors.live_cluster import Producer
+from auditor.connectors.live.live_cluster import Producer
 from auditor.facts.coordinator_log import Entry
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.replica_facts import ReplicaFacts

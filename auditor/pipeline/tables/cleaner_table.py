@@ -9,9 +9,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.connectors.arrow import from_dicts
-from auditor.connectors.declared import declared
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.events import Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.unverified import touches

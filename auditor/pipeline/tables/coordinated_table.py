@@ -13,9 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.arrow import array_of, from_columns, lists, texts
-from auditor.connectors.declared import declared
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.tables.schema import LOG_KEY, array_of, declared, from_columns, lists, texts
 from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster.brief import BEHIND_OFFSETS

@@ -13,11 +13,9 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.connectors import schema
-from auditor.connectors.arrow import array_of, from_columns, from_errors, texts
-from auditor.connectors.declared import declared
-from auditor.connectors.files import Inventory
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.schema import LOG_KEY, array_of, declared, from_columns, from_errors, texts
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.cluster import cluster_settings

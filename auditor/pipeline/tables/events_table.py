@@ -7,9 +7,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors.arrow import array_of, from_columns, texts
-from auditor.connectors.declared import declared
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.tables.schema import LOG_KEY, array_of, declared, from_columns, texts
 from auditor.facts.events import PLACE, Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
 

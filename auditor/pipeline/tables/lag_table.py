@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.arrow import from_dicts
 from auditor.connectors.codec import batches as walking
-from auditor.connectors.declared import declared
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.group_position import SHARE, Position
 from auditor.facts.unverified import touches
 from auditor.pipeline.tables.read_cluster import ReadCluster

@@ -8,7 +8,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.connectors.arrow import for_spark
+from auditor.connectors.tables.schema import for_spark
 
 GROUP_ROWS = 1 << 17
 GROUP_BYTES = 8 << 20  # of Arrow, which is what waits in memory; on disk a tenth of it and less

@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.arrow import from_dicts
-from auditor.connectors.declared import declared
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
 from auditor.model import retention

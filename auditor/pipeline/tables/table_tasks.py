@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
 
-from auditor.connectors import ahead, asking, pieces
-from auditor.connectors.result_folder import Folder
-from auditor.connectors.rows import How, Piece, read_piece, table_schema
+from auditor.connectors.logdir import scope
+from auditor.connectors.stores import remote_files, retries
+from auditor.connectors.stores.results import Folder
+from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
 from auditor.pipeline.tables import coordinated_table, derived_tables
 from auditor.pipeline.tables.parquet_files import ParquetFile
 
@@ -131,7 +132,7 @@ class _Files:
         for file in self._files.values():
             file.close()
         if self.wanted.staging.uri:
-            with asking.resigned(None):
+            with retries.resigned(None):
                 for part in self.parts:
                     self.wanted.staging.put_file(part.file, self._folder / part.file)
         return self.parts
@@ -142,9 +143,9 @@ def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
     number, found = numbered
     if not wanted.is_reached():
         return [Part(number, NOT_SHARED, "")]
-    with _Files(wanted, number) as files, ahead.coming(ahead.of_work(found)):
+    with _Files(wanted, number) as files, remote_files.coming(remote_files.of_work(found)):
         for piece in found:
-            for table, rows in read_piece(piece, pieces.tables_of(piece, wanted.decoded), wanted.how):
+            for table, rows in read_piece(piece, scope.tables_of(piece, wanted.decoded), wanted.how):
                 if table in wanted.decoded:
                     files.add(table, rows)
         return files.ended()

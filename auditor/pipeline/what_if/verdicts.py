@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.declared import declared
-from auditor.connectors.schema import LOG_KEY
+from auditor.connectors.tables.schema import LOG_KEY, declared
 from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES

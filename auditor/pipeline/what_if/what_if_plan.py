@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from auditor.base.numbers import setting_number
-from auditor.connectors.files import Inventory
+from auditor.connectors.logdir.files import Inventory
 from auditor.model.policies import DRAFT_WINDOW
 from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
 from auditor.pipeline.cluster.brief import Brief

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import MIB, DecodeError, Limits
-from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.codec.records import FULL, Decoded, Interner
 from auditor.connectors.codec.segment import Chunk
@@ -34,7 +33,8 @@ from auditor.connectors.codec.transaction_log import (
     take_apart,
 )
 from auditor.connectors.codec.transaction_log import TOMBSTONE as NO_VALUE
-from auditor.connectors.internal_rows import RecordProblems, data_runs
+from auditor.connectors.tables.internal_rows import RecordProblems, data_runs
+from auditor.connectors.tables.schema import MAX_TIME_MS
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, split
 from auditor.facts.coordinator_packing import Dictionaries, build
 from auditor.facts.packed import PackedColumns

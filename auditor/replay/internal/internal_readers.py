@@ -6,7 +6,7 @@ from typing import Protocol
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_rows import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, InternalRows
+from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, InternalRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.internal.coordinator_reader import CoordinatorReader, coordinator_room
 from auditor.replay.internal.offsets_reader import OffsetsReader, dictionary_room

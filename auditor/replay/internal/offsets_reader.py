@@ -16,7 +16,6 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import MIB, DecodeError, Limits
-from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batches import CONTROL, TRANSACTIONAL, BatchColumns
 from auditor.connectors.codec.group_topics import (
     GROUP_SIZE,
@@ -35,7 +34,8 @@ from auditor.connectors.codec.group_topics import (
 )
 from auditor.connectors.codec.records import FULL, Decoded, Interner
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_rows import RecordProblems, data_runs
+from auditor.connectors.tables.internal_rows import RecordProblems, data_runs
+from auditor.connectors.tables.schema import MAX_TIME_MS
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_members import Assignments

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors.codec.damaged_fields import Known
-from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
-from auditor.connectors.leader_epochs import EpochStarts
-from auditor.connectors.names import LEADER_EPOCHS
+from auditor.connectors.logdir.files import EpochStarts
+from auditor.connectors.logdir.names import LEADER_EPOCHS
+from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.task.replica_task import FAR, ReplicaTask

@@ -22,7 +22,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.indexes import OffsetIndex, decode_offset_index
-from auditor.connectors.storage import read_file
+from auditor.connectors.stores.storage import read_file
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import EXPOSED, NO_EXPOSED
 from auditor.replay.reading.ahead_counts import FAR, Outcomes

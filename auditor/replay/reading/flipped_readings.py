@@ -12,14 +12,14 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
-from auditor.connectors import internal_rows, schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
 from auditor.connectors.codec.blanking import KEPT, METADATA, Blanks
 from auditor.connectors.codec.cluster_metadata import decode_metadata_record
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.codec.structs import Problem
-from auditor.connectors.metadata_rows import shown_fields
+from auditor.connectors.tables import internal_rows, schema
+from auditor.connectors.tables.rows import shown_fields
 from auditor.facts.events import Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.headers_from import stored_batch

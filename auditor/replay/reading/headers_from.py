@@ -18,7 +18,7 @@ from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.indexes import decode_offset_index
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk, HeaderHop, before, read_segment
-from auditor.connectors.storage import REFUSED, open_file, problem, read_file
+from auditor.connectors.stores.storage import REFUSED, open_file, problem, read_file
 from auditor.replay.producers.bounds import known_of
 from auditor.replay.task.replica_task import ReplicaTask
 

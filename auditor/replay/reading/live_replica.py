@@ -17,8 +17,8 @@ from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec.batches import POSITION, BatchColumns
 from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.files import Replica, SegmentFile
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import Replica, SegmentFile
+from auditor.connectors.stores.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.releases import DAY_MS
 from auditor.replay.reading.replica_reader import ReplicaReader

@@ -26,9 +26,9 @@ from auditor.connectors.codec.small_files import (
     decode_partition_metadata,
     decode_quorum_state,
 )
-from auditor.connectors.files import DataFile, SegmentFile
-from auditor.connectors.names import QUORUM_STATE
-from auditor.connectors.storage import read_file
+from auditor.connectors.logdir.files import DataFile, SegmentFile
+from auditor.connectors.logdir.names import QUORUM_STATE
+from auditor.connectors.stores.storage import read_file
 from auditor.facts.events import Kind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.replica_facts import REFUSALS, ReplicaFacts

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.storage import Place, read_file
+from auditor.connectors.stores.storage import Place, read_file
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.replica_reader import ReplicaReader
 from auditor.replay.segments.chunks import packed, read_chunks, shared_key, unpacked

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors import names
 from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns, rows_of
-from auditor.connectors.files import Replica, SegmentFile
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.files import Replica, SegmentFile
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers.bounds import INTERNAL_TOPICS

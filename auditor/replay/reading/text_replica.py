@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors import schema
-from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.batches import BatchColumns, rows_of
 from auditor.connectors.codec.indexes import AbortedTransactions, OffsetIndex
-from auditor.connectors.files import Replica, SegmentFile
+from auditor.connectors.logdir.files import Replica, SegmentFile
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.schema import from_rows
 from auditor.connectors.text.folder import TextIndex, TextReplica, read_texts
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ABORTED

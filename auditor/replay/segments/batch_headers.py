@@ -19,7 +19,7 @@ from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, BatchColumn
 from auditor.connectors.codec.damaged_fields import Known
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.storage import REFUSED, Place, open_file, problem
+from auditor.connectors.stores.storage import REFUSED, Place, open_file, problem
 from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, places_in
 from auditor.facts.packed import PackedColumns
 from auditor.replay.producers.bounds import known_of

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
-from auditor.connectors.ahead import Coming
 from auditor.connectors.codec.batches import FLAW_CRC, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import DTYPES
 from auditor.connectors.codec.segment import Chunk, before, read_segment
-from auditor.connectors.internal_rows import PACKED
-from auditor.connectors.storage import BinaryFile, open_file, read_file
+from auditor.connectors.stores.remote_files import Coming
+from auditor.connectors.stores.storage import BinaryFile, open_file, read_file
+from auditor.connectors.tables.internal_rows import PACKED
 from auditor.facts.packed_numbers import packed_table, unpacked_table
 from auditor.replay.producers.bounds import intact_from, known_of, log_start_of
 from auditor.replay.segments.segment_checks import SegmentChecks, SegmentOutcome, checked

@@ -17,7 +17,7 @@ from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec.batches import OVERHEAD, BatchColumns, columns_of, open_wrappers, walk, walk_rows
 from auditor.connectors.codec.records import Decoded, decode_records
 from auditor.connectors.codec.segment import StoredChunks
-from auditor.connectors.storage import open_file
+from auditor.connectors.stores.storage import open_file
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Event, Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts

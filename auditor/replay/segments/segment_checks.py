@@ -18,8 +18,8 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.files import DataFile, SegmentFile
-from auditor.connectors.storage import read_head
+from auditor.connectors.logdir.files import DataFile, SegmentFile
+from auditor.connectors.stores.storage import read_head
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.producers.bounds import intact_from, log_start_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.files import DataFile
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import DataFile
+from auditor.connectors.stores.storage import Place
 from auditor.replay.task.replica_task import ReplicaTask
 
 SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
@@ -14,7 +14,7 @@ BYTES = ("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 
 
 class ReadsSmall(Protocol):
-    """Reads a small file, as :func:`auditor.connectors.storage.read_file`."""
+    """Reads a small file, as :func:`auditor.connectors.stores.storage.read_file`."""
 
     def __call__(self, where: Place, name: str, /, *, limit: int) -> bytes | DecodeError:
         """The whole content of ``name`` below ``where``, or why it cannot be had."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from auditor.base.errors import DEFAULT_LIMITS, Limits
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.connectors import internal_rows
-from auditor.connectors.ahead import Coming
-from auditor.connectors.files import DataFile, Replica, SegmentFile, TextFile, travels_light
-from auditor.connectors.storage import Place
+from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile, TextFile, travels_light
+from auditor.connectors.stores.remote_files import Coming
+from auditor.connectors.stores.storage import Place
+from auditor.connectors.tables import internal_rows
 from auditor.model.policies import KIP_360, Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
 

@@ -1,0 +1,398 @@
+"""Kafka client properties for kafka-python."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from auditor.base.at_rest import Fields
+from auditor.base.errors import AuditInputError, require
+from auditor.base.numbers import setting_number
+
+# Java's files of properties, and the login lines (JAAS) that stand in them.
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_OPTION = re.compile(r"""\s+([\w.-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""")
+_LOGIN = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\b", re.IGNORECASE)
+
+
+class Login(NamedTuple):
+    """What ``sasl.jaas.config`` says: a login module's class without its package, and its options."""
+
+    module: str
+    options: dict[str, str]
+
+
+def properties(path: Path) -> dict[str, str]:
+    """The properties of a file as ``java.util.Properties.load`` has them: the last one of a name counts.
+
+    Errors: :class:`AuditInputError` where it cannot be read.
+    """
+    try:
+        text = path.read_bytes().decode("latin-1")
+    except OSError:
+        raise AuditInputError(f"cannot read {path}; --command-config takes a file of Java client properties") from None
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _KEY.match(line)
+        assert match is not None  # it matches any text
+        found[_plain(match[1])] = _plain(match[2])
+    return found
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments; one that ends with an odd number of backslashes goes on in the next."""
+    lines: list[str] = []
+    going_on = False
+    for each in re.split(r"\r\n|\r|\n", text):
+        line = each.lstrip(" \t\f")
+        if not going_on and (not line or line[0] in "#!"):
+            continue
+        more = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        part = line[:-1] if more else line
+        if going_on:
+            lines[-1] += part
+        else:
+            lines.append(part)
+        going_on = more
+    return lines
+
+
+def _plain(text: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        return chr(int(name[1:], 16)) if len(name) == 5 else _ESCAPES.get(name, name)
+
+    return _ESCAPED.sub(value, text)
+
+
+def login(text: str) -> Login | None:
+    """A login line, ``CLASS required NAME="VALUE" ...;``; None for what is none."""
+    head = _LOGIN.match(text)
+    if head is None:
+        return None
+    options: dict[str, str] = {}
+    at = head.end()
+    while found := _OPTION.match(text, at):
+        options[found[1]] = _plain(found[2] if found[2] is not None else found[3] or found[4] or "")
+        at = found.end()
+    return Login(head[1].rpartition(".")[2], options) if text[at:].strip() == ";" else None
+
+
+# Certificates and keys as Java keeps them, for Python's TLS: PEM, PKCS12, and JKS where Java's keytool is there.
+#
+# Python reads PEM alone. PKCS12 is read by ``cryptography``; JKS is turned into PKCS12 by keytool, which alone is kept
+# up
+# to date with it (docs/decisions/015). Secrets reach it by its environment, never by a command line, and what is
+# written
+# for a moment lies in a folder that only this user may enter.
+
+
+JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
+PEM_BEGIN = b"-----BEGIN "
+PEM_BLOCK = re.compile(rb"(-----BEGIN [^-]+-----)(.+?)(-----END [^-]+-----)", re.DOTALL)
+PEM_LINE = 64
+KEYTOOL_S = 60
+
+
+class Pem(NamedTuple):
+    """What a store holds, as PEM: all certificates, and the private key with its chain (empty: none)."""
+
+    certificates: bytes
+    chain: bytes
+
+
+def trust(context: ssl.SSLContext, certificates: bytes, where: str) -> None:
+    """Lets a TLS context trust what these certificates (PEM) sign. Errors: :class:`AuditInputError`."""
+    try:
+        context.load_verify_locations(cadata=_in_lines(certificates).decode("ascii"))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java, which trusts what a store holds, be it no root
+    except (ssl.SSLError, ValueError):
+        raise AuditInputError(f"{where} holds no certificates that can be read") from None
+
+
+def identify(context: ssl.SSLContext, chain: bytes, password: str | None, where: str) -> None:
+    """Gives a TLS context a private key and its certificates (PEM). Errors: :class:`AuditInputError`."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "key.pem"
+        _write(file, _in_lines(chain))
+        try:
+            context.load_cert_chain(file, password=lambda: password or "")
+        except (ssl.SSLError, ValueError, OSError):
+            raise AuditInputError(
+                f"{where} gives no private key with its certificate, or its password is wrong"
+            ) from None
+
+
+def read(path: Path, password: str | None, key_password: str | None) -> Pem:
+    """A store of any of the three kinds; which one it is, its first bytes say.
+
+    Errors: :class:`AuditInputError`, which names the file and no secret.
+    """
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        raise AuditInputError(f"cannot read the store {path}") from None
+    if PEM_BEGIN in stored:
+        return Pem(_certificates(stored), stored)
+    if stored[:4] in JKS_MAGIC:
+        stored, password = _from_jks(path, password, key_password)
+    return _from_pkcs12(stored, password, path)
+
+
+def _in_lines(pem: bytes) -> bytes:
+    """PEM with line breaks, which Python wants. A property that a file has over several lines (KIP-651's own examples:
+    each ends with a backslash) is one line of words, as Java reads it."""
+
+    def broken(block: re.Match[bytes]) -> bytes:
+        begin, text, end = block.groups()
+        if b"\n" in text.strip():
+            return block[0]
+        letters = b"".join(text.split())
+        lines = (letters[at : at + PEM_LINE] for at in range(0, len(letters), PEM_LINE))
+        return b"\n".join((begin, *lines, end, b""))
+
+    return PEM_BLOCK.sub(broken, pem)
+
+
+def _certificates(pem: bytes) -> bytes:
+    return b"\n".join(re.findall(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL))
+
+
+def _from_pkcs12(stored: bytes, password: str | None, path: Path) -> Pem:
+    require("cryptography")
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    try:
+        found = pkcs12.load_pkcs12(stored, password.encode() if password is not None else None)
+    except ValueError:
+        raise AuditInputError(f"cannot open the store {path}: its password is wrong, or it is no store") from None
+    others = [each.certificate for each in found.additional_certs]
+    own = [found.cert.certificate] if found.cert is not None else []
+    pem = [each.public_bytes(serialization.Encoding.PEM) for each in (*own, *others)]
+    if found.key is None:
+        return Pem(b"".join(pem), b"")
+    key = found.key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Pem(b"".join(pem), key + b"".join(pem))
+
+
+def _from_jks(path: Path, password: str | None, key_password: str | None) -> tuple[bytes, str]:
+    """The same as PKCS12, and its password."""
+    keytool = _keytool()
+    if keytool is None:
+        raise AuditInputError(
+            f"{path} is a JKS store, and Java's keytool, which reads those, is not on PATH; make it PKCS12: "
+            f"keytool -importkeystore -srckeystore {path.name} -destkeystore store.p12 -deststoretype PKCS12"
+        )
+    # PKCS12 has no store without a password, and keytool none of less than six characters.
+    secrets = {"AUDITOR_STORE": password or "", "AUDITOR_KEY": key_password or "", "AUDITOR_NEW": os.urandom(16).hex()}
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "store.p12"
+        words = [
+            keytool,
+            "-importkeystore",
+            "-noprompt",
+            "-srckeystore",
+            str(path),
+            "-srcstorepass:env",
+            "AUDITOR_STORE",
+            "-destkeystore",
+            str(target),
+            "-deststoretype",
+            "PKCS12",
+            "-deststorepass:env",
+            "AUDITOR_NEW",
+        ]
+        if key_password is not None and key_password != password:
+            words += ["-srcalias", _alias(keytool, path, secrets), "-srckeypass:env", "AUDITOR_KEY"]
+            words += ["-destkeypass:env", "AUDITOR_NEW"]
+        if _ran(words, secrets) is None or not target.exists():
+            raise AuditInputError(f"keytool cannot open the store {path}; is its password, or its key's, wrong?")
+        return target.read_bytes(), secrets["AUDITOR_NEW"]
+
+
+def _alias(keytool: str, path: Path, secrets: dict[str, str]) -> str:
+    """The name of the first private key in a store."""
+    listed = _ran([keytool, "-list", "-keystore", str(path), "-storepass:env", "AUDITOR_STORE"], secrets) or ""
+    names = re.findall(r"^(.+?), .*PrivateKeyEntry", listed, re.MULTILINE)
+    if not names:
+        raise AuditInputError(f"the store {path} holds no private key, or its password is wrong")
+    return str(names[0])
+
+
+def _keytool() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("keytool", path=f"{home}/bin" if home else None) or shutil.which("keytool")
+
+
+def _ran(words: list[str], secrets: dict[str, str]) -> str | None:
+    """What keytool printed; None where it failed. It asks nobody: its standard input is empty."""
+    english = ["-J-Duser.language=en"]
+    try:
+        done = subprocess.run(
+            [words[0], *english, *words[1:]],
+            env=os.environ | secrets,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=KEYTOOL_S,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _write(file: Path, content: bytes) -> None:
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        opened.write(content)
+
+
+# Kafka's own client properties, as every Kafka tool takes them by ``--command-config``, for kafka-python.
+#
+# Names and defaults: Kafka's CommonClientConfigs, SslConfigs (with the PEM of KIP-651) and SaslConfigs. What is not
+# understood ends the program: a connection that is less safe than the file says would be worse than none.
+
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+LOGINS = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+}
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+UNDERSTOOD = frozenset({
+    "security.protocol", "client.id", "request.timeout.ms", "sasl.mechanism", "sasl.jaas.config",
+    "sasl.kerberos.service.name", "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password",
+    "ssl.truststore.certificates", "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password",
+    "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password", "ssl.protocol", "ssl.enabled.protocols",
+    "ssl.endpoint.identification.algorithm",
+})  # fmt: skip
+# What other programs want of such a file, and an audit does not: how often to try, and how to read or write.
+IGNORED = frozenset({
+    "bootstrap.servers", "default.api.timeout.ms", "retries", "retry.backoff.ms", "retry.backoff.max.ms",
+    "reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms", "metadata.max.age.ms",
+    "client.dns.lookup", "socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms",
+    "send.buffer.bytes", "receive.buffer.bytes", "group.id", "auto.offset.reset", "enable.auto.commit",
+    "isolation.level", "acks", "key.serializer", "value.serializer", "key.deserializer", "value.deserializer",
+})  # fmt: skip
+
+
+def connection(path: Path) -> Fields:
+    """kafka-python's options for a file of Java client properties.
+
+    Errors: :class:`AuditInputError`, which names the file and the property, and no value that may be secret.
+    """
+    given = properties(path)
+    if unknown := sorted(given.keys() - UNDERSTOOD - IGNORED):
+        raise AuditInputError(
+            f"{path}: {unknown[0]} is not understood; auditor live knows {', '.join(sorted(UNDERSTOOD))}"
+        )
+    given = {name: value.strip() for name, value in given.items()}
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise AuditInputError(f"{path}: security.protocol is one of {', '.join(PROTOCOLS)}")
+    found: Fields = {"security_protocol": protocol}
+    if "client.id" in given:
+        found["client_id"] = given["client.id"]
+    if "request.timeout.ms" in given:
+        timeout = setting_number(given["request.timeout.ms"])
+        if timeout is None:
+            raise AuditInputError(f"{path}: request.timeout.ms is a whole number of ms")
+        found["request_timeout_ms"] = timeout
+    if protocol.startswith("SASL"):
+        found |= _sasl(path, given)
+    if protocol.endswith("SSL"):
+        found["ssl_context"] = _tls(path, given)
+    return found
+
+
+def _sasl(path: Path, given: dict[str, str]) -> dict[str, str]:
+    mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
+    if mechanism not in LOGINS:
+        raise AuditInputError(f"{path}: sasl.mechanism {mechanism} is not supported; {', '.join(LOGINS)} are")
+    text = given.get("sasl.jaas.config")
+    said = login(text) if text is not None else None
+    if said is None:
+        raise AuditInputError(
+            f"{path}: sasl.jaas.config is missing, or no line such as {LOGINS[mechanism]} required ...;"
+        )
+    if said.module != LOGINS[mechanism]:
+        raise AuditInputError(f"{path}: sasl.jaas.config has {said.module}, but {mechanism} needs {LOGINS[mechanism]}")
+    if mechanism == "GSSAPI":
+        return _kerberos(path, given, said.options)
+    if {"username", "password"} - said.options.keys():
+        raise AuditInputError(f"{path}: sasl.jaas.config needs username and password")
+    if said.options.get("tokenauth", "").lower() == "true":
+        raise AuditInputError(f"{path}: delegation tokens (tokenauth) are not supported")
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": said.options["username"],
+        "sasl_plain_password": said.options["password"],
+    }
+
+
+def _kerberos(path: Path, given: dict[str, str], options: dict[str, str]) -> dict[str, str]:
+    """The ticket cache is what kafka-python takes its ticket from, and a keytab would have to be opened by Java."""
+    if options.get("useKeyTab", "").lower() == "true":
+        raise AuditInputError(f"{path}: a keytab is not opened here; run kinit with it, and set useTicketCache=true")
+    service = given.get("sasl.kerberos.service.name", options.get("serviceName"))
+    if not service:
+        raise AuditInputError(f"{path}: sasl.kerberos.service.name is missing")
+    return {"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": service}
+
+
+def _tls(path: Path, given: dict[str, str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    algorithm = given.get("ssl.endpoint.identification.algorithm", "https")
+    if algorithm.lower() not in ("https", ""):
+        raise AuditInputError(f"{path}: ssl.endpoint.identification.algorithm is https, or empty")
+    context.check_hostname = bool(algorithm)
+    _versions(context, path, given)
+    _trusted(context, given)
+    _identity(context, given)
+    return context
+
+
+def _versions(context: ssl.SSLContext, path: Path, given: dict[str, str]) -> None:
+    listed = given.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
+    known = [VERSIONS[name.strip()] for name in listed if name.strip() in VERSIONS]
+    if not known or given.get("ssl.protocol", "TLSv1.3") not in ("TLS", *VERSIONS):
+        raise AuditInputError(f"{path}: ssl.protocol and ssl.enabled.protocols: of {', '.join(VERSIONS)}")
+    context.minimum_version, context.maximum_version = min(known), max(known)
+
+
+def _trusted(context: ssl.SSLContext, given: dict[str, str]) -> None:
+    """Without a trust store, what this machine trusts."""
+    if written := given.get("ssl.truststore.certificates"):
+        trust(context, written.encode(), "ssl.truststore.certificates")
+    elif place := given.get("ssl.truststore.location"):
+        found = read(Path(place), given.get("ssl.truststore.password"), None)
+        trust(context, found.certificates, f"the trust store {place}")
+    else:
+        context.load_default_certs()
+
+
+def _identity(context: ssl.SSLContext, given: dict[str, str]) -> None:
+    """The private key, where brokers ask for a client's certificate."""
+    password, of_key = given.get("ssl.keystore.password"), given.get("ssl.key.password")
+    if written := given.get("ssl.keystore.key"):
+        chain = "\n".join((written, given.get("ssl.keystore.certificate.chain", ""))).encode()
+        identify(context, chain, of_key, "ssl.keystore.key")
+    elif place := given.get("ssl.keystore.location"):
+        found = read(Path(place), password, of_key)
+        identify(context, found.chain, of_key, f"the key store {place}")

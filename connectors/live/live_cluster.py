@@ -1,0 +1,392 @@
+"""A running cluster through kafka-python: read-only requests, each bounded in time."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+from kafka.errors import (
+    KafkaError,
+    NoError,
+    SaslAuthenticationFailedError,
+    TransactionalIdAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
+from kafka.net import KafkaConnectionManager, NetworkSelector
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsRequest, OffsetSpec
+from kafka.protocol.metadata import MetadataRequest
+
+from auditor.base.at_rest import Fields
+from auditor.base.errors import AuditInputError
+
+Name = tuple[str, int]  # topic, partition
+Failure = tuple[Name | None, str]  # what a request was about, and why it was not answered
+
+EARLIEST, LATEST = int(OffsetSpec.EARLIEST), int(OffsetSpec.LATEST)
+READ_UNCOMMITTED, READ_COMMITTED = int(IsolationLevel.READ_UNCOMMITTED), int(IsolationLevel.READ_COMMITTED)
+CONSUMER, DEBUGGER = -1, -2  # replica ids: a consumer sees what is replicated, a debugging one the end of any replica
+FETCH_BY_NAME = 12  # from version 13 on topics go by their ids
+TOPIC, BROKER = 2, 4  # types of configuration resources
+ATTEMPTS = 3
+PAUSE_S = 0.5
+MOST_ANSWER_BYTES = 1 << 28  # what an answer may claim to have; a larger claim ends the connection
+LOGIN_REFUSED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
+MOST_QUOTED = 200  # characters of what a broker says
+# What an answer that is no Kafka broker's may make kafka-python raise, beside its own errors.
+MALFORMED = (struct.error, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
+
+
+class Log(NamedTuple):
+    """A partition as the cluster's metadata has it; brokers by id, ``leader`` -1 for none."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def name(self) -> Name:
+        """Topic and partition."""
+        return (self.topic, self.partition)
+
+
+class Producer(NamedTuple):
+    """A producer as a broker has it in memory (DescribeProducers, KIP-664); -1 means absent, times are ms."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    txn_first_offset: int
+
+
+class Listing(NamedTuple):
+    """A transactional id as its coordinator has it in memory; -1 and empty where nothing describes it further."""
+
+    state: str
+    producer_id: int
+    producer_epoch: int = -1
+    partitions: frozenset[str] = frozenset()
+
+
+class Fetched(NamedTuple):
+    """Stored batches, the last of them perhaps cut off, and where the log stood when they were read."""
+
+    data: bytes
+    high_watermark: int
+    last_stable_offset: int
+
+
+class _Connections(KafkaConnectionManager):
+    """kafka-python's connections, but a login that was refused once is not tried again, at no broker of the cluster.
+
+    Behind LDAP, Kerberos or a hosted service some wrong tries lock the account.
+    """
+
+    refused: KafkaError | None = None
+
+    def get_connection(self, *args: object, **kwargs: object) -> Any:
+        """A connection, perhaps one to come. Errors: the refusal, once there was one."""
+        if self.refused is not None:
+            raise self.refused
+        connection = super().get_connection(*args, **kwargs)
+        connection.init_future.add_errback(self._ended)
+        return connection
+
+    def _ended(self, error: BaseException) -> None:
+        if isinstance(error, LOGIN_REFUSED):
+            self.refused = error
+
+
+class LiveCluster:
+    """A connection to a cluster. Requests of :mod:`kafka.protocol` that change nothing are all that it can send.
+
+    ``config`` has kafka-python's names. Errors: :class:`AuditInputError` where no broker can be reached. What brokers
+    refuse is not raised but kept in ``failures``.
+    """
+
+    def __init__(self, bootstrap: str, config: Fields, sleep: Callable[[float], None] = time.sleep) -> None:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its debug lines hold the configuration, secrets too
+        known = {"receive_message_max_bytes": MOST_ANSWER_BYTES, "request_timeout_ms": 30_000, **config}
+        self.failures: list[Failure] = []
+        self.sleep = sleep
+        self.net = NetworkSelector(**known)
+        try:
+            self.manager = _Connections(self.net, bootstrap_servers=bootstrap.split(","), **known)
+            self.net.start()
+            self.manager.bootstrap(known["request_timeout_ms"])
+        except (KafkaError, OSError, *MALFORMED) as error:
+            self.net.stop()
+            if isinstance(error, LOGIN_REFUSED):
+                raise AuditInputError(_login(bootstrap, error, known)) from None
+            raise AuditInputError(
+                f"cannot reach a cluster at {bootstrap} ({type(error).__name__}); check the address, "
+                "that a Kafka broker listens there, and the security, SASL and TLS options"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.manager.close()
+        self.net.stop()
+
+    def _ask(self, request: Any, node: int | None, about: str) -> Any:
+        """One answer, None (and a failure kept) after some attempts. A request object serves once."""
+        problem = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self.sleep(PAUSE_S * attempt)
+            try:
+                return self.manager.run(self._send, request(), node)
+            except (KafkaError, OSError) as error:
+                problem = type(error).__name__
+                if not getattr(error, "retriable", True):
+                    break
+            except MALFORMED as error:
+                problem = f"its answer cannot be read ({type(error).__name__})"
+                break
+        self.failures.append((None, f"{about}: {problem}"))
+        return None
+
+    async def _send(self, request: object, node: int | None) -> Any:
+        return await self.manager.send(request, node_id=node)
+
+    def _bad(self, code: int, name: Name | None, about: str) -> bool:
+        """Whether an answer is an error, which is then kept."""
+        error = for_code(code)
+        if error is NoError:
+            return False
+        self.failures.append((name, f"{about}: {error.__name__}"))
+        return True
+
+    def metadata(self) -> tuple[str | None, list[int], list[Log]]:
+        """Cluster id, broker ids, and every partition that this user may see."""
+        answer = self._ask(
+            lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False), None, "the cluster's metadata"
+        )
+        if answer is None:
+            return None, [], []
+        logs = [
+            Log(
+                t.name,
+                p.partition_index,
+                p.leader_id,
+                _number(p.leader_epoch),
+                tuple(p.replica_nodes),
+                tuple(p.isr_nodes),
+            )
+            for t in answer.topics
+            if not self._bad(t.error_code, None, f"the metadata of topic {t.name}")
+            for p in t.partitions
+        ]
+        return answer.cluster_id, sorted(b.node_id for b in answer.brokers), sorted(logs)
+
+    def offsets(
+        self, node: int, names: Iterable[Name], spec: int, isolation: int = READ_UNCOMMITTED, replica: int = CONSUMER
+    ) -> dict[Name, int]:
+        """Where logs begin (EARLIEST) or end (LATEST) on one broker; READ_COMMITTED: the last stable offset."""
+        make_topic, make_partition = ListOffsetsRequest.ListOffsetsTopic, _OffsetsPartition
+        topics = [
+            make_topic(name=topic, partitions=[make_partition(partition_index=p, timestamp=spec) for p in numbers])
+            for topic, numbers in _by_topic(names)
+        ]
+        answer = self._ask(
+            lambda: ListOffsetsRequest(replica_id=replica, isolation_level=isolation, topics=topics, min_version=2),
+            node,
+            f"the offsets on broker {node}",
+        )
+        found = {}
+        for t in answer.topics if answer is not None else ():
+            for p in t.partitions:
+                name = (t.name, p.partition_index)
+                if not self._bad(p.error_code, name, f"offsets on broker {node}"):
+                    found[name] = int(p.offset)
+        return found
+
+    def producers(self, node: int, names: Iterable[Name]) -> dict[Name, list[Producer]]:
+        """The producers that a broker has in memory (2.8 and newer)."""
+        topics = [
+            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=numbers)
+            for topic, numbers in _by_topic(names)
+        ]
+        answer = self._ask(lambda: DescribeProducersRequest(topics=topics), node, f"producers on broker {node}")
+        found = {}
+        for t in answer.topics if answer is not None else ():
+            for p in t.partitions:
+                name = (t.name, p.partition_index)
+                if not self._bad(p.error_code, name, f"producers on broker {node}"):
+                    found[name] = [
+                        Producer(
+                            a.producer_id,
+                            a.producer_epoch,
+                            a.last_sequence,
+                            a.last_timestamp,
+                            a.coordinator_epoch,
+                            a.current_txn_start_offset,
+                        )
+                        for a in p.active_producers
+                    ]
+        return found
+
+    def transactions(self, brokers: Iterable[int], most: int) -> dict[str, Listing] | None:
+        """The transactional ids in the coordinators' memory (3.0 and newer), at most ``most`` open ones of each in
+        full; None where one does not answer, or does not show all of them to this user.
+        """
+        found: dict[str, Listing] = {}
+        node = None
+        for node in brokers:
+            answer = self._ask(ListTransactionsRequest, node, f"transactions on broker {node}")
+            if answer is None or self._bad(answer.error_code, None, f"transactions on broker {node}"):
+                return None
+            mine = {t.transactional_id: Listing(t.transaction_state, t.producer_id) for t in answer.transaction_states}
+            going = [tid for tid, t in sorted(mine.items()) if t.state in ("Ongoing", "PrepareCommit", "PrepareAbort")]
+            found |= mine | self._described(node, going[:most])
+        return found if self._sees_every_id(node) else None
+
+    def _sees_every_id(self, node: int | None) -> bool:
+        """Whether this user may see any transactional id there is.
+
+        ListTransactions leaves out those that it may not see without a word, and what is left out would be taken for
+        forgotten. A broker looks for the right to an id before it looks for the id. A right that is denied for some
+        ids, beside one to all, cannot be seen so.
+        """
+        none = str(uuid.uuid4())  # of no application, so that a right to the ids of one does not cover it
+        answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=[none]), node, "transactional ids")
+        if answer is None:
+            return False
+        codes = {t.error_code for t in answer.transaction_states}
+        refused = TransactionalIdAuthorizationFailedError.errno
+        return refused not in codes or not self._bad(refused, None, "transactional ids")
+
+    def _described(self, node: int, ids: list[str]) -> dict[str, Listing]:
+        """The same ids with their epochs and partitions."""
+        if not ids:
+            return {}
+        answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=ids), node, f"broker {node}'s ids")
+        return {
+            t.transactional_id: Listing(
+                t.transaction_state,
+                t.producer_id,
+                t.producer_epoch,
+                frozenset(f"{topic.topic}-{p}" for topic in t.topics for p in topic.partitions),
+            )
+            for t in (answer.transaction_states if answer is not None else ())
+            if for_code(t.error_code) is NoError
+        }
+
+    def configs(self, kind: int, names: Iterable[str], node: int | None = None) -> dict[str, dict[str, str]]:
+        """Settings of topics or of a broker by name, sensitive ones left out."""
+        resources = [
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=None
+            )
+            for name in names
+        ]
+        if not resources:
+            return {}
+        answer = self._ask(lambda: DescribeConfigsRequest(resources=resources), node, "settings")
+        return {
+            r.resource_name: {c.name: c.value for c in r.configs if c.value is not None and not c.is_sensitive}
+            for r in (answer.results if answer is not None else ())
+            if not self._bad(r.error_code, None, f"settings of {r.resource_name}")
+        }
+
+    def fetch(self, log: Log, offset: int, most: int, wait_ms: int = 500) -> Fetched | None:
+        """Stored batches from the one that holds ``offset`` on, about ``most`` bytes, at least one batch if there is
+        one. None where the leader does not answer.
+        """
+        part = FetchRequest.FetchTopic.FetchPartition(
+            partition=log.partition, fetch_offset=offset, partition_max_bytes=most
+        )
+        topics = [FetchRequest.FetchTopic(topic=log.topic, partitions=[part])]
+        answer = self._ask(
+            lambda: FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=most,
+                isolation_level=READ_UNCOMMITTED,
+                topics=topics,
+                forgotten_topics_data=[],
+                rack_id="",
+                min_version=4,
+                max_version=FETCH_BY_NAME,
+            ),
+            log.leader,
+            f"{log.topic}-{log.partition} from broker {log.leader}",
+        )
+        for t in answer.responses if answer is not None else ():
+            for p in t.partitions:
+                if not self._bad(p.error_code, log.name, "batches"):
+                    return Fetched(bytes(p.records or b""), p.high_watermark, p.last_stable_offset)
+        return None
+
+
+_OffsetsPartition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+
+
+def _by_topic(names: Iterable[Name]) -> Iterator[tuple[str, list[int]]]:
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(names):
+        grouped[topic].append(partition)
+    yield from grouped.items()
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+class Budget:
+    """How much may be read, and how fast: ``bytes`` in all, ``rate`` bytes a second."""
+
+    def __init__(
+        self,
+        most: int,
+        rate: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.left = most
+        self.rate = rate
+        self.clock, self.sleep = clock, sleep
+        self.began = clock()
+        self.used = 0
+
+    def take(self, size: int) -> None:
+        """Book what was read, and wait until it is no more than the rate allows."""
+        self.left -= size
+        self.used += size
+        ahead = self.used / self.rate - (self.clock() - self.began)
+        if ahead > 0:
+            self.sleep(ahead)
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more may be read."""
+        return self.left <= 0
+
+
+def _login(bootstrap: str, error: KafkaError, config: Fields) -> str:
+    """One sentence on a login that was refused, with what the broker said, and never the password."""
+    said = "".join(c for c in " ".join(map(str, error.args)) if c.isprintable())[:MOST_QUOTED]
+    if secret := config.get("sasl_plain_password"):
+        said = said.replace(str(secret), "***")
+    return (
+        f"the cluster at {bootstrap} refused the login by {config.get('sasl_mechanism')}, and it was not tried again "
+        f"({said}); check user name, password and mechanism"
+    )

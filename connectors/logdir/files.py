@@ -1,0 +1,566 @@
+"""Log directories, replicas and their files: names, identity, and what a broker keeps at startup."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+from auditor.base.at_rest import RowsAtRest
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.base.numbers import parse_int
+from auditor.connectors.codec.small_files import (
+    OF_BROKERS,
+    MetaProperties,
+    Offsets,
+    decode_leader_epochs,
+    decode_meta_properties,
+    decode_offset_checkpoint,
+    decode_properties,
+    may_show,
+    sort_out,
+)
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.names import SEGMENT_KINDS, DataName
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.storage import Place, read_file
+
+# What an inventory is made of: plain data about log directories, replicas of partitions and their files.
+#
+# :func:`auditor.connectors.logdir.inventory.discover` fills it; it travels to Spark workers as it is.
+
+
+Row = TypeVar("Row")
+
+
+def travels_light(cls: type[Row]) -> type[Row]:
+    """Decorates a dataclass of which there is one for each partition: pickled as its values, in their order. What
+    dataclasses with slots do by themselves looks up their fields each time, 10 us an object."""
+    values = attrgetter(*(field.name for field in dataclasses.fields(cls)))  # type: ignore[arg-type]
+
+    def reduced(row: Row) -> tuple[Any, ...]:
+        return cls, values(row)
+
+    cls.__reduce__ = reduced  # type: ignore[assignment,method-assign]
+    return cls
+
+
+class DataFile(NamedTuple):
+    """A file to decode: path relative to its log directory, size in bytes, kind (as its extension or fixed name says:
+    index, timeindex, txnindex, snapshot, checkpoint, ...), and the number in its name (-1: none).
+
+    ``place``: the folder that the path is relative to where that is not the log directory, as of a file in remote
+    storage.
+    """
+
+    name: str
+    size: int
+    kind: str
+    offset: int
+    place: Place | None = None
+
+
+@travels_light
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A ``.log`` file and the indexes beside it. ``base_offset`` is the number in its name, -1 for another name.
+
+    ``place``: the folder that its names are relative to where that is not its log directory, as of a segment in remote
+    storage.
+    """
+
+    name: str
+    base_offset: int
+    size: int
+    index: DataFile | None = None
+    timeindex: DataFile | None = None
+    txnindex: DataFile | None = None
+    place: Place | None = None
+
+
+@travels_light
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica of a partition: a folder of a log directory, or lone files (then topic and partition may be None).
+
+    ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
+    segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
+    ``unread``: files of its first segments, and snapshots below, that are not read (:mod:`auditor.connectors.logdir.scope`).
+    """
+
+    log_dir: str
+    topic: str | None
+    partition: int | None
+    folder: str
+    kind: str = "live"
+    topic_id: str | None = None
+    segments: tuple[SegmentFile, ...] = ()
+    snapshots: tuple[DataFile, ...] = ()
+    leader_epochs: DataFile | None = None
+    partition_metadata: DataFile | None = None
+    others: tuple[DataFile, ...] = ()
+    unread: tuple[DataFile, ...] = ()
+
+    @property
+    def local_start(self) -> int:
+        """Where the first segment in its own folder begins, read or not, -1 if there is none."""
+        unread = (file.offset for file in self.unread if file.kind == "log" and file.place is None)
+        return next(unread, next((segment.base_offset for segment in self.segments if segment.place is None), -1))
+
+    @property
+    def first_offset(self) -> int:
+        """Where its first segment begins, read or not, -1 if there is none."""
+        unread = (file.offset for file in self.unread if file.kind == "log")
+        return next(unread, self.segments[0].base_offset if self.segments else -1)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its files."""
+        return sum(item.size for item in self.each())
+
+    def files(self) -> list[DataFile]:
+        """Every file of the replica, segments as kind ``log``."""
+        return sorted(
+            DataFile(item.name, item.size, "log", item.base_offset, item.place)
+            if isinstance(item, SegmentFile)
+            else item
+            for item in self.each()
+        )
+
+    def each(self) -> Iterator[DataFile | SegmentFile]:
+        """Every file of the replica as it stands here, in no order."""
+        yield from self.snapshots
+        yield from self.others
+        for item in (self.leader_epochs, self.partition_metadata):
+            if item is not None:
+                yield item
+        for segment in self.segments:
+            yield segment
+            for item in (segment.index, segment.timeindex, segment.txnindex):
+                if item is not None:
+                    yield item
+
+
+class RemoteFiles(NamedTuple):
+    """The files of one remote segment: ``start`` is its first offset. Files that carry no offset have -1.
+
+    ``objects``: they are stored as objects that a manifest explains.
+    """
+
+    start: int
+    segment_id: str
+    files: tuple[DataFile, ...]
+    objects: bool = False
+
+    def file(self, kind: str) -> DataFile | None:
+        """The file of a kind, as a name says it."""
+        return next((file for file in self.files if file.kind == kind), None)
+
+
+class RemoteFolder(NamedTuple):
+    """What a folder of remote storage keeps of one partition. ``topic`` may have a prefix before it."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    segments: tuple[RemoteFiles, ...]
+
+    def is_of(self, replica: Replica) -> bool:
+        """Whether it is of a replica's log, by topic id where that is known, else by name."""
+        if self.partition != replica.partition or replica.topic is None:
+            return False
+        if replica.topic_id is None:
+            return self.topic == replica.topic
+        return self.topic_id == replica.topic_id and self.topic.endswith(replica.topic)
+
+
+class TextFile(NamedTuple):
+    """A text dump: path relative to its log directory, size in bytes, ``kind`` as auditor.connectors.text.lines
+    says."""
+
+    name: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory, or a folder of text dumps, or a folder of lone files.
+
+    ``name`` is the column ``log_dir``. ``broker_id_source``: meta.properties, folder name, or none.
+    ``checkpoints``: kind -> (topic, partition) -> offset; ``whole_checkpoints``: the kinds whose file is there and was
+    read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
+    ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories;
+    ``unknown_settings``: names of those whose value there cannot be known. ``copied``: it is a copy without payload;
+    ``listed``: the hash of the list that says so;
+    ``read_at``: from when to when (ms) its folders were read, by the clock of its broker, which ran then, and
+    ``machine`` whose clock that is: so the copy says.
+    Log directories with one ``join_key`` belong to one cluster. ``replicas`` are at rest where they are many.
+    """
+
+    name: str
+    place: Place
+    join_key: str
+    cluster_id: str | None = None
+    broker_id: int | None = None
+    broker_id_source: str = "none"
+    clean_shutdown: bool = False
+    meta: MetaProperties | None = None
+    checkpoints: dict[str, Offsets] = field(default_factory=dict)
+    whole_checkpoints: frozenset[str] = frozenset()
+    configs: dict[str, str] = field(default_factory=dict)
+    unknown_settings: frozenset[str] = frozenset()
+    replicas: Sequence[Replica] = ()
+    aside: tuple[Replica, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
+    texts: tuple[TextFile, ...] = ()
+    small_files: tuple[DataFile, ...] = ()
+    copied: bool = False
+    listed: int = 0
+    read_at: dict[str, tuple[int, int]] = field(default_factory=dict)
+    machine: str = ""
+    _counted: tuple[int, int] = field(init=False, repr=False, compare=False)  # files of its replicas, their bytes
+
+    def __post_init__(self) -> None:
+        count = size = 0
+        for replica in self.replicas:
+            for item in replica.each():
+                count += 1
+                size += item.size
+        object.__setattr__(self, "_counted", (count, size))
+        if not isinstance(self.replicas, RowsAtRest):  # there may be a million: 1.3 KB each as objects
+            object.__setattr__(self, "replicas", RowsAtRest(self.replicas))
+
+    def files(self) -> list[DataFile]:
+        """Every file of it that is decoded or was read, text dumps as kind dump or console."""
+        found = [item for replica in self.replicas for item in replica.files()]
+        found += [DataFile(text.name, text.size, text.kind, -1) for text in self.texts]
+        return sorted([*found, *self.small_files])
+
+    @property
+    def file_count(self) -> int:
+        """How many these are."""
+        return self._counted[0] + len(self.texts) + len(self.small_files)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all these files."""
+        return self._counted[1] + sum(text.size for text in self.texts) + sum(file.size for file in self.small_files)
+
+
+class Skipped(NamedTuple):
+    """A file that is not decoded: its log directory ("" outside of one, then ``file`` is relative to the folder above
+    all PATHs), size in bytes, and why.
+    """
+
+    log_dir: str
+    file: str
+    size: int
+    reason: str
+
+
+class Unreadable(NamedTuple):
+    """A file or folder that could not be listed or read, or a small file that does not parse."""
+
+    log_dir: str
+    error: DecodeError
+
+
+class BrokerSettings(NamedTuple):
+    """What a server.properties says: its path relative to the folder above all PATHs, size in bytes, the broker it is
+    of, and its settings that matter to logs (no sensitive one among them).
+
+    ``unknown``: names of those that an audit goes by and whose value cannot be known; ``elsewhere``: of these, the ones
+    for which it says where the value comes from.
+    """
+
+    file: str
+    size: int
+    broker_id: int | None
+    configs: dict[str, str]
+    unknown: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found.
+
+    ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.logdir.tiered` puts them before the local ones.
+    ``unread_bytes``: of files that nobody opens and of remote segments that cannot be read, which are among the errors.
+    A segment that is compressed in remote storage counts as what it was on its broker.
+    """
+
+    log_dirs: tuple[LogDir, ...]
+    settings: tuple[BrokerSettings, ...]
+    skipped: tuple[Skipped, ...]
+    errors: tuple[Unreadable, ...]
+    notes: tuple[str, ...]
+    remote: tuple[RemoteFolder, ...] = ()
+    unread_bytes: int = 0
+
+    @property
+    def cluster_ids(self) -> dict[str, str | None]:
+        """The id of each log directory's cluster, where its ``meta.properties`` shows one."""
+        return {log_dir.name: log_dir.cluster_id for log_dir in self.log_dirs}
+
+    @property
+    def bytes_found(self) -> int:
+        """The sizes of all files listed, each once: to decode, skipped, settings, or not readable."""
+        decoded = sum(log_dir.size for log_dir in self.log_dirs)
+        others = sum(item.size for item in self.skipped) + sum(item.size for item in self.settings)
+        return decoded + others + self.unread_bytes
+
+
+# Names of log directories and files that stay the same when everything is copied elsewhere.
+
+
+def common_folder(places: Iterable[Place]) -> Place | None:
+    """The deepest folder that holds all places or is one of them; None where they are in different file systems."""
+    found = list(places)
+    if len({place.uri for place in found}) != 1:
+        return None
+    try:
+        return found[0]._replace(path=posixpath.commonpath([place.path or "." for place in found]))
+    except ValueError:
+        return None
+
+
+def is_above(folder: Place, place: Place) -> bool:
+    """Whether ``folder`` is a folder above ``place``, not the place itself."""
+    head = folder.path.rstrip("/") + "/"
+    return folder.uri == place.uri and place.path.startswith(head) and place.path != head
+
+
+def relative(place: Place, base: Place | None) -> str:
+    """The path of a place below ``base``, or all of it where ``base`` is not above."""
+    if base is None or not is_above(base, place):
+        return place.shown
+    return place.path[len(base.path.rstrip("/")) + 1 :]
+
+
+class Naming:
+    """How places are named in one run: relative to the deepest folder above all PATHs.
+
+    A PATH that is above its log directories counts as such a folder itself; for a PATH that is one (or lies in one),
+    the folder above the log directory does, so that a log directory always has a name.
+    """
+
+    def __init__(self, log_dirs: Mapping[Place, Iterable[Place]]) -> None:
+        """``log_dirs``: each log directory with the PATHs that it was found by."""
+        above = [
+            given if is_above(given, place) else place.parent for place, paths in log_dirs.items() for given in paths
+        ]
+        self._base = common_folder(above)
+        self._names = {place: relative(place, self._base) for place in log_dirs}
+
+    def name(self, log_dir: Place) -> str:
+        """The column ``log_dir`` of a log directory."""
+        return self._names[log_dir]
+
+    def owner(self, place: Place) -> tuple[str, str]:
+        """The log directory a file lies in and its path there; "" and a path below the common folder if in none."""
+        folder = place.parent
+        while folder not in self._names and folder.path not in ("", "/"):
+            folder = folder.parent
+        if folder in self._names:
+            return self._names[folder], relative(place, folder)
+        return "", relative(place, self._base)
+
+
+# Who a log directory belongs to: cluster, broker, checkpoints at its top, and the settings of its broker.
+
+
+JUDGED = "; what depends on it is judged by Kafka's default, or not at all"
+
+
+class Identity(NamedTuple):
+    """What the small files of a log directory say. ``note``: how the broker id was found, if not by its own word."""
+
+    meta: MetaProperties | None
+    broker_id: int | None
+    source: str
+    checkpoints: dict[str, Offsets]
+    whole_checkpoints: frozenset[str]
+    errors: list[DecodeError]
+    note: str
+
+
+def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) -> Identity:
+    """Read ``meta.properties`` and the offset checkpoints of a log directory; ``small``: name -> size in bytes."""
+    errors: list[DecodeError] = []
+    meta = None
+    checkpoints: dict[str, Offsets] = {}
+    whole = set()
+    for name in sorted(small.keys() - {names.CLEAN_SHUTDOWN}):
+        data = storage.read_file(place, name, limit=limits.small_file(name))
+        if isinstance(data, DecodeError):
+            errors.append(data)
+        elif name == names.META:
+            meta, wrong = decode_meta_properties(data, name)
+            errors += wrong
+        else:
+            offsets, wrong = decode_offset_checkpoint(data, name)
+            checkpoints[names.CHECKPOINT_KINDS[name]] = Offsets(offsets)
+            errors += wrong
+            if not wrong:
+                whole.add(names.CHECKPOINT_KINDS[name])
+    if meta and meta.broker_id is not None:
+        return Identity(meta, meta.broker_id, names.META, checkpoints, frozenset(whole), errors, "")
+    digits = names.trailing_digits(place.name)
+    source, found = ("none", "no broker id: neither meta.properties nor its name gives one")
+    if digits is not None:
+        source, found = ("folder name", f"broker id {digits} taken from the folder's name, for want of meta.properties")
+    return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {found}")
+
+
+def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
+    """The settings in a ``server.properties`` that matter to logs, none of them sensitive.
+
+    Errors: the file cannot be read, ``bad_setting`` for lines that do not parse, since any setting may have stood
+    there, and for each setting that an audit goes by whose value no broker takes.
+    """
+    data = storage.read_file(where, limit=DEFAULT_LIMITS.max_properties_bytes)
+    if isinstance(data, DecodeError):
+        return BrokerSettings(file, size, None, {}, frozenset(OF_BROKERS)), [data._replace(file=file)]
+    values, wrong = decode_properties(data, file)
+    found = sort_out({key: value for key, value in sorted(values.items()) if may_show(key)}, OF_BROKERS)
+    errors = [error._replace(reason="bad_setting") for error in wrong]
+    for key in sorted(found.refused):
+        errors.append(DecodeError(file, 0, size, "bad_setting", f"{key} has a value that no broker takes{JUDGED}"))
+    unknown = found.refused | found.elsewhere | frozenset(set(OF_BROKERS) - set(values) if wrong else ())
+    broker_id = parse_int(values.get("node.id", values.get("broker.id", "")).strip(), 32)
+    return BrokerSettings(file, size, broker_id, found.known, unknown, found.elsewhere), errors
+
+
+def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[Place, BrokerSettings]]) -> list[LogDir]:
+    """Give each log directory the settings of its broker that lie nearest above it."""
+    nearest_last = sorted(settings, key=lambda item: (item[0].path.count("/"), item[1].file))
+    result = []
+    for log_dir in log_dirs:
+        for where, found in nearest_last:
+            if (
+                found.broker_id is not None
+                and found.broker_id == log_dir.broker_id
+                and is_above(where.parent, log_dir.place)
+            ):
+                log_dir = replace(log_dir, configs=found.configs, unknown_settings=found.unknown)
+        result.append(log_dir)
+    return result
+
+
+def from_elsewhere(settings: BrokerSettings) -> str:
+    """That the values of some settings do not stand in their file."""
+    names = ", ".join(sorted(settings.elsewhere))
+    return f"{settings.file} takes {names} from elsewhere, which is not in the input{JUDGED}"
+
+
+def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
+    """Live partitions that stand in two log directories of one broker: Kafka refuses to start then."""
+    seen: dict[tuple[str, int, str, int], str] = {}
+    notes = []
+    for log_dir in log_dirs:
+        for replica in log_dir.replicas:
+            if log_dir.broker_id is None or replica.topic is None or replica.partition is None:
+                continue
+            key = (log_dir.join_key, log_dir.broker_id, replica.topic, replica.partition)
+            if key in seen:
+                where = f"{seen[key]} and {log_dir.name}"
+                notes.append(f"{replica.topic}-{replica.partition} is live in {where} of broker {log_dir.broker_id}")
+            seen.setdefault(key, log_dir.name)
+    return notes
+
+
+def small_files(small: dict[str, int]) -> tuple[DataFile, ...]:
+    """The small files of a log directory as data files, by name."""
+    return tuple(
+        DataFile(name, size, names.CHECKPOINT_KINDS.get(name, name), -1) for name, size in sorted(small.items())
+    )
+
+
+# Which files of a partition folder a starting broker keeps, and why it drops the others.
+#
+# A broker that stopped in the middle of a compaction or a deletion leaves ``.cleaned``, ``.swap`` and ``.deleted``
+# files.
+# Reading all of them would show data twice, so a reader applies what the broker does at start-up.
+# Source: kafka.log.LogLoader.removeTempFilesAndCollectSwapFiles and completeSwapOperations.
+
+
+DELETED = "already deleted, waiting for removal"
+CLEANED = "unfinished output of a compaction: dropped at start-up"
+SWAP_DROPPED = "replacement from an unfinished compaction: dropped at start-up"
+REPLACED = "replaced by a compacted segment: dropped at start-up"
+UNFINISHED = "unfinished snapshot"
+DROPPED = {"deleted": DELETED, "cleaned": CLEANED, "part": UNFINISHED}
+
+
+class Found(NamedTuple):
+    """A file of a partition folder: path relative to its log directory, size in bytes, and what its name says."""
+
+    name: str
+    size: int
+    says: DataName
+
+
+class Kept(NamedTuple):
+    """The files that count, and the others each with a reason."""
+
+    kept: list[Found]
+    dropped: list[tuple[Found, str]]
+
+
+def keep(files: Iterable[Found], end_offset: Callable[[Found], int]) -> Kept:
+    """Apply the start-up rules. ``end_offset`` gives the offset after the last record of a ``.log.swap`` file.
+
+    Cost: linear; ``end_offset`` is called once for each swapped segment, so in sound folders never.
+    """
+    found = list(files)
+    cleaned = [item.says.offset for item in found if item.says.state == "cleaned"]
+    first_cleaned = min(cleaned, default=1 << 63)
+    swaps = [item for item in found if item.says.state == "swap" and item.says.offset < first_cleaned]
+    logs = [item for item in swaps if item.says.kind == "log"]
+    first = min((item.says.offset for item in logs), default=0)
+    end = max((end_offset(item) for item in logs), default=0)
+    result = Kept([], [])
+    for item in found:
+        reason = _reason(item, first_cleaned, first, end)
+        if reason:
+            result.dropped.append((item, reason))
+        else:
+            result.kept.append(item)
+    return result
+
+
+def _reason(item: Found, first_cleaned: int, first: int, end: int) -> str:
+    """Why a broker drops a file, empty if it keeps it. ``first`` to ``end`` are the offsets that swaps replace."""
+    says = item.says
+    if says.state == "swap":
+        return SWAP_DROPPED if says.offset >= first_cleaned else ""
+    if not says.state and says.kind in SEGMENT_KINDS and first <= says.offset < end:
+        return REPLACED
+    return DROPPED.get(says.state, "")
+
+
+# The leader-epoch checkpoint of a replica, for who seldom asks.
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStarts:
+    """Reads it when called: epochs with their first offsets, both rising; none where it says otherwise, or cannot be
+    read. ``limit``: bytes."""
+
+    place: Place
+    file: DataFile | None
+    limit: int
+
+    def __call__(self) -> list[tuple[int, int]]:
+        """The entries."""
+        data = b"" if self.file is None else read_file(self.file.place or self.place, self.file.name, limit=self.limit)
+        if not isinstance(data, bytes) or not data:
+            return []
+        entries, errors = decode_leader_epochs(data)
+        rising = all(a.epoch < b.epoch and a.start_offset <= b.start_offset for a, b in itertools.pairwise(entries))
+        return [(e.epoch, e.start_offset) for e in entries] if rising and not errors else []

@@ -1,0 +1,694 @@
+"""From PATHs to log directories and replicas, with every file accounted for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from auditor.base import user_input
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits
+from auditor.base.user_input import EVERYTHING, Scope
+from auditor.base.words import plural
+from auditor.connectors.codec.segment import end_offset
+from auditor.connectors.codec.small_files import decode_partition_metadata
+from auditor.connectors.logdir import files as logdir_files
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, seen_through
+from auditor.connectors.logdir.files import (
+    DataFile,
+    Found,
+    Inventory,
+    LogDir,
+    Naming,
+    RemoteFiles,
+    RemoteFolder,
+    Replica,
+    SegmentFile,
+    Skipped,
+    TextFile,
+    Unreadable,
+)
+from auditor.connectors.logdir.names import CLEAN_SHUTDOWN, DataName
+from auditor.connectors.stores import remote_files, retries, storage
+from auditor.connectors.stores.remote_files import Coming
+from auditor.connectors.stores.retries import side_by_side
+from auditor.connectors.stores.storage import Entry, Place, Unused
+from auditor.connectors.text.lines import HEAD_BYTES, sniff
+
+# From PATHs to drafts of log directories: which folder each file found belongs to.
+#
+# A folder is a partition folder when its name is one and it holds files that only such folders hold (so ``healthy-41``
+# above a broker's directory is none). A log directory is a folder above partition folders, or one with the small files
+# of
+# a broker. Folders of text dumps and of lone files count as log directories too.
+
+
+REMOTE_CACHE = "cache of the tiered storage's indexes"
+UNKNOWN = "no file of Kafka's and no known text dump"
+LINKED_DATA = "a symbolic link, which is not followed: give the folder that it leads to as a PATH"
+LINK_WITHIN = "symbolic link to what is read by itself"
+TEXT_AMONG_LOGS = "text dump inside a log directory: give it in a folder of its own"
+PACKED = "packed: unpack it, and give the folder that it makes as a PATH"
+PACKED_FILE = "packed: unpack it in its place"
+_PACKED = re.compile(r"(.+)\.(?:gz|bz2|xz|zst|lz4|zip|7z)")
+_ARCHIVE = re.compile(r".+\.(?:tar|tgz|tar\.[a-z0-9]+|zip|7z)")
+_LOOKED_AT = 1000  # names in a folder that a link leads to: nearly all of a partition's are of its data
+_SERVER_PROPERTIES = re.compile(r"server.*\.properties")
+_NOT_DATA = {
+    ".lock": "lock file",
+    "bootstrap.checkpoint": "read by the very first controller only, stale afterwards",
+}
+
+
+@dataclass
+class Tree:
+    """What one PATH holds; names are relative to ``top``, which is the PATH or a folder above it (``given``)."""
+
+    top: Place
+    given: Place
+    files: list[Entry] = field(default_factory=list)
+    unused: list[Unused] = field(default_factory=list)
+    errors: list[DecodeError] = field(default_factory=list)
+
+
+@dataclass
+class Draft:
+    """A log directory in the making: its files by what they are, names relative to it."""
+
+    place: Place
+    given: list[Place]
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)  # folder -> file name -> size
+    small: dict[str, int] = field(default_factory=dict)
+    texts: list[TextFile] = field(default_factory=list)
+    loose: dict[str, tuple[int, DataName]] = field(default_factory=dict)
+
+
+@dataclass
+class Drafts:
+    """All drafts, and what lies outside of them: broker settings, and files (by full place) that nobody reads.
+
+    ``remote``: folders of remote segments, with the names and sizes of their files.
+    """
+
+    found: dict[Place, Draft] = field(default_factory=dict)
+    remote: dict[Place, dict[str, int]] = field(default_factory=dict)
+    configs: list[tuple[Place, int]] = field(default_factory=list)
+    unused: list[tuple[Place, int, str]] = field(default_factory=list)
+    errors: list[tuple[Place, DecodeError]] = field(default_factory=list)
+
+    def draft(self, place: Place, given: Place) -> Draft:
+        """The draft of a folder, made when it is first asked for."""
+        draft = self.found.setdefault(place, Draft(place, []))
+        if given not in draft.given:
+            draft.given.append(given)
+        return draft
+
+
+def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
+    """List all PATHs and sort every file into its log directory. Errors: :class:`AuditInputError` for a wrong PATH."""
+    if not paths:
+        raise AuditInputError("no PATH given; name a log directory, a folder above some, or a file")
+    result = Drafts()
+    outermost = _outermost(retries.apart(retries.as_here(storage.place), paths))
+    for tree in _of_one_view(retries.apart(retries.as_here(partial(_tree, limits=limits)), outermost)):
+        _bring_out_hidden(tree, outermost)
+        _sort_files(tree, result)
+    return result
+
+
+def _of_one_view(trees: list[Tree]) -> list[Tree]:
+    """The trees, those of one log directory's partitions with the view that was listed last."""
+    latest: dict[Place, Place] = {}
+    for tree in trees:
+        at = tree.top._replace(view=None)
+        latest[at] = max(latest.get(at, tree.top), tree.top, key=_seen)
+    for tree in trees:
+        tree.top = latest[tree.top._replace(view=None)]
+    return trees
+
+
+def _seen(place: Place) -> int:
+    return place.view.seen if isinstance(place.view, CopyView) else 0
+
+
+def _outermost(places: Iterable[Place]) -> list[Place]:
+    """Each PATH once, without those that lie below another one."""
+    kept: list[Place] = []
+    for place in sorted(set(places), key=lambda item: (item.uri, item.path)):
+        if not any(_below(place, other) for other in kept):
+            kept.append(place)
+    return kept
+
+
+def _below(place: Place, folder: Place) -> bool:
+    return place.uri == folder.uri and f"{place.path}/".startswith(f"{folder.path.rstrip('/')}/")
+
+
+def _tree(given: Place, limits: Limits) -> Tree:
+    """The files of one PATH; a partition's are seen from its log directory, whose small files come too."""
+    if storage.is_folder(given):
+        given, found = seen_through(given, storage.listing(given, limits=limits), limits)
+        direct = [entry.name for entry in found.files if "/" not in entry.name]
+        tree = Tree(given, given, *found)
+        if not _is_partition(given.name, direct):
+            return tree
+        return _with_small_files(_seen_from_above(tree, given.parent))
+    tree = Tree(given.parent, given, [Entry(given.name, storage.file_size(given))])
+    if not _is_partition(given.parent.name, [given.name]):
+        return tree
+    return _with_small_files(_seen_from_above(tree, given.parent.parent))
+
+
+def _seen_from_above(tree: Tree, top: Place) -> Tree:
+    prefix = tree.top.name + "/"
+    return Tree(
+        top,
+        tree.given,
+        [entry._replace(name=prefix + entry.name) for entry in tree.files],
+        [item._replace(name=prefix + item.name) for item in tree.unused],
+        [error._replace(file=prefix + error.file) for error in tree.errors],
+    )
+
+
+def _with_small_files(tree: Tree) -> Tree:
+    """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
+    top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
+    tree.top = max(top, tree.top, key=_seen)
+    tree.files += [entry for entry in around.files if entry.name in names.OF_A_BROKER]
+    return tree
+
+
+def _is_partition(folder: str, files: Iterable[str]) -> bool:
+    """Whether a folder is a partition's, by its name and what is directly in it."""
+    if not names.partition_folder(folder):
+        return False
+    direct = list(files)
+    return names.META not in direct and any(names.data_name(name) for name in direct)
+
+
+def _is_remote(folder: Place, files: Iterable[str]) -> bool:
+    """Whether a folder holds remote segments, in the layout that its path says."""
+    says = names.remote_folder(folder.path)
+    known = names.object_name if says and says.depth > 1 else names.remote_name
+    return says is not None and any(known(name) for name in files)
+
+
+def _bring_out_hidden(tree: Tree, paths: Sequence[Place]) -> None:
+    """What stands where a broker's data would but is not read must not go unsaid, for it may hide a partition.
+
+    A link or pipe in place of a partition's file stays a file, so that reading it is refused as with any other that
+    cannot be read; a partition's folder that is a link is an error here, as is a packed file. Links to what lies in a
+    PATH hide nothing.
+    """
+    unopened, tree.unused = tree.unused, []
+    for item in unopened:
+        folder, _, name = item.name.rpartition("/")
+        link = tree.top.child(item.name)
+        if item.reason == storage.LINK and _is_within(link, paths):
+            tree.unused.append(item._replace(reason=LINK_WITHIN))
+        elif item.reason in (storage.LINK, storage.SPECIAL) and _is_live(_last(folder)) and names.data_name(name):
+            tree.files.append(Entry(item.name, item.size))
+        elif item.reason == storage.LINK and _may_hold_data(link):
+            tree.errors.append(DecodeError(item.name, 0, -1, "unreadable", LINKED_DATA))
+        else:
+            tree.unused.append(item)
+    packed = [entry for entry in tree.files if _is_packed(entry.name)]
+    tree.errors += [DecodeError(entry.name, 0, entry.size, "unreadable", PACKED_FILE) for entry in packed]
+    there = {entry.name for entry in tree.files}
+    lacking = [Entry(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in there]
+    tree.files = [entry for entry in tree.files if not _is_packed(entry.name)] + lacking  # as a file that is gone
+
+
+def _is_packed(name: str) -> bool:
+    """Whether somebody compressed a file of a partition, which a broker never does."""
+    folder, _, last = name.rpartition("/")
+    found = _PACKED.fullmatch(last)
+    return found is not None and _is_live(_last(folder)) and names.data_name(found[1]) is not None
+
+
+def _is_live(folder: str) -> bool:
+    """Whether a folder's name is that of a partition which the broker serves."""
+    found = names.partition_folder(folder)
+    return found is not None and found.kind == "live"
+
+
+def _is_within(link: Place, paths: Sequence[Place]) -> bool:
+    """Whether what a link leads to is read anyway: of a partition's folder or file, as the same partition's."""
+    try:
+        target = Place("", os.path.realpath(link.path))
+    except OSError:  # a link that nobody may follow, as those of /proc
+        return False
+    if not os.path.exists(target.path) or target.path == link.path or not any(_below(target, p) for p in paths):
+        return False
+    if _is_live(link.name):
+        return target.name == link.name or not os.path.isdir(target.path) or _below(link, target)
+    if _is_live(link.parent.name) and names.data_name(link.name):
+        return (target.parent.name, target.name) == (link.parent.name, link.name)
+    return True
+
+
+def _may_hold_data(link: Place) -> bool:
+    """Whether a link leads to a log directory, or with a partition's name to what a partition has or is unreadable."""
+    if any(os.path.lexists(os.path.join(link.path, name)) for name in names.OF_A_BROKER):
+        return True
+    if not _is_live(link.name):
+        return False
+    try:
+        with os.scandir(link.path) as found:
+            return any(names.data_name(item.name) for item in islice(found, _LOOKED_AT))
+    except NotADirectoryError:
+        return False
+    except OSError:
+        return True
+
+
+def _sort_files(tree: Tree, result: Drafts) -> None:
+    """Sort the files of one PATH into drafts."""
+    by_folder: dict[str, dict[str, int]] = {}
+    for entry in tree.files:
+        folder, _, name = entry.name.rpartition("/")
+        by_folder.setdefault(folder, {})[name] = entry.size
+    partitions = {folder for folder, files in by_folder.items() if _is_partition(_last(folder), files)}
+    roots = {_above(folder) for folder in partitions}
+    roots |= {folder for folder, files in by_folder.items() if not files.keys().isdisjoint(names.OF_A_BROKER)}
+    for folder, files in by_folder.items():
+        if folder in partitions:
+            draft = result.draft(tree.top.child(_above(folder)), tree.given)
+            draft.partitions.setdefault(_last(folder), {}).update(files)
+        elif _is_remote(tree.top.child(folder), files):
+            result.remote.setdefault(tree.top.child(folder), {}).update(files)
+        else:
+            _sort_folder(tree, folder, files, roots, result)
+    result.unused += [(tree.top.child(item.name), item.size, item.reason) for item in tree.unused]
+    result.errors += [(tree.top.child(error.file), error) for error in tree.errors]
+
+
+def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str], result: Drafts) -> None:
+    """Sort the files directly in a folder that is no partition's."""
+    place = tree.top.child(folder)
+    cache = _last(folder) == names.REMOTE_INDEX_CACHE and _above(folder) in roots
+    for name, size in files.items():
+        where = place.child(name)
+        if folder in roots and name in names.OF_A_BROKER:
+            result.draft(place, tree.given).small[name] = size
+        elif _SERVER_PROPERTIES.fullmatch(name):
+            result.configs.append((where, size))
+        elif cache or name in _NOT_DATA:
+            result.unused.append((where, size, REMOTE_CACHE if cache else _NOT_DATA[name]))
+        elif says := _loose(where, tree.given):
+            result.draft(place, tree.given).loose[name] = (size, says)
+        else:
+            _sort_unknown(tree, folder, name, size, folder in roots, result)
+
+
+def _loose(where: Place, given: Place) -> DataName | None:
+    """What a data file outside of a partition folder is; one that was given by itself may have any name."""
+    says = names.data_name(where.name)
+    kind = where.name.rpartition(".")[2]
+    if says or where != given or kind not in (*names.SEGMENT_KINDS, "snapshot", "checkpoint"):
+        return says
+    head = storage.read_head(where, "", HEAD_BYTES)
+    return None if isinstance(head, bytes) and sniff(head) else DataName(-1, kind, "")
+
+
+def _sort_unknown(tree: Tree, folder: str, name: str, size: int, in_log_dir: bool, result: Drafts) -> None:
+    """A file whose name says nothing: a text dump if its first bytes look like one."""
+    place = tree.top.child(folder)
+    head = storage.read_head(place, name, HEAD_BYTES)
+    if isinstance(head, DecodeError):
+        result.errors.append((place.child(name), head))
+        return
+    kind = sniff(head)
+    if kind and not in_log_dir:
+        result.draft(place, tree.given).texts.append(TextFile(name, size, kind))
+    else:
+        packed = _PACKED.fullmatch(name)
+        reason = PACKED if _ARCHIVE.fullmatch(name) or (packed and names.data_name(packed[1])) else UNKNOWN
+        result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else reason))
+
+
+def _last(folder: str) -> str:
+    return folder.rpartition("/")[2]
+
+
+def _above(folder: str) -> str:
+    return folder.rpartition("/")[0]
+
+
+# From the files of a partition folder to a :class:`Replica`: its segments, snapshots, and what is left out.
+
+
+NOT_KAFKAS = "no file of Kafka's"
+_MAX_METADATA_BYTES = 1 << 16
+
+
+class BuiltReplica(NamedTuple):
+    """A replica, the files of its folder that are left out (file, reason), and what could not be read."""
+
+    replica: Replica
+    dropped: list[tuple[DataFile, str]]
+    errors: list[DecodeError]
+
+
+def folder_replica(
+    place: Place,
+    log_dir: str,
+    folder: str,
+    files: dict[str, int],
+    scope: Scope = EVERYTHING,
+    broker_id: int | None = None,
+) -> BuiltReplica:
+    """The replica in a partition folder of the log directory at ``place``; ``files``: name -> size in bytes.
+
+    Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one; neither where ``scope``
+    leaves it out.
+    """
+    says = names.partition_folder(folder)
+    if says is None:
+        raise ValueError(f"{folder} is no partition folder")
+    found, dropped = [], []
+    for name, size in sorted(files.items()):
+        data = names.data_name(name)
+        if data:
+            found.append(Found(f"{folder}/{name}", size, data))
+        else:
+            dropped.append((DataFile(f"{folder}/{name}", size, "", -1), NOT_KAFKAS))
+    errors: list[DecodeError] = []
+    opened = scope.wants(says.topic, says.partition, broker_id)
+    kept = logdir_files.keep(found, lambda item: _end_offset(place, item, errors) if opened else 0)
+    dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
+    metadata = next((item.name for item in kept.kept if item.says.kind == names.PARTITION_METADATA), None)
+    # Of a deleted one it tells which topic is gone; nobody misses what cannot be read of it.
+    wanted = opened and metadata is not None and says.kind in ("live", "deleted")
+    topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
+    replica = _replica(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
+    return BuiltReplica(replica, dropped, errors)
+
+
+def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltReplica:
+    """Files outside of a partition folder as a replica of an unknown partition; start-up rules do not apply to them."""
+    kept, dropped = [], []
+    for name, (size, says) in sorted(files.items()):
+        reason = logdir_files.DROPPED.get(says.state)
+        if reason:
+            dropped.append((DataFile(name, size, says.kind, says.offset), reason))
+        else:
+            kept.append(Found(name, size, says))
+    return BuiltReplica(_replica(kept, log_dir, None, None, ""), dropped, [])
+
+
+def _replica(
+    files: list[Found],
+    log_dir: str,
+    topic: str | None,
+    partition: int | None,
+    folder: str,
+    kind: str = "live",
+    topic_id: str | None = None,
+) -> Replica:
+    """The replica with its files."""
+    by_kind: dict[str, list[DataFile]] = {}
+    for item in files:
+        by_kind.setdefault(item.says.kind, []).append(_data_file(item))
+    beside = {(item.kind, item.offset): item for kind in names.INDEX_KINDS for item in by_kind.get(kind, [])}
+    segments = []
+    for log in sorted(by_kind.get("log", []), key=lambda item: (item.offset, item.name)):
+        indexes = [beside.pop((kind, log.offset), None) for kind in names.INDEX_KINDS] if beside else ()
+        segments.append(SegmentFile(log.name, log.offset, log.size, *indexes))
+    others = [*beside.values(), *by_kind.get("checkpoint", []), *by_kind.get(names.QUORUM_STATE, [])]
+    return Replica(
+        log_dir,
+        topic,
+        partition,
+        folder,
+        kind,
+        topic_id,
+        segments=tuple(segments),
+        snapshots=tuple(sorted(by_kind.get("snapshot", []), key=lambda item: (item.offset, item.name))),
+        leader_epochs=next(iter(by_kind.get(names.LEADER_EPOCHS, [])), None),
+        partition_metadata=next(iter(by_kind.get(names.PARTITION_METADATA, [])), None),
+        others=tuple(sorted(others)),
+    )
+
+
+def _data_file(item: Found) -> DataFile:
+    return DataFile(item.name, item.size, item.says.kind, item.says.offset)
+
+
+def _topic_id(place: Place, name: str, errors: list[DecodeError]) -> str | None:
+    """The topic id in ``partition.metadata``; what is wrong with it goes to ``errors``."""
+    data = storage.read_file(place, name, limit=_MAX_METADATA_BYTES)
+    if isinstance(data, DecodeError):
+        errors.append(data)
+        return None
+    topic_id, wrong = decode_partition_metadata(data, name)
+    errors += wrong
+    return topic_id
+
+
+def _end_offset(place: Place, item: Found, errors: list[DecodeError]) -> int:
+    """The offset after a replacement segment; one that cannot be read replaces nothing."""
+    file = storage.open_file(place, item.name)
+    if isinstance(file, DecodeError):
+        errors.append(file)
+        return 0
+    try:
+        return end_offset(file)
+    except OSError as error:
+        errors.append(storage.problem(item.name, error))
+        return 0
+    finally:
+        file.close()
+
+
+# What is there: log directories, replicas of partitions and text dumps below PATHs, with every file accounted for.
+#
+# :func:`discover` turns PATHs into an :class:`Inventory` of plain data, in an order that depends on names alone. Each
+# file found is either part of a log directory (to be decoded), or in ``skipped`` with a reason, or in ``errors``.
+# Contract section 1; reference/formats.md section 1.
+
+
+_ASIDE = {
+    "deleted": "folder of a deleted partition",
+    "future": "folder of a replica being moved here",
+    "stray": "folder of a partition that did not belong here",
+}
+OF_COPY = "is a copy without payload: it has no keys and no values"
+OF_HELD = "that the broker has deleted since, held by the copy: its logs begin behind them, and nothing is said of them"
+MIXED = (
+    "a copy is being written, or was broken off: its logs are of two moments, and nothing that is found is sure; audit "
+    "it again when a copy has ended"
+)
+_LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
+_LEFT_OUT = {
+    storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
+    PACKED: PACKED,
+}
+
+
+class _Built(NamedTuple):
+    """A log directory and what came up while it was made."""
+
+    log_dir: LogDir
+    skipped: list[Skipped]
+    errors: list[Unreadable]
+    note: str
+
+
+def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING) -> Inventory:
+    """The inventory of PATHs: local paths or URIs, log directories, folders above some, partition folders, files.
+
+    Reads directory entries, the small files at the top of log directories, partition.metadata, and the first bytes of
+    files with unknown names; nothing of replicas that ``scope`` leaves out, which are listed all the same.
+    Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
+    """
+    with retries.resigned(retries.ROUNDS):  # nobody looks again: what a store refuses for long is a row
+        return inventory_of(drafts(paths, limits), paths, limits, scope)
+
+
+def naming_of(found: Drafts) -> Naming:
+    """How the places of drafts are named."""
+    return Naming({place: draft.given for place, draft in found.found.items()})
+
+
+def inventory_of(
+    found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING
+) -> Inventory:
+    """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
+    naming = naming_of(found)
+    with remote_files.coming(_coming(found, scope), remote_files.MANY):
+        built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
+    skipped = [item for one in built for item in one.skipped]
+    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
+    errors = [item for one in built for item in one.errors] + _outside(found, naming)
+    remote, others = _remote(found)
+    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in others]
+    settings = []
+    for place, size in found.configs:
+        read, wrong = logdir_files.read_settings(place, "/".join(filter(None, naming.owner(place))), size)
+        settings.append((place, read))
+        errors += [Unreadable("", error) for error in wrong]
+    log_dirs = logdir_files.configure((one.log_dir for one in built), settings)
+    log_dirs.sort(key=lambda item: item.name)
+    left_out = _left_out(skipped)
+    if not log_dirs and not errors:
+        hint = f" ({left_out[0]})" if left_out else ""
+        raise AuditInputError(
+            f"nothing to audit in {', '.join(map(user_input.shown_uri, paths))}; "
+            f"name a Kafka log directory or a text dump{hint}"
+        )
+    read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
+    notes = sorted(one.note for one in built if one.note) + logdir_files.in_two_places(log_dirs)
+    notes += [logdir_files.from_elsewhere(read) for read in read_settings if read.elsewhere]
+    notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
+    notes += [_read_at(d) for d in log_dirs if d.read_at]
+    held = Counter(item.log_dir for item in skipped if item.reason == HELD)
+    notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(held.items())]
+    notes += left_out
+    return Inventory(
+        tuple(log_dirs),
+        tuple(read_settings),
+        tuple(sorted(skipped)),
+        tuple(sorted(errors)),
+        tuple(notes),
+        remote,
+        unread_bytes=sum(max(0, error.length) for _, error in found.errors),
+    )
+
+
+def written_over(found: Inventory) -> frozenset[str]:
+    """The copied log directories that are not all of one copy by now: one was begun and has not ended, or another one
+    has been written since they were listed."""
+    copied = [log_dir for log_dir in found.log_dirs if log_dir.copied]
+    whole = side_by_side(lambda log_dir: is_whole(log_dir.place, log_dir.listed), copied)
+    return frozenset(log_dir.name for log_dir, as_listed in zip(copied, whole, strict=True) if not as_listed)
+
+
+def _read_at(log_dir: LogDir) -> str:
+    begun = [begun for begun, _ in log_dir.read_at.values()]
+    ends = min(begun), max(begun)
+    first, last = (
+        datetime.fromtimestamp(min(at, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for at in ends
+    )
+    return f"{log_dir.name} was read from {first} to {last} while its broker ran, as the copy says"
+
+
+def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
+    """The small files of stores that an inventory reads, by log directory and partition."""
+    for place, draft in found.found.items():
+        if place.uri:
+            yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
+            for folder, files in draft.partitions.items():
+                says = names.partition_folder(folder)
+                if says is not None and not scope.wants_log(says.topic, says.partition):
+                    continue
+                name = f"{folder}/{names.PARTITION_METADATA}"
+                size = files.get(names.PARTITION_METADATA)
+                yield [] if size is None else [Coming(place.uri, place.child(name).path, size)]
+
+
+def _left_out(skipped: Iterable[Skipped]) -> list[str]:
+    """Notes on what may hold a broker's data and was not looked into: links that lead out of the PATHs, archives."""
+    notes = []
+    for reason, why in _LEFT_OUT.items():
+        found = sorted(item for item in skipped if item.reason == reason)
+        if found:
+            first = "/".join(filter(None, (found[0].log_dir, found[0].file)))
+            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+            notes.append(f"{first}{more}: {why}")
+    return notes
+
+
+def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Place, int, str]]]:
+    """The remote parts of partitions, and files among them that are not theirs, by full place with size and reason.
+
+    Files are named by their partition's folder, or that and their topic's, and relative to the folder above it.
+    """
+    folders, others = [], []
+    for place, files in sorted(found.remote.items(), key=lambda item: (item[0].uri, item[0].path)):
+        says = names.remote_folder(place.path)
+        assert says is not None
+        top = place.parent if says.depth == 1 else place.parent.parent
+        kind_of = names.remote_name if says.depth == 1 else names.object_name
+        segments: dict[tuple[int, str], list[DataFile]] = {}
+        for name, size in sorted(files.items()):
+            data, segment = kind_of(name), names.remote_segment(name)
+            if data is None or segment is None or data.state:
+                others.append(
+                    (place.child(name), size, NOT_KAFKAS if data is None else logdir_files.DROPPED[data.state])
+                )
+            else:
+                path = f"{place.path[len(top.path) :].lstrip('/')}/{name}"
+                file = DataFile(path, size, data.kind, data.offset, top)
+                segments.setdefault(segment, []).append(file)
+        parts = tuple(RemoteFiles(*at, tuple(some), says.depth > 1) for at, some in sorted(segments.items()))
+        folders.append(RemoteFolder(says.topic, says.partition, says.topic_id, parts))
+    return tuple(folders), others
+
+
+def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
+    """Errors of the listing, each with the log directory it is in."""
+    errors = []
+    for place, error in found.errors:
+        log_dir, file = naming.owner(place)
+        errors.append(Unreadable(log_dir, error._replace(file=file)))
+    return errors
+
+
+def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
+    """One log directory from its files."""
+    who = logdir_files.identify(draft.place, name, draft.small, limits)
+    replicas = [
+        folder_replica(draft.place, name, folder, files, scope, who.broker_id)
+        for folder, files in draft.partitions.items()
+    ]
+    if draft.loose:
+        replicas.append(loose_replica(name, draft.loose))
+    replicas.sort(key=lambda item: (item.replica.topic or "", item.replica.partition or 0, item.replica.folder))
+    cluster_id = who.meta.cluster_id if who.meta else None
+    copied = copy_list(draft.place)
+    log_dir = LogDir(
+        name=name,
+        place=draft.place,
+        join_key=f"cluster {cluster_id}" if cluster_id else f"path {_path(draft, name)}",
+        cluster_id=cluster_id,
+        broker_id=who.broker_id,
+        broker_id_source=who.source,
+        clean_shutdown=CLEAN_SHUTDOWN in draft.small,
+        meta=who.meta,
+        checkpoints=who.checkpoints,
+        whole_checkpoints=who.whole_checkpoints,
+        replicas=tuple(item.replica for item in replicas if item.replica.kind == "live"),
+        aside=tuple(item.replica for item in replicas if item.replica.kind != "live"),
+        texts=tuple(sorted(draft.texts)),
+        small_files=logdir_files.small_files(draft.small),
+        copied=copied is not None,
+        listed=hash(copied),
+        read_at={r.folder: (r.begun, r.done) for r in copied.readings if r.live} if copied is not None else {},
+        machine=copied.machine if copied is not None else "",
+    )
+    errors = [*who.errors, *(error for item in replicas for error in item.errors)]
+    return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)
+
+
+def _path(draft: Draft, name: str) -> str:
+    """What joins log directories without a cluster id: the PATH they came from; text dumps only their own folder."""
+    return name if draft.texts else draft.given[0].shown
+
+
+def _skipped(name: str, replicas: list[BuiltReplica]) -> list[Skipped]:
+    """What is left out of the replicas of a log directory: dropped files, and folders that are no live replica."""
+    found = [(item, reason) for built in replicas for item, reason in built.dropped]
+    found += [(item, _ASIDE[replica.kind]) for replica in _aside(replicas) for item in replica.files()]
+    return [Skipped(name, item.name, item.size, reason) for item, reason in found]
+
+
+def _aside(replicas: list[BuiltReplica]) -> list[Replica]:
+    return [item.replica for item in replicas if item.replica.kind != "live"]

@@ -1,0 +1,143 @@
+"""What the names of Kafka's directories and files say (UnifiedLog, LogFileUtils)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+INDEX_KINDS = ("index", "timeindex", "txnindex")
+SEGMENT_KINDS = ("log", *INDEX_KINDS)
+METADATA_TOPIC = "__cluster_metadata"
+REMOTE_INDEX_CACHE = "remote-log-index-cache"
+META = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CHECKPOINT_KINDS = {
+    "recovery-point-offset-checkpoint": "recovery-point",
+    "replication-offset-checkpoint": "high-watermark",
+    "log-start-offset-checkpoint": "log-start",
+    "cleaner-offset-checkpoint": "cleaner",
+}
+OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # directly in its log directories
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+COPY_LIST = "copied.json.gz"  # what `auditor copy` took of a folder
+QUORUM_STATE = "quorum-state"
+
+_LIVE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_ASIDE = re.compile(r"([a-zA-Z0-9._-]*)-([0-9]{1,10})\.[0-9a-f]{32}-(delete|future|stray)")
+_DATA = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(?:\.(deleted|cleaned|swap))?")
+_METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}(?:-.*)?\.checkpoint(?:\.(part|deleted))?")
+_UUID = r"[0-9a-zA-Z_-]{22}"
+_REMOTE_FOLDER = re.compile(rf"([a-zA-Z0-9._-]{{1,249}})-(0|[1-9][0-9]{{0,9}})-({_UUID})")
+_TOPIC_FOLDER = re.compile(rf"(.{{1,512}})-({_UUID})")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_REMOTE = re.compile(
+    rf"([0-9]{{1,20}})[-_]({_UUID})\.(log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)(?:\.(deleted))?"
+)
+_OBJECT = re.compile(rf"([0-9]{{20}})-({_UUID})\.(log|indexes|rsm-manifest)")
+_FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
+
+
+class PartitionFolder(NamedTuple):
+    """What a partition folder's name says; ``kind`` is live, future, stray or deleted.
+
+    The topic of a deleted or stray folder may be cut short, since Kafka keeps the name within 255 characters.
+    """
+
+    topic: str
+    partition: int
+    kind: str
+
+
+class DataName(NamedTuple):
+    """What the name of a file in a partition folder says.
+
+    ``offset`` is the number in it (-1: none), ``kind`` what it holds; ``state``: "", deleted, cleaned, swap or part.
+    """
+
+    offset: int
+    kind: str
+    state: str
+
+
+_FIXED = {name: DataName(-1, name, "") for name in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE)}
+
+
+def partition_folder(name: str) -> PartitionFolder | None:
+    """The partition a folder is for, by its name alone: the split is at the last ``-``."""
+    aside = _ASIDE.fullmatch(name)
+    found = aside or _LIVE.fullmatch(name)
+    if not found or int(found[2]) > 0x7FFFFFFF:
+        return None
+    return PartitionFolder(found[1], int(found[2]), _FOLDER_KINDS[aside[3]] if aside else "live")
+
+
+def data_name(name: str) -> DataName | None:
+    """What a file of a partition folder is, by its name alone (without folder)."""
+    if found := _DATA.fullmatch(name):
+        offset = int(found[1])
+        return DataName(offset, found[2], found[3] or "") if offset < 1 << 63 else None
+    if found := _METADATA_SNAPSHOT.fullmatch(name):
+        return DataName(int(found[1]), "checkpoint", found[2] or "")
+    return _FIXED.get(name)
+
+
+class RemoteName(NamedTuple):
+    """What the path of a folder of remote segments says; ``depth`` is how many folders say it.
+
+    With ``depth`` 2 a prefix that the operator chose may stand before the topic.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    depth: int
+
+
+def remote_folder(path: str) -> RemoteName | None:
+    """The partition that a folder of remote segments is for, by its path, which may be no more than its name.
+
+    ``<topic>-<partition>-<topic id>`` is LocalTieredStorage's, ``<prefix><topic>-<topic id>/<partition>`` that of
+    Aiven's RemoteStorageManager.
+    """
+    above, _, name = path.rpartition("/")
+    if found := _REMOTE_FOLDER.fullmatch(name):
+        number, depth, topic_id = found[2], 1, found[3]
+    elif (found := _TOPIC_FOLDER.fullmatch(above.rpartition("/")[2])) and _NUMBER.fullmatch(name):
+        number, depth, topic_id = name, 2, found[2]
+    else:
+        return None
+    return RemoteName(found[1], int(number), topic_id, depth) if int(number) <= 0x7FFFFFFF else None
+
+
+def object_name(name: str) -> DataName | None:
+    """What an object of a remote segment is that Aiven's RemoteStorageManager stored: log, indexes or rsm-manifest."""
+    found = _OBJECT.fullmatch(name)
+    return DataName(int(found[1]), found[3], "") if found and int(found[1]) < 1 << 63 else None
+
+
+def remote_name(name: str) -> DataName | None:
+    """What a file of a remote segment is: ``<offset>-<uuid>.log`` and the like (LocalTieredStorage), or with ``_`` in
+    ``remote-log-index-cache``.
+
+    A snapshot has no offset: its name has that of its segment's start, but it is of its end. Source: Kafka's
+    RemoteLogSegmentFileset, RemoteIndexCache.
+    """
+    found = _REMOTE.fullmatch(name)
+    if not found or int(found[1]) >= 1 << 63:
+        return None
+    kind = LEADER_EPOCHS if found[3] == "leader_epoch_checkpoint" else found[3]
+    return DataName(int(found[1]) if kind in SEGMENT_KINDS else -1, kind, found[4] or "")
+
+
+def remote_segment(name: str) -> tuple[int, str] | None:
+    """First offset and id of the remote segment that a file belongs to."""
+    found = _REMOTE.fullmatch(name) or _OBJECT.fullmatch(name)
+    return (int(found[1]), found[2]) if found and int(found[1]) < 1 << 63 else None
+
+
+def trailing_digits(name: str) -> int | None:
+    """The number a folder's name ends with, as ``broker-3``; None if there is none or it is no broker id."""
+    found = re.search(r"[0-9]+$", name)
+    number = int(found[0]) if found and len(found[0]) <= 10 else None
+    return number if number is not None and number <= 0x7FFFFFFF else None

@@ -1,0 +1,1 @@
+"""Local paths and object stores: listing, reading, retrying, and writing results."""

@@ -1,0 +1,1 @@
+"""Decoded tables: schemas, rows, and Spark data sources."""

@@ -1,0 +1,597 @@
+"""From decoded files to rows of the tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DEFAULT_LIMITS, RECORD_AT, AuditInputError, DecodeError, Limits
+from auditor.base.numbers import SEQUENCES
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec import indexes, small_files
+from auditor.connectors.codec.batches import (
+    BATCH_DTYPES,
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    FLAW_CRC,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    UNVERIFIED,
+    BatchColumns,
+)
+from auditor.connectors.codec.cluster_metadata import (
+    BROKER_RESOURCE,
+    BY_NAME,
+    MetadataRecord,
+    decode_control_record,
+    decode_metadata_record,
+    unknown_level,
+)
+from auditor.connectors.codec.gaps import SeekableFile, offset_range
+from auditor.connectors.codec.indexes import decode_snapshot
+from auditor.connectors.codec.records import Decoded, decode_stored, records_of
+from auditor.connectors.codec.segment import Chunk, StoredChunks, before, read_segment
+from auditor.connectors.codec.small_files import may_show
+from auditor.connectors.codec.structs import Problem, as_printed
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.files import DataFile, Replica, TextFile
+from auditor.connectors.stores.remote_files import Coming
+from auditor.connectors.stores.storage import Place, open_file, read_file
+from auditor.connectors.tables import internal_rows, schema
+from auditor.connectors.tables.internal_rows import InternalRows, history, internal_records
+from auditor.connectors.tables.schema import (
+    JSON,
+    LOG_KEY,
+    TIME,
+    Key,
+    array_of,
+    from_columns,
+    from_errors,
+    from_rows,
+    texts,
+)
+from auditor.connectors.text.folder import TextReplica, read_texts
+
+# Decoded batches and records as rows of the tables ``batches`` and ``records``.
+
+
+CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bits of the attributes
+TIMESTAMP_TYPES = texts(["CreateTime", "LogAppendTime", "NoTimestampType"])
+# Kafka's ControlRecordType by number; what is beyond is unknown to it too.
+CONTROL_TYPES = texts(
+    [
+        "ABORT",
+        "COMMIT",
+        "LEADER_CHANGE",
+        "SNAPSHOT_HEADER",
+        "SNAPSHOT_FOOTER",
+        "KRAFT_VERSION",
+        "KRAFT_VOTERS",
+        "UNKNOWN",
+        None,
+    ]
+)
+_UNKNOWN_TYPE, _NO_TYPE = len(CONTROL_TYPES) - 2, len(CONTROL_TYPES) - 1
+_LISTED = ("position", "size", "magic", "base_offset", "last_offset", "record_count", "partition_leader_epoch", "crc",
+           "base_timestamp", "max_timestamp", "coordinator_epoch", "producer_id", "producer_epoch", "base_sequence",
+           "flaws")  # fmt: skip
+
+
+def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[str] = ()) -> pa.RecordBatch:
+    """Rows of ``batches`` in file order. ``unknown``: columns that a text dump may not show; there "none" is null."""
+    attributes = np.where(batches.magic < 2, batches.attributes & (CODEC_MASK | LOG_APPEND_TIME), batches.attributes)
+    control = attributes & CONTROL != 0
+    horizon = np.where(attributes & DELETE_HORIZON != 0, batches.base_timestamp, -1)
+    time_type = np.where(batches.magic == 0, 2, (attributes & LOG_APPEND_TIME != 0).astype(np.int64))
+    kind = np.where((batches.control_type < 0) | ~control, _NO_TYPE, np.minimum(batches.control_type, _UNKNOWN_TYPE))
+    columns: Fields = {name: getattr(batches, name) for name in _LISTED}
+    columns |= {
+        "flaws": batches.flaws & ~UNVERIFIED,
+        "file": file,
+        "crc_ok": array_of(batches.flaws & FLAW_CRC == 0, batches.flaws & UNVERIFIED != 0),
+        "compression": CODECS.take(array_of(attributes & CODEC_MASK)),
+        "timestamp_type": TIMESTAMP_TYPES.take(array_of(time_type)),
+        "is_transactional": attributes & TRANSACTIONAL != 0,
+        "is_control": control,
+        "control_type": CONTROL_TYPES.take(array_of(kind)),
+        "last_sequence": sequence_after(batches.base_sequence, batches.last_offset - batches.base_offset),
+        "delete_horizon": horizon,
+    }
+    for name in unknown:
+        column = columns.get(name)
+        if isinstance(column, np.ndarray) and name != "is_control":
+            columns[name] = array_of(column, column == (0 if name == "crc" else -1))
+    return from_columns(schema.BATCHES, key, len(batches.position), columns)
+
+
+def batches_of(rows: pa.RecordBatch) -> BatchColumns:
+    """What :func:`batch_rows` undoes, of rows of one file: batches as headers have them. A column that is null has
+    nothing: -1, of a checksum that nobody verified :data:`UNVERIFIED`. ``flaws`` are the table's, so far as it says."""
+    codec = pc.fill_null(pc.index_in(rows.column("compression"), CODECS.slice(0, len(schema.COMPRESSION_NAMES))), 7)
+    bits = np.asarray(codec).astype(np.int64)
+    bits |= np.where(_is(rows, "timestamp_type", "LogAppendTime"), LOG_APPEND_TIME, 0)
+    for name, bit in (("is_transactional", TRANSACTIONAL), ("is_control", CONTROL)):
+        bits |= np.where(np.asarray(pc.fill_null(rows.column(name), False)), bit, 0)
+    bits |= np.where(_numbers(rows, "delete_horizon") >= 0, DELETE_HORIZON, 0)
+    flaws = _numbers(rows, "flaws", 0) & ~(FLAW_CRC | UNVERIFIED)
+    crc_ok = rows.column("crc_ok")
+    flaws |= np.where(np.asarray(pc.fill_null(crc_ok, True)), 0, FLAW_CRC)
+    flaws |= np.where(np.asarray(crc_ok.is_null()), UNVERIFIED, 0)
+    known = {name: _numbers(rows, name, 0 if name == "crc" else -1) for name in _LISTED if name != "flaws"}
+    uncounted = np.asarray(rows.column("record_count").is_null())  # as text dumps leave it: taken from the offsets
+    known["record_count"] = np.where(uncounted, known["last_offset"] - known["base_offset"] + 1, known["record_count"])
+    kind = pc.fill_null(pc.index_in(rows.column("control_type"), CONTROL_TYPES.slice(0, _NO_TYPE)), -1)
+    known |= {"attributes": bits, "flaws": flaws, "control_type": np.asarray(kind)}
+    dtypes = zip(BatchColumns._fields, BATCH_DTYPES, strict=True)
+    return BatchColumns(**{name: known[name].astype(dtype) for name, dtype in dtypes})
+
+
+def _is(rows: pa.RecordBatch, name: str, value: str) -> np.ndarray:
+    return np.asarray(pc.fill_null(pc.equal(rows.column(name), value), False))
+
+
+def _numbers(rows: pa.RecordBatch, name: str, none: int = -1) -> np.ndarray:
+    """A column of whole numbers, or of times in ms."""
+    column = rows.column(name)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), none))
+
+
+def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:
+    """The sequence ``increment`` records after ``base``, -1 where that is -1 (DefaultRecordBatch.incrementSequence)."""
+    following = base.astype(np.int64) + increment
+    wrapped = np.where(following >= SEQUENCES, following - SEQUENCES, following)
+    return np.where(base == -1, -1, wrapped).astype(np.int32)
+
+
+def record_rows(
+    key: Key, file: str, batches: BatchColumns, runs: Iterator[Decoded], payload: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the records of ``batches``, a run at a time; with ``payload``, the columns ``key`` and ``value`` too."""
+    wanted = pa.schema([*schema.RECORDS, *schema.PAYLOAD]) if payload else schema.RECORDS
+    for run in runs:
+        records, of, present = run.records, batches.take(run.rows), run.summary.present
+        columns: Fields = {
+            name: getattr(records, name)
+            for name in ("offset", "timestamp", "key_size", "value_size", "header_count", "sequence", "flaws")
+        }
+        columns |= {
+            "file": file,
+            "position": np.repeat(of.position, present),
+            "base_offset": np.repeat(of.base_offset, present),
+            "record_index": records.index,
+            "producer_id": np.repeat(of.producer_id, present),
+            "producer_epoch": np.repeat(of.producer_epoch.astype(np.int32), present),
+            "is_control": np.repeat((of.attributes & CONTROL != 0) & (of.magic == 2), present),
+        }
+        if payload:
+            columns["key"] = _bytes(records.payload, records.key_start, records.key_size)
+            columns["value"] = _bytes(records.payload, records.value_start, records.value_size)
+        yield from_columns(wanted, key, len(records.offset), columns)
+
+
+def _bytes(payload: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:
+    """Stretches of ``payload``, null where the size is below 0 or the start is not known."""
+    view = payload.data
+    found = (
+        bytes(view[at : at + size]) if at >= 0 and size >= 0 else None
+        for at, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+    )
+    return pa.array(found, pa.binary())
+
+
+# From a file to rows of the decoded tables (:mod:`auditor.connectors.tables.schema`), as Arrow record batches.
+#
+# What Spark's data sources and ``auditor decode`` share. Nothing raises on bad bytes: they are rows of
+# ``decode_errors``.
+
+
+PART_BYTES = 1 << 20
+NO_RECORDS = "a copy without payload has no records: name the directory that it was taken from"
+
+Rows = Iterator[tuple[str, pa.RecordBatch]]  # table, and rows of it
+Content = tuple[pa.RecordBatch | None, list[DecodeError]]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """A file of the log directory at ``place``, or of a segment the batches that begin in ``[start, stop)``.
+
+    ``start`` and ``stop`` may be any bytes: what counts is where the walk from the segment's first batch comes to.
+    ``next_base`` is the base offset of the segment behind it, -1 where there is none or it is not known; ``begins`` the
+    lowest offset at ``start`` where somebody has seen that a batch begins there, -1 where nobody has.
+    """
+
+    place: Place
+    key: Key
+    file: DataFile
+    start: int = 0
+    stop: int | None = None
+    next_base: int = -1
+    begins: int = -1
+
+    def coming(self) -> list[Coming]:
+        """The file, where it lies in a store."""
+        where = self.place
+        plain = where.uri and where.view is None
+        return [Coming(where.uri, where.child(self.file.name).path, self.file.size)] if plain else []
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """A folder of text dumps; topic and partition in ``key`` are what the dumps show."""
+
+    place: Place
+    key: Key
+    texts: tuple[TextFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPiece:
+    """Errors that are known before anything is read."""
+
+    key: Key
+    errors: tuple[DecodeError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPiece:
+    """A whole replica of ``__cluster_metadata``, whose records only make sense one after the other."""
+
+    place: Place
+    key: Key
+    replica: Replica
+
+
+Piece = FilePiece | TextPiece | ErrorPiece | MetadataPiece
+
+
+class How(NamedTuple):
+    """How to read. ``payload``: keys and values of records too; ``deep``: look for bodies that cannot be opened."""
+
+    limits: Limits = DEFAULT_LIMITS
+    payload: bool = False
+    deep: bool = False
+
+
+def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
+    """The rows of a piece for the tables ``wanted``, in file order.
+
+    Cost: the headers for ``batches``; every record for ``records``, the tables of internal topics, and ``how.deep``.
+    A piece that begins inside of a segment walks the headers before it too. Memory: a chunk of a segment.
+    """
+    if isinstance(piece, ErrorPiece):
+        found = _errors(piece.key, piece.errors)
+    elif isinstance(piece, TextPiece):
+        found = _texts(piece, how)
+    elif isinstance(piece, MetadataPiece):
+        found = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.replica, how.limits))
+    elif piece.file.kind in ("log", "checkpoint"):
+        found = _segment(piece, wanted, how)
+    else:
+        found = _small(piece, how)
+    return (item for item in found if item[0] in wanted and item[1].num_rows)
+
+
+def table_schema(table: str, payload: bool = False) -> pa.Schema:
+    """The schema of a decoded table; ``payload`` as in :class:`How`."""
+    wanted = schema.DECODED[table]
+    return pa.schema([*wanted, *schema.PAYLOAD]) if payload and table == "records" else wanted
+
+
+def chosen(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Some of a table's columns. Errors: :class:`AuditInputError` for one that it has not got."""
+    if wrong := [name for name in names if name not in columns.names]:
+        raise AuditInputError(f"no column {wrong[0]!r}; there are {', '.join(columns.names)}")
+    return pa.schema([columns.field(name) for name in names])
+
+
+def _errors(key: Key, errors: tuple[DecodeError, ...] | list[DecodeError]) -> Rows:
+    if errors:
+        yield "decode_errors", from_errors(key, errors)
+
+
+def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
+    """A segment, or a snapshot of ``__cluster_metadata``, which is built alike."""
+    opened = open_file(piece.place, piece.file.name)
+    if isinstance(opened, DecodeError):
+        if piece.start == 0:  # reported once, however many pieces there are
+            yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
+        return
+    if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
+        yield from _errors(piece.key, [DecodeError(piece.file.name, 0, piece.file.size, "unreadable", NO_RECORDS)])
+    how = how._replace(limits=how.limits.counting())
+    topic = piece.key[3] or ""
+    tables = internal_rows.TABLES.get(topic, frozenset())
+    needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))
+    collected = internal_records(topic, how.limits, payload=how.payload) if needed else None
+    try:
+        start, offsets = _first_batch(opened, piece)
+        chunks = read_segment(
+            opened,
+            piece.file.size,
+            file=piece.file.name,
+            start=start,
+            stop=piece.stop,
+            limits=how.limits,
+            records=how.deep,
+            raw=collected is not None and topic not in internal_rows.PACKED,
+            held="records" in wanted or (collected is not None and topic in internal_rows.PACKED),
+            crc="batches" in wanted,
+            offsets=offsets,
+        )
+        if piece.file.place is not None and piece.next_base >= 0:
+            chunks = before(chunks, piece.next_base)  # remote segments of different leaders overlap
+        for chunk in chunks:
+            yield from _chunk(piece, chunk, collected, wanted, how)
+    finally:
+        opened.close()
+
+
+def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int, int]]:
+    """Where the first batch at or behind ``piece.start`` begins, as a walk over all headers before it finds it, and the
+    offsets that are possible from there on.
+
+    Nothing that an index says is trusted for this, so that no damage to one can change what is decoded.
+    """
+    end, offsets = 0, offset_range(piece.file.offset, piece.next_base)
+    if piece.begins >= 0:
+        return piece.start, (piece.begins, offsets[1])
+    if piece.start:
+        walk = read_segment(opened, piece.file.size, file=piece.file.name, stop=piece.start, crc=False, offsets=offsets)
+        for chunk in walk:
+            end, offsets = chunk.end, (chunk.next_offset, offsets[1])
+    return end, offsets
+
+
+def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
+    name, key = piece.file.name, piece.key
+    if "batches" in wanted:
+        yield "batches", batch_rows(key, name, chunk.batches)
+    if chunk.held is not None and "records" in wanted:
+        runs = decode_stored(chunk.held, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
+        for rows in record_rows(key, name, chunk.batches, runs, how.payload):
+            yield "records", rows
+    if collected is None:
+        yield from _errors(key, [*chunk.errors, *chunk.body_errors])
+        return
+    for part in parts(chunk):
+        bodies = collected.add(name, part)  # the errors of bodies, and records that do not parse
+        bodies += collected.errors()
+        collected.unreadable.clear()
+        collected.unknown.clear()
+        yield from collected.drain(key)
+        yield from _errors(key, bodies)
+    yield from _errors(key, chunk.errors)
+
+
+def parts(chunk: Chunk) -> Iterator[Chunk]:
+    """A chunk in pieces of about :data:`PART_BYTES` of records: rows of tables are larger than what they are made of.
+
+    What a compressed batch becomes nobody knows before, so each is a piece. The pieces have rows and raw bytes alone.
+    """
+    compressed = chunk.rows[:, walking.ATTRIBUTES] & walking.CODEC_MASK != 0
+    weight = np.where(compressed, PART_BYTES, chunk.rows[:, walking.SIZE])
+    number = (np.cumsum(weight) - weight) // PART_BYTES
+    cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+    for first, behind in itertools.pairwise(cuts):
+        raw = chunk.raw[first:behind] if chunk.raw is not None else None
+        yield replace(chunk, rows=chunk.rows[first:behind], raw=raw, errors=[], body_errors=[], summary=None)
+
+
+def _small(piece: FilePiece, how: How) -> Rows:
+    """A file that is read whole: all but segments."""
+    data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
+    if isinstance(data, DecodeError):
+        yield from _errors(piece.key, [data])
+        return
+    table, decode = _SMALL[piece.file.kind]
+    rows, errors = decode(piece, data)
+    if rows is not None:
+        yield table, rows
+    yield from _errors(piece.key, errors)
+
+
+def _snapshot(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = decode_snapshot(data, piece.file.name)
+    columns = entries._asdict() | {"file": piece.file.name, "snapshot_offset": piece.file.offset}
+    return from_columns(schema.PRODUCER_SNAPSHOTS, piece.key, len(entries.producer_id), columns), errors
+
+
+def _offset_index(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = indexes.decode_offset_index(data, max(piece.file.offset, 0), piece.file.name)
+    return _index_rows(piece.key, piece.file.name, entries), errors
+
+
+def _time_index(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = indexes.decode_time_index(data, max(piece.file.offset, 0), piece.file.name)
+    return _index_rows(piece.key, piece.file.name, entries), errors
+
+
+def _txn_index(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = indexes.decode_txn_index(data, piece.file.name)
+    return _aborted_rows(piece.key, piece.file.name, entries), errors
+
+
+def _index_rows(key: Key, file: str, entries: indexes.OffsetIndex | indexes.TimeIndex) -> pa.RecordBatch:
+    kind = "offset" if isinstance(entries, indexes.OffsetIndex) else "time"
+    columns = entries._asdict() | {"file": file, "kind": kind}
+    return from_columns(schema.INDEX_ENTRIES, key, len(entries.position), columns)
+
+
+def _aborted_rows(key: Key, file: str, entries: indexes.AbortedTransactions) -> pa.RecordBatch:
+    columns = entries._asdict() | {"file": file}
+    return from_columns(schema.ABORTED_TRANSACTIONS, key, len(entries.position), columns)
+
+
+def _offset_checkpoint(piece: FilePiece, data: bytes) -> Content:
+    offsets, errors = small_files.decode_offset_checkpoint(data, piece.file.name)
+    rows = [(*log, piece.file.name, piece.file.kind, offset, None) for log, offset in offsets.items()]
+    return from_rows(schema.CHECKPOINTS, piece.key[:3], rows), errors
+
+
+def _leader_epochs(piece: FilePiece, data: bytes) -> Content:
+    starts, errors = small_files.decode_leader_epochs(data, piece.file.name)
+    rows = [(piece.file.name, "leader-epoch", start.start_offset, start.epoch) for start in starts]
+    return from_rows(schema.CHECKPOINTS, piece.key, rows), errors
+
+
+def _only_errors(decode: Callable[[bytes, str], tuple[object, list[DecodeError]]]) -> Callable[..., Content]:
+    """For a file without a table of its own."""
+    return lambda piece, data: (None, decode(data, piece.file.name)[1])
+
+
+_SMALL: dict[str, tuple[str, Callable[[FilePiece, bytes], Content]]] = {
+    "snapshot": ("producer_snapshots", _snapshot),
+    "index": ("index_entries", _offset_index),
+    "timeindex": ("index_entries", _time_index),
+    "txnindex": ("aborted_transactions", _txn_index),
+    names.LEADER_EPOCHS: ("checkpoints", _leader_epochs),
+    names.PARTITION_METADATA: ("", _only_errors(small_files.decode_partition_metadata)),
+    names.QUORUM_STATE: ("", _only_errors(small_files.decode_quorum_state)),
+    names.META: ("", _only_errors(small_files.decode_meta_properties)),
+    names.CLEAN_SHUTDOWN: ("", _only_errors(small_files.decode_clean_shutdown)),
+} | dict.fromkeys(names.CHECKPOINT_KINDS.values(), ("checkpoints", _offset_checkpoint))
+
+
+def _texts(piece: TextPiece, how: How) -> Rows:
+    """What a folder of dumps shows, each log once."""
+    folder = read_texts(piece.place, piece.texts, how.limits)
+    for replica in folder.replicas:
+        yield from _text_replica((*piece.key[:3], replica.topic, replica.partition), replica)
+    yield from _errors(piece.key, folder.errors)
+
+
+def _text_replica(key: Key, replica: TextReplica) -> Rows:
+    for segment in replica.segments:
+        yield "batches", batch_rows(key, segment.file, segment.batches, segment.cannot_show)
+        yield from _errors(key, segment.errors)
+    for shown in replica.snapshots:
+        columns = shown.entries._asdict() | {"file": shown.file, "snapshot_offset": shown.offset}
+        yield (
+            "producer_snapshots",
+            from_columns(schema.PRODUCER_SNAPSHOTS, key, len(shown.entries.producer_id), columns),
+        )
+    for item in replica.indexes:
+        if isinstance(item.entries, indexes.AbortedTransactions):
+            yield "aborted_transactions", _aborted_rows(key, item.file, item.entries)
+        else:
+            yield "index_entries", _index_rows(key, item.file, item.entries)
+    for table, rows in replica.rows.items():
+        yield table, from_rows(schema.DECODED[table], key, rows)
+    yield from _errors(key, replica.unreadable)
+
+
+# What no table of the contract holds and is still shown of a single file: KRaft's records, and small settings.
+
+
+FIELDS = pa.field("fields", pa.string(), metadata=JSON)
+METADATA_RECORDS = pa.schema(
+    [
+        *LOG_KEY,
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("offset", pa.int64()),
+        ("timestamp", TIME),
+        ("name", pa.string()),
+        ("version", pa.int32()),
+        FIELDS,
+    ]
+)
+PROPERTIES = pa.schema([*LOG_KEY, ("file", pa.string()), FIELDS])
+_ADDRESSES = "endPoints"
+
+
+def metadata_records(piece: FilePiece, how: How) -> Rows:
+    """The records of a segment or snapshot of ``__cluster_metadata`` by name, a chunk at a time.
+
+    What may be a password or an address is left out unless ``how.payload``; records with secrets show their name.
+    """
+    opened = open_file(piece.place, piece.file.name)
+    if isinstance(opened, DecodeError):
+        yield "decode_errors", from_errors(piece.key, [opened])
+        return
+    limits = how.limits.counting()
+    try:
+        for chunk in read_segment(opened, piece.file.size, file=piece.file.name, limits=limits, raw=True):
+            rows: list[tuple[Any, ...]] = []
+            errors = list(chunk.errors)
+            for row, record in records_of(chunk.raw or [], chunk.batches, file=piece.file.name, limits=limits):
+                if isinstance(record, DecodeError):
+                    errors.append(record)
+                    continue
+                place = (piece.file.name, int(chunk.batches.position[row]))
+                control = bool(chunk.batches.attributes[row] & CONTROL)
+                said = (
+                    decode_control_record(record.key, record.value) if control else decode_metadata_record(record.value)
+                )
+                problem = said if isinstance(said, Problem) else unknown_level(said)
+                if problem is not None:
+                    detail = f"{RECORD_AT} {record.offset}: {problem.detail}"
+                    errors.append(DecodeError(*place, int(chunk.batches.size[row]), problem.reason, detail))
+                if not isinstance(said, Problem):
+                    fields = json.dumps(shown_fields(said, how.payload), ensure_ascii=False)
+                    rows.append((*place, record.offset, record.timestamp, said.name, said.version, fields))
+            yield "metadata_records", from_rows(METADATA_RECORDS, piece.key, rows)
+            yield "decode_errors", from_errors(piece.key, errors)
+    finally:
+        opened.close()
+
+
+def shown_fields(record: MetadataRecord, payload: bool) -> Fields:
+    """The fields that may be shown, as Kafka's tool prints them: without the tagged ones that are not there."""
+    if record.name not in BY_NAME:
+        return {}
+    fields = as_printed(BY_NAME[record.name], record.version, record.fields, payload=True)
+    if payload:
+        return fields
+    fields.pop(_ADDRESSES, None)
+    if record.name == "ConfigRecord" and fields["resourceType"] == BROKER_RESOURCE and not may_show(fields["name"]):
+        fields["value"] = None
+    if record.name == "VotersRecord":
+        fields["voters"] = [{k: v for k, v in voter.items() if k != "endpoints"} for voter in fields["voters"]]
+    return fields
+
+
+def properties(piece: FilePiece, how: How) -> Rows:
+    """What one of the small files of :data:`PROPERTY_KINDS` says, in one row."""
+    data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
+    if isinstance(data, DecodeError):
+        yield "decode_errors", from_errors(piece.key, [data])
+        return
+    fields, errors = _decode(piece.file.kind, data, piece.file.name)
+    text = json.dumps(fields, ensure_ascii=False)
+    yield "properties", from_rows(PROPERTIES, piece.key, [(piece.file.name, text)])
+    yield "decode_errors", from_errors(piece.key, errors)
+
+
+def _decode(kind: str, data: bytes, file: str) -> tuple[Fields, list[DecodeError]]:
+    if kind == names.META:
+        meta, errors = small_files.decode_meta_properties(data, file)
+        return meta._asdict(), errors
+    if kind == names.PARTITION_METADATA:
+        topic_id, errors = small_files.decode_partition_metadata(data, file)
+        return {"topic_id": topic_id}, errors
+    if kind == names.QUORUM_STATE:
+        state, errors = small_files.decode_quorum_state(data, file)
+        return ({} if state is None else state._asdict()), errors
+    epoch, errors = small_files.decode_clean_shutdown(data, file)
+    return {"broker_epoch": epoch}, errors
+
+
+PROPERTY_KINDS = frozenset({names.META, names.PARTITION_METADATA, names.QUORUM_STATE, names.CLEAN_SHUTDOWN})
+
+
+def named(piece: FilePiece, how: How) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of a file without a table of the contract."""
+    return properties(piece, how) if piece.file.kind in PROPERTY_KINDS else metadata_records(piece, how)

@@ -1,0 +1,561 @@
+"""The decoded tables: names, types and order of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.base.at_rest import Fields, Values
+from auditor.base.errors import DecodeError
+
+# Tables as they are declared: a line a column, with its name, its type and what it holds.
+#
+# The same lines make the Arrow schemas and the reference page, so that no column is without a meaning.
+
+
+TIME = pa.timestamp("ms", tz="UTC")
+JSON = {b"json": b"object"}  # metadata of a column of text that is JSON already
+TYPES = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "short": pa.int16(),
+    "bool": pa.bool_(),
+    "double": pa.float64(),
+    "time": TIME,
+    "ints": pa.list_(pa.int32()),
+    "strings": pa.list_(pa.string()),
+    "binary": pa.binary(),
+    "json": pa.string(),
+}
+
+# What each column of each table holds, in a few words; filled where tables are declared.
+MEANINGS: dict[str, dict[str, str]] = {}
+# Of columns that hold the same wherever they stand.
+EVERYWHERE = {
+    "cluster_id": "`cluster.id` of `meta.properties`; null where it does not say",
+    "broker_id": "`node.id` or `broker.id` of `meta.properties`, else the digits that the folder's name ends with; "
+    "null where there are none",
+    "log_dir": "the log directory, relative to the deepest folder above all PATHs",
+    "topic": "the topic whose log it is",
+    "partition": "the number of the partition whose log it is",
+    "file": "the file it comes from, relative to `log_dir`",
+    "position": "byte in `file` where it begins",
+    "offset": "offset of the record",
+    "record_timestamp": "timestamp of the record; null in console text",
+    "tombstone": "whether the record deletes its key (a null value)",
+    "value_version": "version of the value's schema; null for a tombstone",
+    "producer_id": "id that the producer was given; -1: none",
+    "producer_epoch": "epoch of that producer id; -1: none",
+    "transactional_id": "`transactional.id` of the producer; null where no coordinator's log in the input shows it",
+    "group_id": "`group.id` of the consumer, share or streams group",
+    "topic_id": "id of the topic, as Kafka's tools print it (22 characters)",
+}
+
+
+def declared(table: str, key: list[pa.Field], text: str) -> pa.Schema:
+    """The schema of ``table``: the ``key``'s columns, then a line each of ``text``: ``name:type what it holds``.
+
+    A name of :data:`EVERYWHERE` may stand without words.
+    """
+    lines = [line.strip().partition(" ") for line in text.strip().splitlines()]
+    columns = [(*word.split(":"), says.strip()) for word, _, says in lines]
+    MEANINGS[table] = {field.name: EVERYWHERE[field.name] for field in key}
+    MEANINGS[table] |= {name: says or EVERYWHERE[name] for name, _, says in columns}
+    fields = [pa.field(name, TYPES[kind], metadata=JSON if kind == "json" else None) for name, kind, _ in columns]
+    return pa.schema([*key, *fields])
+
+
+# The decoded tables: their columns in order, as Arrow schemas; what Parquet, SQL or ``auditor decode`` show.
+#
+# Every log-level table begins with :data:`LOG_KEY`. Times are UTC timestamps in milliseconds, sizes are bytes, offsets
+# and sequences are as Kafka stores them (-1 where there is none). Contract section 4.
+
+
+# Where a row comes from. log_dir is relative to the deepest folder above all PATHs; broker_id and cluster_id are null
+# where meta.properties does not say.
+LOG_KEY: list[pa.Field] = [
+    pa.field("cluster_id", pa.string()),
+    pa.field("broker_id", pa.int32()),
+    pa.field("log_dir", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+]
+DIR_KEY = LOG_KEY[:3]
+
+
+BATCHES = declared(
+    "batches",
+    LOG_KEY,
+    """
+    file:string
+    position:long
+    size:long bytes of the batch in the file, its header counted
+    magic:int version of the record format: 0, 1 or 2
+    base_offset:long offset of the first record; of a wrapper of magic 0 or 1, of the first message inside
+    last_offset:long offset of the last record that the batch was written with
+    record_count:long records that the header declares; cleaning leaves fewer than offsets
+    partition_leader_epoch:int epoch of the leader that appended it; -1 in magic 0 and 1
+    crc:long stored checksum: CRC-32C in magic 2, CRC-32 before
+    crc_ok:bool whether the bytes have that checksum; null where nobody has verified it (a copy without payload)
+    compression:string none, gzip, snappy, lz4 or zstd; null for a codec that does not exist
+    timestamp_type:string who set the timestamps: CreateTime (the producer) or LogAppendTime (the broker)
+    base_timestamp:time timestamp of the first record; where `delete_horizon` is set, that instead
+    max_timestamp:time largest timestamp of its records, as the header has it
+    is_transactional:bool whether it belongs to a transaction
+    is_control:bool whether it is the broker's own (a marker), not a client's data
+    control_type:string of a control batch: COMMIT, ABORT, LEADER_CHANGE, ..., UNKNOWN; else null
+    coordinator_epoch:int of a transaction's marker: epoch of the coordinator that sent it; else -1
+    producer_id:long
+    producer_epoch:int
+    base_sequence:int sequence number of the first record; -1: none
+    last_sequence:int sequence number of the last record; after 2147483647 comes 0; -1: none
+    delete_horizon:time until when a cleaned batch keeps its tombstones and markers (KIP-534); null where unset
+    flaws:int what is wrong with the header, as bits; 0: nothing. 1: more records declared than offsets, 2: fewer, \
+4: negative span, 8: unknown codec, 16 to 2048: no sound control batch, 4096 to 16384: producer fields that \
+contradict each other, 32768: checksum, 65536: a wrapper that could not be opened
+""",
+)
+RECORDS = declared(
+    "records",
+    LOG_KEY,
+    """
+    file:string
+    position:long byte in `file` where its batch begins
+    base_offset:long first offset of its batch
+    record_index:int its place in the batch, from 0
+    offset:long
+    timestamp:time its timestamp, by the clock that `timestamp_type` of its batch names
+    key_size:int bytes of its key; -1: null
+    value_size:int bytes of its value; -1: null
+    header_count:int number of its headers
+    producer_id:long
+    producer_epoch:int
+    sequence:int its sequence number; -1: none
+    is_control:bool whether it is a marker's record
+    flaws:int what is wrong with it, as bits; 0: nothing. 2: behind the declared records, 8: offset, 16: length, \
+32: a header without key, 64 to 512: no sound message inside a wrapper of magic 0 or 1
+""",
+)
+PAYLOAD = [pa.field("key", pa.binary()), pa.field("value", pa.binary())]  # only with --include-payload
+MEANINGS["records"] |= {
+    "key": "its key; only with `--include-payload`",
+    "value": "its value; only with `--include-payload`",
+}
+PRODUCER_SNAPSHOTS = declared(
+    "producer_snapshots",
+    LOG_KEY,
+    """
+    file:string
+    snapshot_offset:long offset that the snapshot was taken at: it holds what came before (the file's name)
+    producer_id:long
+    producer_epoch:int
+    last_sequence:int sequence number of the producer's last record; -1: none since its epoch began
+    last_offset:long offset of the producer's last record; -1: none
+    offset_delta:int last offset less first offset of its last batch
+    last_timestamp:time timestamp of its last batch or marker
+    coordinator_epoch:int epoch of the coordinator that sent its last marker; -1: none
+    current_txn_first_offset:long first offset of its open transaction; -1: none is open
+""",
+)
+ABORTED_TRANSACTIONS = declared(
+    "aborted_transactions",
+    LOG_KEY,
+    """
+    file:string
+    position:long
+    version:int version of the entry: 0
+    producer_id:long
+    first_offset:long first offset of the transaction
+    last_offset:long offset of its ABORT marker
+    last_stable_offset:long last stable offset once it was aborted
+""",
+)
+INDEX_ENTRIES = declared(
+    "index_entries",
+    LOG_KEY,
+    """
+    file:string
+    position:long
+    kind:string offset (`.index`) or time (`.timeindex`)
+    offset:long offset that the entry leads to
+    log_position:long of an offset index: byte in the segment; null in a time index
+    timestamp:time of a time index: the largest timestamp up to that offset; null in an offset index
+""",
+)
+CHECKPOINTS = declared(
+    "checkpoints",
+    LOG_KEY,
+    """
+    file:string
+    kind:string recovery-point, high-watermark, log-start, cleaner or leader-epoch
+    offset:long the offset that it notes for the log; of a leader epoch, its first one
+    leader_epoch:int of `leader-epoch`: the epoch that begins there; else null
+""",
+)
+# status is the stored number, also where it is none that exists. What console text does not show is null.
+TRANSACTION_LOG = declared(
+    "transaction_log",
+    LOG_KEY,
+    """
+    file:string
+    position:long byte in `file` where the record's batch begins
+    offset:long offset of the record; null in console text
+    record_timestamp:time
+    leader_epoch:int leader epoch of the batch; null in console text
+    transactional_id:string the transactional id that the record is about (its key)
+    tombstone:bool whether the record deletes the id: it expired (`transactional.id.expiration.ms`)
+    value_version:int
+    producer_id:long id that the coordinator gave the producer
+    producer_epoch:int epoch that it gave it
+    timeout_ms:int `transaction.timeout.ms` of the producer, ms
+    status:int state as the stored number, also where no such state exists
+    state:string Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or \
+PrepareEpochFence; null for a tombstone
+    partitions:strings partitions of the transaction as `topic-partition`
+    partitions_null:bool whether the record has a null in place of its partitions, as Empty has
+    last_update_timestamp:time when the coordinator changed the state, by its clock
+    start_timestamp:time when the transaction began, by the coordinator's clock; null where none is open
+    previous_producer_id:long producer id before the last change of it; -1: none (KIP-890)
+    next_producer_id:long producer id that follows once the transaction is complete; -1: none (KIP-890)
+    client_transaction_version:int `transaction.version` that the client used: 2 raises the epoch with each transaction
+    next_producer_epoch:int producer epoch that follows once the transaction is complete; -1: none
+""",
+)
+OFFSET_COMMITS = declared(
+    "offset_commits",
+    LOG_KEY,
+    """
+    file:string
+    position:long byte in `file` where the record's batch begins
+    offset:long offset of the record; null in console text
+    record_timestamp:time
+    group_id:string
+    consumed_topic:string topic that the group reads
+    consumed_partition:int partition of it
+    tombstone:bool whether the record deletes the commit: it expired, or the group or topic was deleted
+    value_version:int
+    committed_offset:long offset that the group goes on at; null for a tombstone
+    leader_epoch:int leader epoch of the last record that was read; -1: not known
+    commit_timestamp:time when it was committed, by the coordinator's clock
+    expire_timestamp:time when it expires, where the client asked for a time of its own; else null
+    topic_id:string id of `consumed_topic`; since Kafka 4.1, else null
+    metadata:string what the client chose to keep with it; null but with `--include-payload`
+    is_transactional:bool whether it is part of a transaction: it counts once that is committed
+    producer_id:long
+    producer_epoch:int
+""",
+)
+# Groups of every kind: classic (key type 2), consumer (3 to 8, 16), share (9 to 15), streams (17 to 23).
+GROUP_METADATA = declared(
+    "group_metadata",
+    LOG_KEY,
+    """
+    file:string
+    position:long byte in `file` where the record's batch begins
+    offset:long offset of the record; null in console text
+    record_timestamp:time
+    group_id:string
+    key_type:int kind of the record, as its key has it: 2 classic; 3 to 8 and 16 consumer; 9 to 15 share; 17 to 23 \
+streams
+    kind:string the same by Kafka's name of it, such as GroupMetadata or ConsumerGroupMemberMetadata
+    tombstone:bool
+    value_version:int
+    protocol_type:string of a classic group: `consumer`, or what else its members are
+    protocol:string of a classic group: assignor that its members agreed on
+    generation:int generation of a classic group, epoch of the others
+    leader:string of a classic group: member that leads it
+    state_timestamp:time of a classic group: when its state changed
+    member_ids:strings members that the record names
+    group_instance_ids:strings `group.instance.id` of each of them, null where it has none
+    client_ids:strings `client.id` of each of them
+    regular_expression:string of a consumer group: pattern that its members subscribed to
+    value:json every field of the value, as `kafka-dump-log.sh` prints it; addresses and bytes that the client chose \
+are null but with `--include-payload`
+""",
+)
+SHARE_GROUP_STATE = declared(
+    "share_group_state",
+    LOG_KEY,
+    """
+    file:string
+    position:long byte in `file` where the record's batch begins
+    offset:long
+    record_timestamp:time
+    group_id:string
+    topic_id:string
+    consumed_partition:int partition that the share group reads
+    key_type:int 0: snapshot; 1: update of one
+    kind:string ShareSnapshot, or ShareUpdate of one
+    tombstone:bool
+    value_version:int
+    snapshot_epoch:int number of the snapshot, which an update belongs to
+    state_epoch:int epoch of the state, raised when it begins anew
+    leader_epoch:int leader epoch of the partition that is read
+    start_offset:long what lies before it is settled; -1: not known yet
+    delivery_complete_count:int offsets behind `start_offset` that are settled; -1: not known
+    create_timestamp:time of a snapshot: when it was made first
+    write_timestamp:time of a snapshot: when it was written
+    state_batches:json offsets from `start_offset` on that were delivered, with their state and number of deliveries, \
+as `kafka-dump-log.sh` prints them
+""",
+)
+REMOTE_LOG_METADATA = declared(
+    "remote_log_metadata",
+    LOG_KEY,
+    """
+    file:string
+    position:long byte in `file` where the record's batch begins
+    offset:long
+    record_timestamp:time
+    key_type:int kind of the record, as its value has it
+    kind:string the same by Kafka's name of it
+    value_version:int version of its schema
+    tiered_topic:string topic whose segment it is about
+    tiered_partition:int partition of it
+    topic_id:string
+    segment_id:string id of the remote segment
+    state:string COPY_SEGMENT_STARTED, COPY_SEGMENT_FINISHED, DELETE_SEGMENT_STARTED, ...; null for an unknown number
+    state_number:int the state as the stored number
+    event_broker_id:int broker that did it
+    event_timestamp:time when, by that broker's clock
+    start_offset:long first offset of the segment
+    end_offset:long last offset of the segment
+    max_timestamp:time largest timestamp in the segment
+    size:long bytes of the segment
+    leader_epochs:json leader epochs in the segment, each with its first offset
+    txn_index_empty:bool whether the segment has no transaction index
+    custom_metadata:binary what the storage plugin keeps with it
+""",
+)
+TOPICS = declared("topics", DIR_KEY, "topic:string its name\ntopic_id:string")
+TOPIC_CONFIGS = declared(
+    "topic_configs",
+    DIR_KEY,
+    """
+    topic:string the topic
+    name:string the setting, such as `retention.ms`
+    value:string its value
+""",
+)
+BROKER_CONFIGS = declared(
+    "broker_configs",
+    DIR_KEY,
+    """
+    entity:string broker id; empty for the default of all brokers
+    name:string the setting
+    value:string its value; null where it is withheld, because it may be secret
+""",
+)
+PARTITIONS = declared(
+    "partitions",
+    DIR_KEY,
+    """
+    topic:string its topic
+    partition:int its number
+    topic_id:string
+    replicas:ints brokers that hold a replica, the preferred leader first
+    isr:ints brokers whose replicas are in sync
+    leader:int broker that leads it; -1: none
+    leader_epoch:int how often a leader was chosen
+    partition_epoch:int how often the controller changed it
+    adding_replicas:ints brokers that a reassignment adds
+    removing_replicas:ints brokers that a reassignment removes
+    eligible_leader_replicas:ints brokers outside the ISR that have all committed records (KIP-966)
+    last_known_elr:ints brokers that were eligible before, and may have lost something (KIP-966)
+    leader_recovery_state:string RECOVERED; RECOVERING after an unclean election until the leader has seen to it
+""",
+)
+METADATA_HISTORY = declared(
+    "metadata_history",
+    LOG_KEY,
+    """
+    offset:long offset of the record; null for what the oldest snapshot says, where the log begins behind it
+    timestamp:time when the controller wrote it; of a snapshot, the snapshot's time
+    record:string Kafka's name of it, such as PartitionChangeRecord
+    version:int version of its schema
+    topic_id:string
+    leader:int leader behind the change; -1: none; null where it is about no partition
+    previous_leader:int leader before the change
+    leader_epoch:int leader epoch behind the change
+    partition_epoch:int partition epoch behind the change
+    isr:ints in-sync replicas behind the change
+    previous_isr:ints in-sync replicas before the change
+    eligible_leader_replicas:ints eligible leader replicas behind the change (KIP-966)
+    previous_elr:ints eligible leader replicas before the change
+    last_known_elr:ints those that were eligible before, behind the change
+    leader_recovery_state:string RECOVERED or RECOVERING, behind the change
+    replicas:ints brokers with a replica, behind the change
+    adding_replicas:ints brokers that a reassignment adds
+    removing_replicas:ints brokers that a reassignment removes
+    node_id:int broker, or with a controller's record the controller, that it is about
+    broker_epoch:long epoch that the broker registered with
+    fenced:bool whether the broker is fenced behind the change
+    in_controlled_shutdown:bool whether the broker is shutting down behind the change
+    entity:string whose setting it is: a topic, a broker id, empty for the default of all brokers
+    name:string the setting, or the feature
+    value:string its value, or the feature's level; null: deleted, or withheld because it may be secret
+""",
+)
+DECODE_ERRORS = declared(
+    "decode_errors",
+    LOG_KEY,
+    """
+    file:string
+    position:long byte where it begins
+    length:long bytes; -1: to the end of the file, or not known
+    reason:string code, such as `crc_mismatch`, `truncated`, `bad_compression` or `unreadable`
+    detail:string what was found, in words, never payload
+""",
+)
+
+DECODED: dict[str, pa.Schema] = {
+    "batches": BATCHES,
+    "records": RECORDS,
+    "producer_snapshots": PRODUCER_SNAPSHOTS,
+    "aborted_transactions": ABORTED_TRANSACTIONS,
+    "index_entries": INDEX_ENTRIES,
+    "checkpoints": CHECKPOINTS,
+    "transaction_log": TRANSACTION_LOG,
+    "offset_commits": OFFSET_COMMITS,
+    "group_metadata": GROUP_METADATA,
+    "share_group_state": SHARE_GROUP_STATE,
+    "remote_log_metadata": REMOTE_LOG_METADATA,
+    "topics": TOPICS,
+    "topic_configs": TOPIC_CONFIGS,
+    "broker_configs": BROKER_CONFIGS,
+    "partitions": PARTITIONS,
+    "metadata_history": METADATA_HISTORY,
+    "decode_errors": DECODE_ERRORS,
+}
+
+RECOVERY_STATES = ("RECOVERED", "RECOVERING")  # LeaderRecoveryState
+COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+TRANSACTION_STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+# From columns and rows to the Arrow tables of :mod:`auditor.connectors.tables.schema`.
+
+
+Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
+KEPT_ROWS = 1 << 16  # of a column of one value that is kept for later; of a long text less
+MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year that SQL and Python know
+
+
+# pyarrow.array and pyarrow.scalar import pandas before anything else: half a second for which ``auditor decode`` has
+# no use. So columns are made of buffers, except where they come as rows.
+
+
+def array_of(values: np.ndarray, null: np.ndarray | None = None, kind: pa.DataType | None = None) -> pa.Array:
+    """A column of numbers or truth values without a copy, or of a ``kind`` of the same bytes.
+
+    ``null`` says which rows are null.
+    """
+    valid = None if null is None or not null.any() else _bits(~null)
+    data = _bits(values) if values.dtype == bool else pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind or pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
+
+
+def texts(values: Sequence[str | None]) -> pa.Array:
+    """A column of texts."""
+    encoded = [(value or "").encode() for value in values]
+    ends = np.cumsum([0, *(len(value) for value in encoded)], dtype=np.int32)
+    valid = _bits(np.array([value is not None for value in values], bool))
+    return pa.Array.from_buffers(
+        pa.string(), len(encoded), [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    )
+
+
+def lists(values: Sequence[Sequence[str] | None]) -> pa.Array:
+    """A column of lists of texts."""
+    ends = np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32)
+    null = np.array([value is None for value in values], bool)
+    items = texts([text for value in values for text in value or ()])
+    valid = _bits(~null) if null.any() else None
+    return pa.Array.from_buffers(pa.list_(pa.string()), len(values), [valid, pa.py_buffer(ends)], children=[items])
+
+
+def repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:
+    """One value for all rows; of not too many, a part of what is at hand from before."""
+    block = 1 << (rows - 1).bit_length() if rows else 0
+    if max(block, len(str(value)) * block // 64) > KEPT_ROWS:
+        return _repeated.__wrapped__(value, kind, rows)
+    return _repeated(value, kind, block).slice(0, rows)
+
+
+@lru_cache(maxsize=16)
+def _repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:
+    if value is None:
+        return pa.nulls(rows, kind)
+    one = texts([value]) if isinstance(value, str) else array_of(np.array([value])).cast(kind)
+    return one.take(array_of(np.zeros(rows, np.int64)))
+
+
+def _bits(values: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def times(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
+    """Milliseconds as numbers, or times in ms, of a ``kind``: null for none (negative) and beyond year 9999."""
+    wide = values.astype(np.int64, copy=False)
+    return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS, kind)  # what is negative is large
+
+
+def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Values) -> pa.RecordBatch:
+    """``rows`` rows of a table: ``columns`` by name, each an array or one value for all rows; absent ones are null."""
+    values: Fields = dict(zip((field.name for field in LOG_KEY), key, strict=True)) | dict(columns)
+    return pa.RecordBatch.from_arrays([_array(values.get(f.name), f.type, rows) for f in schema], schema=schema)
+
+
+def _array(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    if isinstance(value, np.ndarray):
+        value = times(value, kind) if pa.types.is_timestamp(kind) else array_of(value)
+    if isinstance(value, pa.Array):
+        return value if value.type == kind else value.cast(kind)
+    return repeated(value, kind, rows)
+
+
+def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any]]) -> pa.RecordBatch:
+    """Rows, each the values behind those of ``key``; times are in ms as of :func:`times`."""
+    rest = [schema.field(number) for number in range(len(key), len(schema))]
+    given = list(rows)
+    columns = zip(*given, strict=True) if given else ((),) * len(rest)
+    arrays = [repeated(v, f.type, len(given)) for v, f in zip(key, schema, strict=False)]
+    arrays += [_column(values, field.type) for values, field in zip(columns, rest, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def from_dicts(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Values]) -> pa.RecordBatch:
+    """The same of rows by name; null where a row does not say, and what is no column is left out."""
+    names = schema.names[len(key) :]
+    return from_rows(schema, key, [[row.get(name) for name in names] for row in rows])
+
+
+def from_errors(key: Key, errors: Iterable[DecodeError]) -> pa.RecordBatch:
+    """Rows of the table ``decode_errors``."""
+    return from_rows(DECODE_ERRORS, key, [error[:5] for error in errors])
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_timestamp(kind):
+        return pa.array(values, kind)
+    return pa.array([v if v is not None and 0 <= v <= MAX_TIME_MS else None for v in values], pa.int64()).cast(kind)
+
+
+def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows as Spark takes them: times in microseconds, the only unit it knows."""
+    fields = [f.with_type(pa.timestamp("us", f.type.tz)) if pa.types.is_timestamp(f.type) else f for f in batch.schema]
+    return batch.cast(pa.schema(fields))

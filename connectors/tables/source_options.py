@@ -1,0 +1,390 @@
+"""The options of the Spark data sources, and which files a query reads."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditor.base.at_rest import Fields, Values
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits
+from auditor.base.numbers import setting_number
+from auditor.base.user_input import Scope, since_of
+from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import FLAW_CRC
+from auditor.connectors.codec.gaps import SeekableFile, offset_range
+from auditor.connectors.codec.segment import HeaderHop, StoredChunks, read_segment
+from auditor.connectors.logdir import scope as logdir_scope
+from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica
+from auditor.connectors.stores.retries import REFUSED
+from auditor.connectors.stores.storage import open_file
+from auditor.connectors.tables.rows import FilePiece, How, read_piece
+
+# The options of the Spark data sources, checked.
+
+
+FAR = 1 << 62
+# The tables of what segments hold, which readStream gives.
+STREAMED = (
+    "batches",
+    "records",
+    "transaction_log",
+    "offset_commits",
+    "group_metadata",
+    "share_group_state",
+    "remote_log_metadata",
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a reader was asked for; ``split_size`` in bytes, ``refused``: files not to open by path, and why.
+
+    ``offsets``: from which offset to which one, both among them, segments are read; ``columns``: those that the rows
+    have, all where there are none."""
+
+    paths: list[str]
+    scope: Scope
+    split_size: int
+    how: How
+    refused: dict[str, str]
+    offsets: tuple[int, int] = (0, FAR)
+    columns: tuple[str, ...] = ()
+
+
+def asked(given: Mapping[str, str]) -> Asked:
+    """The options of a reader, in any case. Errors: :class:`AuditInputError` for one that is wrong, or where
+    no path is given."""
+    options = {name.lower(): value for name, value in given.items()}
+    paths = options.get("paths") or options.get("path")
+    if not paths:
+        raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
+    since = options.get("since")
+    scope = Scope(
+        tuple(map(str, _several(options, "topics"))),
+        tuple(map(str, _several(options, "partitions"))),
+        tuple(_numbers(options, "brokers")),
+        None if since is None else since_of(since),
+    )
+    return Asked(
+        json.loads(paths) if "paths" in options else [paths],
+        scope,
+        _number(options, "splitSize", 128 << 20, 1 << 16),
+        how_of(given),
+        json.loads(options.get("refused", "{}")),
+        (_number(options, "fromOffset", 0, 0), _number(options, "toOffset", FAR, 0)),
+        columns_of(given),
+    )
+
+
+def inventory_of(given: Mapping[str, str]) -> Inventory | None:
+    """What is read below the paths, where the auditor has listed them already (option ``inventory``).
+
+    Errors: :class:`AuditInputError` for a text that it did not make.
+    """
+    text = {name.lower(): value for name, value in given.items()}.get("inventory", "")
+    return logdir_scope.loads(text) if text else None
+
+
+def streamed(table: str, given: Mapping[str, str]) -> None:
+    """Errors: :class:`AuditInputError` for options that are wrong, or a table that has no streaming form."""
+    asked(given)
+    if table not in STREAMED:
+        raise AuditInputError(f"{table} has no streaming form; {', '.join(STREAMED)} have: what logs append")
+
+
+def fails(given: Mapping[str, str]) -> bool:
+    """Whether a stream fails where something was deleted before it was read: the option ``failOnDataLoss``."""
+    return _flag({"failondataloss": "true", **{name.lower(): value for name, value in given.items()}}, "failOnDataLoss")
+
+
+def how_of(given: Mapping[str, str]) -> How:
+    """Those that say how files are read, in any case. Errors: :class:`AuditInputError`."""
+    options = {name.lower(): value for name, value in given.items()}
+    limits = DEFAULT_LIMITS._replace(
+        max_batch_bytes=_number(options, "maxBatchBytes", DEFAULT_LIMITS.max_batch_bytes, 1 << 10),
+        max_batch_ratio=_number(options, "maxBatchRatio", DEFAULT_LIMITS.max_batch_ratio, 1),
+    )
+    return How(limits, _flag(options, "includePayload"), _flag(options, "deep"))
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that were asked for, none for all. Errors: :class:`AuditInputError`."""
+    return tuple(map(str, _several({name.lower(): value for name, value in given.items()}, "columns")))
+
+
+def _several(options: Mapping[str, str], name: str) -> list[object]:
+    """A JSON list, or one value alone."""
+    text = options.get(name, "[]")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = text
+    return found if isinstance(found, list) else [found]
+
+
+def _numbers(options: Mapping[str, str], name: str) -> list[int]:
+    found = _several(options, name)
+    numbers = [one for one in found if isinstance(one, int)]
+    if len(numbers) < len(found):
+        raise AuditInputError(f"option {name} is {options[name]!r}; give a JSON list of whole numbers")
+    return numbers
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    return str(options.get(name.lower(), "false")).lower() == "true"
+
+
+def _number(options: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = str(options.get(name.lower(), default))
+    number = setting_number(text, least)
+    if number is None:
+        raise AuditInputError(f"option {name} is {text!r}; give a whole number of at least {least}")
+    return number
+
+
+# Which files a condition of a query rules out, by what is the same in all of their rows: broker, topic, partition.
+#
+# Spark asks every condition again of the rows that come, so that what is not understood here costs time and nothing
+# else.
+# Conditions are told by their names: the oldest Spark that may run this has none of them.
+
+
+KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": eq,
+    "EqualNullSafe": eq,
+    "GreaterThan": gt,
+    "GreaterThanOrEqual": ge,
+    "LessThan": lt,
+    "LessThanOrEqual": le,
+    "StringStartsWith": str.startswith,
+    "StringEndsWith": str.endswith,
+    "StringContains": str.__contains__,
+}
+
+
+class Wanted(NamedTuple):
+    """Which files may have rows for which all ``conditions`` hold, and by their names offsets from ``first`` to
+    ``last``; the last segment of a log may hold any that is not below it."""
+
+    conditions: Sequence[Any]
+    first: int
+    last: int
+
+    def __call__(self, piece: FilePiece) -> bool:
+        """Whether a file is one of them."""
+        starts, behind = piece.file.offset, piece.next_base
+        if starts >= 0 and (starts > self.last or 0 <= behind <= self.first):
+            return False
+        row = {name: value for name, value in zip(KEY, piece.key, strict=True) if value is not None}
+        return all(holds(condition, row) is not False for condition in self.conditions)
+
+
+def holds(condition: Any, row: Values) -> bool | None:
+    """Whether one of Spark's conditions (``pyspark.sql.datasource.Filter``) holds; None where that is not known."""
+    name = type(condition).__name__
+    if name == "Not":
+        inside = holds(condition.child, row)
+        return None if inside is None else not inside
+    path: tuple[str, ...] = getattr(condition, "attribute", ())
+    if len(path) != 1 or (column := path[0]) not in row:
+        return None
+    if name in ("IsNull", "IsNotNull"):
+        return name == "IsNotNull"
+    value: Any = getattr(condition, "value", None)
+    if name == "In":
+        return True if row[column] in value else None if None in value else False
+    if name not in _COMPARED or value is None:
+        return None
+    try:
+        return bool(_COMPARED[name](row[column], value))
+    except TypeError:
+        return None
+
+
+# How far logs that grow have been read, and what is new in them: the streaming form of the data sources.
+#
+# A log only ever grows behind its end, so how far it was read is one number, the offset behind the last batch that was
+# told. What brokers do meanwhile changes nothing of that: segments are rolled, deleted, or cleaned into others of the
+# same names, and batches keep their offsets. File and position beside it only say where to go on.
+
+
+GONE = (
+    "{}: offsets {} to {} were deleted before they were read; read more often, or go on without them by the option "
+    "failOnDataLoss=false"
+)
+
+UNREAD = "{}: its partition.metadata, which says whose log it is, cannot be read now; start the query again"
+
+_HEADER = struct.Struct(">qiibIhi")  # of a batch, up to and with lastOffsetDelta
+
+
+class End(NamedTuple):
+    """Up to where a log was read: the offset behind its last batch, and the place in its newest segment then: the bytes
+    behind that batch (``position``) and where it begins (``last``, -1 where the segment had none)."""
+
+    offset: int
+    file: str
+    position: int
+    last: int = -1
+
+
+# By the folder of each replica and its topic's id, as Spark keeps it in its checkpoint.
+Ends = Mapping[str, Values]
+
+
+class Lot(NamedTuple):
+    """A part of a file, of which the batches with offsets in ``[first, behind)`` are wanted."""
+
+    piece: FilePiece
+    first: int
+    behind: int
+
+
+def _logs(
+    inventory: Inventory, wanted: Callable[[Replica], bool]
+) -> tuple[dict[str, tuple[LogDir, Replica]], frozenset[str]]:
+    """Each log by the name that ends have of it; and the folders of those whose topic id cannot be read now, so that
+    nobody knows which of the known logs they are."""
+    found, unread = {}, set()
+    failed = {(at, error.file) for at, error in inventory.errors if error.reason in ("unreadable", "vanished")}
+    for log_dir in inventory.log_dirs:
+        for replica in log_dir.replicas:
+            if wanted(replica):
+                where = log_dir.place.child(replica.folder).shown
+                if (log_dir.name, f"{replica.folder}/partition.metadata") in failed:
+                    unread.add(where)
+                else:
+                    found[f"{where} {replica.topic_id or ''}".rstrip()] = log_dir, replica
+    return found, frozenset(unread)
+
+
+def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> Fields:
+    """Up to where each log can be read now; none falls behind what is ``known``. ``wanted``: which replicas count.
+
+    Cost: what was appended to each newest segment is walked, checksums included; where nothing is known, all of it.
+    """
+    found = dict(known)
+    for key, (log_dir, replica) in _logs(inventory, wanted)[0].items():
+        before = End(**known[key]) if key in known else None
+        end = _end(log_dir, replica, before, limits)
+        if end is not None and (before is None or end.offset > before.offset):
+            found[key] = end._asdict()
+    return found
+
+
+def _end(log_dir: LogDir, replica: Replica, before: End | None, limits: Limits) -> End | None:
+    """The end of a log's newest segment, None where it cannot be read now."""
+    if not replica.segments:
+        return None
+    segment = replica.segments[-1]
+    f = open_file(segment.place or log_dir.place, segment.name)
+    if isinstance(f, DecodeError):
+        return None
+    least, below = offset_range(segment.base_offset)
+    end = End(max(least, 0), segment.name, 0)
+    with contextlib.closing(f):
+        if before is not None and before.file == segment.name and _goes_on(f, before, segment.size):
+            end = before
+        try:
+            hop = HeaderHop(f, segment.size, limits, end.position, (end.offset, below))
+            hopped = hop.chunks() if not isinstance(f, StoredChunks) else iter(())
+            for rows in itertools.chain(hopped, _walked(f, segment.size, segment.name, hop, below, limits)):
+                if len(rows):
+                    last = rows[-1]
+                    at, size = int(last[walking.POSITION]), int(last[walking.SIZE])
+                    end = End(int(last[walking.LAST_OFFSET]) + 1, segment.name, at + size, at)
+        except REFUSED:
+            return None
+    return end
+
+
+def _walked(f: SeekableFile, size: int, name: str, hop: HeaderHop, below: int, limits: Limits) -> Iterator[Any]:
+    """Rows of what the hop left, without those at the end whose bytes are not all there yet."""
+    if hop.end == size:
+        return
+    for chunk in read_segment(f, size, file=name, start=hop.end, limits=limits, offsets=(hop.next_offset, below)):
+        sound = (chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0).nonzero()[0]
+        yield chunk.rows[: sound[-1] + 1] if len(sound) else chunk.rows[:0]
+
+
+def _goes_on(f: SeekableFile, before: End, size: int) -> bool:
+    """Whether the batch that was the last one still lies where it did: not in a file that was cleaned, or cut and
+    written anew."""
+    if isinstance(f, StoredChunks) or before.position > size:
+        return False
+    if before.last < 0:
+        return before.position == 0
+    header = bytearray(_HEADER.size)
+    try:
+        f.seek(before.last)
+        if (f.readinto(memoryview(header)) or 0) < len(header):
+            return False
+    except OSError:
+        return False
+    offset, length, _, magic, _, _, delta = _HEADER.unpack(header)
+    ends = offset + (delta if magic > 1 else 0) + 1
+    return bool(ends == before.offset and before.last + walking.OVERHEAD + length == before.position)
+
+
+def lots(
+    inventory: Inventory, start: Ends, end: Ends, wanted: Callable[[Replica], bool], fail_on_loss: bool = True
+) -> Iterator[Lot]:
+    """What came between two ends. Errors: ``AuditInputError`` where some of it was deleted before, unless
+    ``fail_on_loss`` is off."""
+    there, unread = _logs(inventory, wanted)
+    for key, says in end.items():
+        until, before = End(**says), End(**start[key]) if key in start else None
+        if before is not None and until.offset <= before.offset:
+            continue
+        if key not in there and key.rpartition(" ")[0] in unread:
+            raise AuditInputError(UNREAD.format(key))
+        log_dir, replica = there.get(key, (None, None))
+        first = replica.segments[0].base_offset if replica is not None and replica.segments else until.offset
+        read = before.offset if before is not None else first if replica is not None else 0
+        if fail_on_loss and first > read:
+            raise AuditInputError(GONE.format(key, read, first - 1))
+        if log_dir is not None and replica is not None:
+            yield from _of_replica(log_dir, replica, before, until)
+
+
+def _of_replica(log_dir: LogDir, replica: Replica, before: End | None, until: End) -> Iterator[Lot]:
+    key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
+    first = 0 if before is None else before.offset
+    behind = [segment.base_offset for segment in replica.segments[1:]] + [-1]
+    for segment, next_base in zip(replica.segments, behind, strict=True):
+        if segment.base_offset >= until.offset or 0 <= next_base <= first:
+            continue
+        where = segment.place or log_dir.place
+        start = before.position if before is not None and before.file == segment.name else 0
+        begins = -1
+        if start and before is not None and not isinstance(f := open_file(where, segment.name), DecodeError):
+            with contextlib.closing(f):
+                begins = before.offset if _goes_on(f, before, segment.size) else -1
+        stop = until.position if segment.name == until.file and begins >= 0 else None
+        file = DataFile(segment.name, segment.size, "log", segment.base_offset, segment.place)
+        piece = FilePiece(where, key, file, start if begins >= 0 else 0, stop, next_base, begins)
+        yield Lot(piece, first, until.offset)
+
+
+def rows(lot: Lot, table: str, how: How) -> Iterator[pa.RecordBatch]:
+    """The rows of a lot for a table. Errors: ``AuditInputError`` where its file is gone: what it had is asked for
+    again, or said to be lost."""
+    file, at = lot.piece.file, "base_offset" if table == "batches" else "offset"
+    opened = open_file(lot.piece.place, file.name)
+    if isinstance(opened, DecodeError):
+        raise AuditInputError(f"{file.name} is gone or cannot be read ({opened.detail}) since it was listed")
+    opened.close()
+    for _table, batch in read_piece(lot.piece, frozenset({table}), how):
+        offsets = batch.column(at)
+        mine = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
+        yield batch.filter(mine)

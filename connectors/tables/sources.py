@@ -1,0 +1,279 @@
+"""Spark data sources over log directories, one per decoded table."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from auditor.base.at_rest import Fields
+
+
+TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many tasks:
+TASKS = 8
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+NO_PACKAGE = (
+    "the Python of Spark's workers has no package {}; set PYSPARK_PYTHON to the Python that has it before the session "
+    "starts, or send it along with --py-files and --archives (docs/running.md)"
+)
+
+
+def ours(name: str) -> Any:
+    """A module of this package. Errors: ``RuntimeError``, one sentence, where this Python has not got it."""
+    try:
+        return importlib.import_module(f"auditor.{name}")
+    except ModuleNotFoundError as error:
+        raise RuntimeError(NO_PACKAGE.format(error.name)) from None
+
+
+class TableReader(DataSourceReader):
+    """Reads one decoded table below some paths."""
+
+    def __init__(self, table: str, options: Mapping[str, str]) -> None:
+        self.table = table
+        self.options = dict(options)
+        self.conditions: list[Filter] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
+        options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
+        asked = options.asked(self.options)
+        with ours("connectors.gate").guarded(asked.refused):
+            inventory = options.inventory_of(self.options) or self.discovered(asked)
+            wanted = ours("connectors.pruning").Wanted(self.conditions, *asked.offsets)
+            found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
+        slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
+
+    def discovered(self, asked: Any) -> Any:
+        """What is read below the paths."""
+        inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits, asked.scope)
+        if inventory.remote:
+            remote = ours("connectors.remote_log")
+            read = remote.read_all(remote.tasks(inventory, asked.how.limits))
+            inventory = ours("connectors.tiered").with_remote(inventory, read, asked.scope)
+        return ours("connectors.scoped").narrowed(inventory, asked.scope)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, as Arrow record batches."""
+        rows, for_spark = ours("connectors.rows"), ours("connectors.arrow").for_spark
+        asked = ours("connectors.source_options").asked(self.options)
+        share, ahead = pickle.loads(partition.value), ours("connectors.ahead")
+        with ours("connectors.gate").guarded(asked.refused), ahead.coming(ahead.of_work(share)):
+            for piece in share:
+                for _table, batch in rows.read_piece(piece, frozenset({self.table}), asked.how):
+                    yield for_spark(batch.select(asked.columns) if asked.columns else batch)
+
+
+class PruningReader(TableReader):
+    """The same on a session that pushes filters down: files without a row that they ask for stay closed."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Hears the conditions; gives all of them back, to be asked of the rows."""
+        self.conditions = list(filters)
+        return self.conditions
+
+
+class GrowingTable(DataSourceStreamReader):
+    """What is new in one decoded table below some paths, as often as Spark asks."""
+
+    def __init__(self, table: str, options: Mapping[str, str]) -> None:
+        self.table = table
+        self.options = dict(options)
+        self.known: Fields = {}
+
+    def _listed(self) -> tuple[Any, Any, Any]:
+        """The options, what is there now, and which replicas count."""
+        asked, pieces = ours("connectors.source_options").asked(self.options), ours("connectors.pieces")
+        with ours("connectors.gate").guarded(asked.refused):
+            found = TableReader(self.table, self.options).discovered(asked)
+        return asked, found, lambda replica: pieces.in_segments(self.table, replica.topic)
+
+    def initialOffset(self) -> Fields:
+        """Nothing was read: all that is there is new."""
+        return {}
+
+    def latestOffset(self, start: Fields | None = None, limit: object = None) -> Fields:
+        """Up to where each log can be read. Before Spark 4.2 it is asked without arguments, after a restart behind a
+        call of :meth:`partitions` that has the checkpoint's offset twice (``setLatestSeenOffset``)."""
+        offsets = ours("connectors.stream_offsets")
+        asked, inventory, wanted = self._listed()
+        self.known = offsets.ends(inventory, {**self.known, **(start or {})}, wanted, asked.how.limits)
+        return self.known
+
+    def partitions(self, start: Fields, end: Fields) -> list[InputPartition]:
+        """Shares out what came between. Errors: ``AuditInputError`` where it was deleted before it was read."""
+        pieces, offsets = ours("connectors.pieces"), ours("connectors.stream_offsets")
+        _, inventory, wanted = self._listed()
+        self.known = {**self.known, **end}
+        found = list(offsets.lots(inventory, start, end, wanted, ours("connectors.source_options").fails(self.options)))
+        slots = max(TASKS, sum(pieces.size(lot.piece) for lot in found) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(found[number::slots])) for number in range(min(slots, len(found)))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, as Arrow record batches."""
+        offsets, for_spark = ours("connectors.stream_offsets"), ours("connectors.arrow").for_spark
+        asked = ours("connectors.source_options").asked(self.options)
+        with ours("connectors.gate").guarded(asked.refused):
+            for lot in pickle.loads(partition.value):
+                for batch in offsets.rows(lot, self.table, asked.how):
+                    yield for_spark(batch.select(asked.columns) if asked.columns else batch)
+
+
+class TableSource(DataSource):
+    """A decoded table as a data source; each subclass names its table."""
+
+    table: ClassVar[str]
+    format: ClassVar[str]
+    pushes: ClassVar[bool] = False  # whether the session pushes filters down
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``spark.read.format``."""
+        return cls.format
+
+    def schema(self) -> StructType:
+        """The table's columns."""
+        options = ours("connectors.source_options")
+        columns = ours("connectors.rows").table_schema(self.table, options.how_of(self.options).payload)
+        if wanted := options.columns_of(self.options):
+            columns = ours("connectors.rows").chosen(columns, wanted)
+        found: StructType = ours("connectors.sources").spark_schema(columns)
+        return found
+
+    def reader(self, schema: StructType) -> TableReader:
+        """A reader of the paths in the options. Errors: ``AuditInputError`` for an option that is wrong."""
+        ours("connectors.source_options").asked(self.options)
+        return (PruningReader if self.pushes else TableReader)(self.table, self.options)
+
+    def streamReader(self, schema: StructType) -> GrowingTable:
+        """A reader of what is new below the paths. Errors: ``AuditInputError`` for a table that no log appends to."""
+        ours("connectors.source_options").streamed(self.table, self.options)
+        return GrowingTable(self.table, self.options)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of a table."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+class BatchesSource(TableSource):
+    """Batch headers."""
+
+    table, format = "batches", "kafka_log_batches"
+
+
+class RecordsSource(TableSource):
+    """Records, without keys and values unless ``includePayload``."""
+
+    table, format = "records", "kafka_log_records"
+
+
+class ProducerSnapshotsSource(TableSource):
+    """``.snapshot`` files."""
+
+    table, format = "producer_snapshots", "kafka_producer_snapshots"
+
+
+class AbortedTransactionsSource(TableSource):
+    """``.txnindex`` files."""
+
+    table, format = "aborted_transactions", "kafka_aborted_transactions"
+
+
+class IndexEntriesSource(TableSource):
+    """``.index`` and ``.timeindex`` files."""
+
+    table, format = "index_entries", "kafka_index_entries"
+
+
+class CheckpointsSource(TableSource):
+    """Offset and leader epoch checkpoints."""
+
+    table, format = "checkpoints", "kafka_checkpoints"
+
+
+class TransactionLogSource(TableSource):
+    """Records of ``__transaction_state``."""
+
+    table, format = "transaction_log", "kafka_transaction_log"
+
+
+class OffsetCommitsSource(TableSource):
+    """Offset commits in ``__consumer_offsets``."""
+
+    table, format = "offset_commits", "kafka_offset_commits"
+
+
+class GroupMetadataSource(TableSource):
+    """Groups in ``__consumer_offsets``."""
+
+    table, format = "group_metadata", "kafka_group_metadata"
+
+
+class ShareGroupStateSource(TableSource):
+    """Records of ``__share_group_state``."""
+
+    table, format = "share_group_state", "kafka_share_group_state"
+
+
+class RemoteLogMetadataSource(TableSource):
+    """Records of ``__remote_log_metadata``."""
+
+    table, format = "remote_log_metadata", "kafka_remote_log_metadata"
+
+
+class MetadataHistorySource(TableSource):
+    """What ``__cluster_metadata`` says, change by change."""
+
+    table, format = "metadata_history", "kafka_metadata_history"
+
+
+class DecodeErrorsSource(TableSource):
+    """Bytes that could not be read or decoded, and why."""
+
+    table, format = "decode_errors", "kafka_decode_errors"
+
+
+SOURCES = (
+    BatchesSource,
+    RecordsSource,
+    ProducerSnapshotsSource,
+    AbortedTransactionsSource,
+    IndexEntriesSource,
+    CheckpointsSource,
+    TransactionLogSource,
+    OffsetCommitsSource,
+    GroupMetadataSource,
+    ShareGroupStateSource,
+    RemoteLogMetadataSource,
+    MetadataHistorySource,
+    DecodeErrorsSource,
+)
+
+
+def register_all(spark: SparkSession) -> None:
+    """Makes all sources known to a session, once, and again where it began or ceased to push filters down."""
+    pushes = hasattr(DataSourceReader, "pushFilters") and spark.conf.get(PUSHDOWN, "false") == "true"  # from 4.1 on
+    if _KNOWING.get(spark) != pushes:
+        for source in SOURCES:
+            spark.dataSource.register(type(source.__name__, (source,), {"pushes": True}) if pushes else source)
+        _KNOWING[spark] = pushes
+
+
+_KNOWING: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
