@@ -19,8 +19,7 @@ from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.connectors.logdir.inventory import folder_replica
 from auditor.connectors.stores.storage import Place
-from auditor.facts.at_rest import at_rest
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts, at_rest
 from auditor.inline.inline_runner import InlineRunner
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan

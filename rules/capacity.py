@@ -10,14 +10,9 @@ import numpy as np
 from auditor.base.advice import Advice, Verdict
 from auditor.base.numbers import LAST_SEQUENCE
 from auditor.base.words import duration, plural
-from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model import releases
-from auditor.model.policies import (
-    ERRORS,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    UNKNOWN_PRODUCER_ID,
-)
+from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes
+from auditor.model import policies
+from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import kinds, rule
 from auditor.rules.catalogue.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
@@ -116,9 +111,9 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
 
 def _fewer(log: LogView, first: str) -> Advice:
     """What makes a broker remember fewer producers; before 3.4 no setting does that which ids do not need, too."""
-    by_id = {release.expiration_setting == releases.BY_ID for release in log.cluster.release(log.leader.broker_id).rows}
+    by_id = {release.expiration_setting == policies.BY_ID for release in log.cluster.release(log.leader.broker_id).rows}
     from_then = "" if by_id == {True} else "from 3.4 on, "
-    lower = f"; {from_then}lower {releases.BY_ID}, after which an idle one is forgotten" if True in by_id else ""
+    lower = f"; {from_then}lower {policies.BY_ID}, after which an idle one is forgotten" if True in by_id else ""
     return Advice(Verdict.LOOK, then=first + lower)
 
 
@@ -274,7 +269,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
     )
     if old:
         by_snapshots = OUT_OF_ORDER_SEQUENCE_NUMBER if counts_markers(log.leader) else UNKNOWN_PRODUCER_ID
-        shown = releases.policy_at(log.policy_name(), log.cluster.release(log.leader.broker_id)).unknown_error
+        shown = policies.policy_at(log.policy_name(), log.cluster.release(log.leader.broker_id)).unknown_error
         answer = ERRORS[by_snapshots if shown == UNKNOWN_PRODUCER_ID else shown]
         message += f": its next write {refused} refused with {answer}"
     else:

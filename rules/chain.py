@@ -8,8 +8,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict
 from auditor.base.words import plural
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import (

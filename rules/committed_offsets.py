@@ -9,9 +9,8 @@ from typing import Any
 from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
-from auditor.model.offset_commits import Commit
+from auditor.model.groups import Commit, GroupPartition
 from auditor.model.offset_watch import Turns, since
-from auditor.model.offsets import GroupPartition
 from auditor.rules.catalogue.kinds import Blocks
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

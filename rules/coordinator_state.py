@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.advice import Advice, Look, Verdict, for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
-from auditor.model.hashing import partition_for
+from auditor.model.transaction_states import partition_for
 from auditor.rules.catalogue.kinds import Blocks, Hold
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

@@ -9,13 +9,7 @@ import numpy as np
 from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.numbers import SEQUENCES
 from auditor.base.words import duration, plural
-from auditor.facts.events import (
-    AFTER_UNREADABLE,
-    IN_TRANSACTION,
-    STATE_MAY_BE_LOST,
-    Event,
-    Kind,
-)
+from auditor.facts.events import AFTER_UNREADABLE, IN_TRANSACTION, STATE_MAY_BE_LOST, Event, Kind
 from auditor.model.policies import POLICIES
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

@@ -8,7 +8,7 @@ from typing import Any
 from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.facts.events import TOLERANCE_MS, Event, Kind
-from auditor.model import releases
+from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
@@ -77,7 +77,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
 def _after_limit(log: LogView) -> int | None:
     """message.timestamp.after.max.ms: as set, else an hour since 4.0, and what the older setting says before."""
     limit, broker = log.policy().after_max_ms, log.leader.broker_id
-    since_4_0 = limit >= 0 or log.cluster.releases.get(broker, releases.UNKNOWN).least >= (4, 0)
+    since_4_0 = limit >= 0 or log.cluster.releases.get(broker, policies.UNKNOWN).least >= (4, 0)
     for name in AFTER_SETTINGS[:1] if since_4_0 else AFTER_SETTINGS:
         value = log.cluster.setting(log.topic, name) or log.cluster.broker_setting(broker, f"log.{name}")
         if value is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditor.base.words import plural
-from auditor.facts.share_offsets import ShareOffset
+from auditor.facts.offsets import ShareOffset
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib.group_offsets import lost_between

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditor.base.at_rest import Fields
-from auditor.model.group_members import Member
-from auditor.model.offset_commits import Commit
+from auditor.model.groups import Commit, Member
 from auditor.model.offset_watch import Zombie
 from auditor.rules.catalogue.needs import Need
 from auditor.rules.catalogue.registry import rule

@@ -10,9 +10,7 @@ import pyarrow as pa
 from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.schema import from_rows
-from auditor.facts.producer_rows import PRODUCER, blank_producers
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.transaction_rows import TRANSACTION
+from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ReplicaFacts, blank_producers
 
 TRANSACTIONAL, CONTROL, APPEND_TIME = 0x10, 0x20, 0x08
 KEY = ("cluster", 1, "broker-1", "__consumer_offsets", 0)

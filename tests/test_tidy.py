@@ -259,7 +259,7 @@ def test_audits_use_all_of_the_model_but_the_requests() -> None:
     """What no log can hold is a room of its own, the reference: what an audit asks stands in the model itself."""
     graph = modules()
     assert "tests.reference.coordinator" in graph
-    assert "auditor.model.producer_appends" in reached(graph, ASKS_THE_MODEL)
+    assert "auditor.model.producers" in reached(graph, ASKS_THE_MODEL)
     assert wrong_side(graph) == (set(), set())
 
 

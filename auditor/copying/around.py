@@ -16,7 +16,7 @@ from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.folders import Folder, Folders
-from auditor.model.hashing import partition_for
+from auditor.model.transaction_states import partition_for
 from auditor.pipeline.whole_audit import Audit
 
 Log = tuple[str, int]  # topic and partition

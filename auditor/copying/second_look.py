@@ -17,7 +17,7 @@ from auditor.connectors.logdir import names
 from auditor.connectors.stores import results, storage
 from auditor.connectors.tables.internal_rows import TRANSACTION_STATE
 from auditor.copying.one_folder import Done
-from auditor.model.hashing import partition_for
+from auditor.model.transaction_states import partition_for
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.transactions.blocking import Standing
 

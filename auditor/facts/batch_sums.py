@@ -1,12 +1,4 @@
-"""What a long replica is compared by in place of its headers: a keyed sum of each range of 256 offsets.
-
-Two replicas whose sums of a range are alike have the same batches there, all columns that are compared alike. The sum
-is that, modulo 2^64, of SipHash-1-3 of each batch's columns, under a key that the driver draws by lot for itself and
-that is in no output: who writes a log cannot look for batches that are different and sum up to the same (Aumasson and
-Bernstein, "SipHash: a fast short-input PRF", 2012), and what differs by accident does so to 1 in 2^64. Because it is a
-sum, two ranges side by side become one of twice the width when there are too many: memory is bounded by
-:data:`MAX_RANGES` and :data:`MAX_RUNS`, 6 MiB, whatever the log.
-"""
+"""Sums of a long replica's batches, and offsets of unverified batches."""
 
 from __future__ import annotations
 
@@ -18,6 +10,17 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
+
+# What a long replica is compared by in place of its headers: a keyed sum of each range of 256 offsets.
+#
+# Two replicas whose sums of a range are alike have the same batches there, all columns that are compared alike. The sum
+# is that, modulo 2^64, of SipHash-1-3 of each batch's columns, under a key that the driver draws by lot for itself and
+# that is in no output: who writes a log cannot look for batches that are different and sum up to the same (Aumasson and
+# Bernstein, "SipHash: a fast short-input PRF", 2012), and what differs by accident does so to 1 in 2^64. Because it is
+# a
+# sum, two ranges side by side become one of twice the width when there are too many: memory is bounded by
+# :data:`MAX_RANGES` and :data:`MAX_RUNS`, 6 MiB, whatever the log.
+
 
 # The columns that a sum is made of, those that a comparison of replicas looks at, and where the batch is.
 SUMMED = (
@@ -327,3 +330,35 @@ def places_in(columns: Sequence[str]) -> np.ndarray:
     segment."""
     at = ["flaws" if name == "crc_ok" else name for name in SUMMED[: len(_AT)]]
     return np.array([list(columns).index(name) for name in at], np.int64)
+
+
+# Offsets of batches whose checksum nobody has verified, as ranges: what rests on them is not decided.
+
+
+MOST = 256  # ranges of a log; beyond, those that lie next to each other are one
+
+
+def joined(ranges: list[tuple[int, int]], first: np.ndarray, last: np.ndarray) -> list[tuple[int, int]]:
+    """Ranges of offsets with those of more batches, in the order of the log. Ranges that follow each other are one."""
+    begins = np.ones(len(first), bool)
+    begins[1:] = first[1:] != last[:-1] + 1
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(first)) - 1
+    found = list(ranges)
+    for a, b in zip(first[starts].tolist(), last[ends].tolist(), strict=True):
+        if found and found[-1][1] + 1 == a:
+            found[-1] = found[-1][0], b
+        else:
+            found.append((a, b))
+    if len(found) > MOST:
+        found = [
+            (min(pair)[0], max(end for _, end in pair)) for pair in (found[k : k + 2] for k in range(0, len(found), 2))
+        ]
+    return found
+
+
+def touches(ranges: list[tuple[int, int]], first: int | None, last: int | None) -> bool:
+    """Whether one of the batches lies between two offsets; where there are none, whether there is one at all."""
+    if first is None or not ranges:
+        return bool(ranges)
+    return any(a <= max(first, first if last is None else last) and first <= b for a, b in ranges)

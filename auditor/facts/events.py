@@ -1,16 +1,17 @@
-"""What was odd while a replica was read and replayed, an event each. An event says that a sequence jumped; whether that
-is a finding, a rule says.
-
-Offsets, positions and sizes are as in the log, times ms since the epoch; -1 means absent throughout.
-"""
+"""Events: what was odd while a replica was read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TypedDict, cast
+from typing import NamedTuple, TypedDict, cast
 
 import numpy as np
+
+# What was odd while a replica was read and replayed, an event each. An event says that a sequence jumped; whether that
+# is a finding, a rule says.
+#
+# Offsets, positions and sizes are as in the log, times ms since the epoch; -1 means absent throughout.
 
 
 class Kind(IntEnum):
@@ -221,3 +222,25 @@ def events_of(table: np.ndarray, *kinds: Kind) -> Iterator[Event]:
         row = table[number]
         names = (*PLACE, *FIELDS[Kind(int(row["kind"]))])
         yield cast(Event, {name: row[name].item() for name in names})
+
+
+# The records of a batch that a leader would have blamed when it refused the batch (KIP-467).
+
+
+class Culprits(NamedTuple):
+    """Positions of records in their batch, from 0 on, as ``error_records`` of a ProduceResponse counts them.
+
+    ``records``: how many the batch has, ``declared``: how many it says; ``base_sequence`` is -1 where it has none.
+    ``null_keys``: without a key; ``flawed``: not built as records must be; ``old``: stamped below -1, or too far behind
+    the broker's clock; ``ahead``: beyond it by an hour or more, with their stamps (ms). ``left_out``: how many more
+    there are of all these.
+    """
+
+    records: int
+    declared: int
+    base_sequence: int
+    null_keys: tuple[int, ...] = ()
+    flawed: tuple[int, ...] = ()
+    old: tuple[int, ...] = ()
+    ahead: tuple[tuple[int, int], ...] = ()
+    left_out: int = 0

@@ -1,33 +1,390 @@
-"""Facts: what reading and replaying one replica of a partition brings out, and all that the rules may rest on.
-
-A replica is reduced where it is read: batches become events (something is odd), transactions, the producers' final
-states and sums. Nothing here judges. Times are ms since the epoch, offsets and sizes as in the log; -1 means absent.
-"""
+"""Facts about one replica, which rules rest on."""
 
 from __future__ import annotations
 
+import copyreg
+import dataclasses
+import io
+import operator
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
-from auditor.facts.at_rest import without_defaults
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.blamed_records import Culprits
-from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.events import NO_EVENTS, Kind, events_of
+from auditor.facts.events import EVENT, NO_EVENTS, Culprits, Kind, events_of
+from auditor.facts.offsets import ShareOffset, WatchedOffsets
 from auditor.facts.packed import PackedColumns, PackedRows
-from auditor.facts.policy_outcomes import PolicyOutcomes
-from auditor.facts.producer_rows import NO_PRODUCERS
-from auditor.facts.segment_scans import SegmentScan
-from auditor.facts.share_offsets import ShareOffset
-from auditor.facts.snapshot_links import SnapshotLink
-from auditor.facts.transaction_rows import NO_ABORTED, NO_EXPOSED, NO_TRANSACTIONS
-from auditor.facts.watched_offsets import WatchedOffsets
+
+# The producers of one replica: their states at its end, as a broker would have them, and what led there.
+
+
+# One row a producer known in this replica. Columns below_*: what lies below the log start, in files or snapshots only.
+# Columns first_*: its first judged batch; data_*: its last one.
+PRODUCER = np.dtype(
+    [
+        ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_sequence", "i4"), ("last_offset", "i8"),
+        ("offset_delta", "i4"), ("last_timestamp", "i8"), ("coordinator_epoch", "i4"), ("txn_first_offset", "i8"),
+        ("batches", "i8"), ("records", "i8"), ("markers", "i8"), ("max_epoch", "i4"), ("first_offset", "i8"),
+        ("first_sequence", "i4"), ("first_epoch", "i4"), ("first_segment", "i4"), ("first_position", "i8"),
+        ("first_timestamp", "i8"), ("first_time", "i8"),
+        ("data_epoch", "i4"), ("data_last_sequence", "i4"), ("data_last_offset", "i8"), ("data_timestamp", "i8"),
+        ("data_time", "i8"), ("marker_time", "i8"), ("idle_count", "i4"), ("max_idle_ms", "i8"),
+        ("below_batches", "i8"), ("below_last_offset", "i8"), ("below_last_sequence", "i4"), ("below_epoch", "i4"),
+        ("below_timestamp", "i8"), ("below_in_snapshot", "i1"), ("transactional", "i1"), ("max_data_epoch", "i4"),
+        ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
+    ]
+)  # fmt: skip
+NO_PRODUCERS = np.empty(0, PRODUCER)
+ZERO_AT_START = frozenset(
+    {
+        "batches",
+        "records",
+        "markers",
+        "idle_count",
+        "max_idle_ms",
+        "below_batches",
+        "below_in_snapshot",
+        "transactional",
+    }
+)
+
+
+def blank_producers(rows: int) -> np.ndarray:
+    """PRODUCER rows of which nothing is known."""
+    table = np.zeros(rows, PRODUCER)
+    for name in PRODUCER.names or ():
+        table[name] = 0 if name in ZERO_AT_START else -1
+    return table
+
+
+# Transactions as one partition sees them, the aborted ones that its transaction indexes list, and those whose records
+# consumers get all the same.
+
+
+# One row a transaction of a producer in this replica, in marker order; open ones last, with marker_offset -1.
+# first_offset -1: a marker that closed nothing. first_time, last_time are time(b) of rules.md without its cap;
+# first_append_time: 1 where the broker stamped the first batch. risen_offset: where data of a higher epoch follows that
+# of the first one, with no marker between them (-1: nowhere); risen_behind, risen_records: the last offset and the
+# records of what lies before.
+TRANSACTION = np.dtype(
+    [
+        ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_epoch", "i4"), ("first_offset", "i8"),
+        ("last_offset", "i8"), ("first_timestamp", "i8"), ("first_time", "i8"), ("last_timestamp", "i8"),
+        ("last_time", "i8"), ("first_leader_epoch", "i4"), ("last_leader_epoch", "i4"), ("batches", "i8"),
+        ("records", "i8"), ("bytes", "i8"), ("segment", "i4"), ("position", "i8"), ("gap_offset", "i8"),
+        ("marker_offset", "i8"), ("marker_epoch", "i4"), ("commit", "i1"), ("coordinator_epoch", "i4"),
+        ("marker_timestamp", "i8"), ("marker_segment", "i4"), ("marker_position", "i8"),
+        ("last_stable_offset", "i8"), ("repeated", "i1"), ("prev_marker_offset", "i8"), ("prev_marker_epoch", "i4"),
+        ("prev_marker_time", "i8"), ("prev_marker_commit", "i1"), ("from_snapshot", "i1"), ("risen_offset", "i8"),
+        ("risen_behind", "i8"), ("risen_records", "i8"), ("first_append_time", "i1"), ("marker_leader_epoch", "i4"),
+    ]
+)  # fmt: skip
+
+# One row an entry of a transaction index; ``position`` is its byte in the index file.
+ABORTED = np.dtype(
+    [
+        ("segment", "i4"),
+        ("position", "i8"),
+        ("producer_id", "i8"),
+        ("first_offset", "i8"),
+        ("last_offset", "i8"),
+        ("last_stable_offset", "i8"),
+    ]
+)
+
+# One row per aborted transaction and segment with records that read_committed consumers get from this replica: the
+# first and last offset of these and their number; ``entry`` is the row in ABORTED of the entry that ends the search
+# before the transaction's own. ``known`` is 0 where the segment's offset index was not readable: then the records are
+# those that some offset index would expose.
+EXPOSED = np.dtype(
+    [
+        ("segment", "i4"), ("producer_id", "i8"), ("marker_offset", "i8"), ("first_offset", "i8"),
+        ("last_offset", "i8"), ("records", "i8"), ("entry", "i8"), ("known", "i1"),
+    ]
+)  # fmt: skip
+
+NO_TRANSACTIONS, NO_ABORTED, NO_EXPOSED = np.empty(0, TRANSACTION), np.empty(0, ABORTED), np.empty(0, EXPOSED)
+
+# One row a producer: its newest marker, and the time of the one before it; ms.
+ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
+
+
+# Facts as bytes: the types of their rows by name, and of a healthy replica only what is not as it always is.
+#
+# Written out, these types and the names of fields that say nothing are most of a healthy replica's facts.
+
+
+ROWS = {
+    "event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED,
+    "exposed": EXPOSED,
+}  # fmt: skip
+_NAMES = {dtype: name for name, dtype in ROWS.items()}
+Facts = TypeVar("Facts")
+_FIELDS: dict[type, list[str]] = {}  # at rest they go by their place, which takes a byte
+_SAME = {id(dtype): name for name, dtype in ROWS.items()}  # numpy takes 10 us to hash so many columns
+
+
+def rows_named(name: str) -> np.dtype:
+    """The type of rows that :data:`ROWS` has under a name."""
+    return ROWS[name]
+
+
+def _by_name(dtype: np.dtype) -> tuple[Any, ...]:
+    name = _SAME.get(id(dtype)) or _NAMES.get(dtype)
+    reduced: Any = dtype.__reduce__() if name is None else (rows_named, (name,))
+    return tuple(reduced)
+
+
+_DISPATCH: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, type(EVENT): _by_name}
+
+
+def without_defaults(cls: type[Facts]) -> type[Facts]:
+    """Decorates a dataclass of facts, at rest an instance has only the fields that differ from their defaults."""
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    names = [field.name for field in fields]
+    made = [f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in fields]
+    values = operator.attrgetter(*names)
+    _FIELDS[cls] = names
+
+    def reduced(facts: Facts) -> tuple[Any, ...]:
+        places, said = bytearray(), []
+        for place, (value, default) in enumerate(zip(values(facts), made, strict=True)):
+            if value is not default and _says(value, default):
+                places.append(place)
+                said.append(value)
+        return _with, (cls, bytes(places), *said)
+
+    _DISPATCH[cls] = reduced
+    return cls
+
+
+def _with(cls: type[Facts], places: bytes, *said: object) -> Facts:
+    names = _FIELDS[cls]
+    return cls(**{names[place]: value for place, value in zip(places, said, strict=True)})
+
+
+def _says(value: Any, default: Any) -> bool:
+    """Whether a field is not as it is by default, to its type. A default table has no rows."""
+    if type(value) is not type(default):
+        return True
+    if type(value) is np.ndarray:
+        return len(value) > 0 or value.dtype is not default.dtype
+    return bool(value != default)
+
+
+def at_rest(value: object) -> bytes:
+    """``value`` for :func:`pickle.loads`, in a process of the same program."""
+    out = io.BytesIO()
+    pickler = pickle.Pickler(out, 5)
+    pickler.dispatch_table = _DISPATCH
+    pickler.dump(value)
+    return out.getvalue()
+
+
+# What the replay of a replica under other policies leaves: verdicts, what the producer state would have cost, and
+# numbers on the producers that hold under every policy. Offsets and sizes as in the log, times in ms; -1 means absent.
+
+
+BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references: an estimate (semantics 2.6)
+LEAST_MS = 1_000  # a rate needs that much time between two batches
+SHOWN = 20  # producers of one replica that wrap, or run out of epochs, first
+
+# One row a run of batches (or a marker) that would have been answered otherwise; the first of the run, and how many.
+VERDICT = np.dtype(
+    [
+        ("error", "i4"),
+        ("producer_id", "i8"),
+        ("producer_epoch", "i4"),
+        ("segment", "i4"),
+        ("position", "i8"),
+        ("base_offset", "i8"),
+        ("last_offset", "i8"),
+        ("base_sequence", "i4"),
+        ("last_sequence", "i4"),
+        ("known_epoch", "i4"),
+        ("known_last_sequence", "i4"),
+        ("max_timestamp", "i8"),
+        ("transactional", "i1"),
+        ("control", "i1"),
+        ("batches", "i8"),
+        ("records", "i8"),
+        ("run_last_offset", "i8"),
+        ("stored_before", "i1"),
+    ]
+)
+
+
+@dataclass(slots=True)
+class PolicyOutcome:
+    """What one policy would have made of the replica. Sizes are estimates in bytes.
+
+    ``dropped``: verdicts that were not kept; ``forgotten``: batches that found their producer forgotten.
+    """
+
+    verdicts: np.ndarray
+    dropped: int
+    producers_peak: int
+    bytes_peak: int
+    producers_end: int
+    bytes_end: int
+    forgotten: int
+
+
+@dataclass(slots=True)
+class PolicyOutcomes:
+    """One replica under each policy that was asked for, by name, and what holds under all of them.
+
+    ``hours``: hour since the epoch -> (producers that began in it, largest producer id seen). ``wraps``: how often
+    sequences began again at 0, by plain and transactional producers; ``rates``: the records an hour of all producers
+    of either kind, each while it wrote. ``span``: most sequences of one producer in five batches on end. ``fastest``:
+    the producers that wrap, or run out of epochs, first. ``newest_time``: how far the clock went, by any time-stamp.
+    """
+
+    by_policy: dict[str, PolicyOutcome] = field(default_factory=dict)
+    producers_seen: int = 0
+    one_batch: int = 0
+    span: int = 0
+    wraps: tuple[int, int] = (0, 0)
+    rates: tuple[float, float] = (0.0, 0.0)
+    hours: dict[int, tuple[int, int]] = field(default_factory=dict)
+    fastest: list[dict[str, int]] = field(default_factory=list)
+    newest_time: int = -1
+
+
+def state_bytes(producers: int, batches: int) -> int:
+    """About what a broker's memory holds for so many producers with so many cached batches in all."""
+    return BYTES_A_PRODUCER * producers + BYTES_A_BATCH * batches
+
+
+# What a broker would meet if it recovered a segment after a crash.
+
+
+@without_defaults
+@dataclass(slots=True)
+class SegmentScan:
+    """What a broker would meet if it recovered a segment after a crash (``LogSegment.recover``).
+
+    ``indexed``: its ``.index`` is there. ``next_offset`` follows its last whole batch, ``records`` are those of whole
+    batches. ``cut``: the byte at which recovery would cut the file, -1 for none; ``cut_offset`` and ``cut_records`` say
+    where the log would end then and how many records would stay. ``fatal``: markers of an unknown type before the cut,
+    ``(position, offset, producer_id, type)`` each. ``undecided``: in words, what keeps this from being certain.
+
+    ``largest_time`` (ms, -1: none) is the largest timestamp of its batches, as a broker keeps it, of the batch that
+    ends at ``largest_offset`` of producer ``largest_producer``; ``first_time`` that of its first batch. ``horizons``:
+    batches with a delete horizon (KIP-534), and the earliest of these, ms. ``controls``: records of its
+    control batches. ``plain``: no byte and no batch of it had to be looked at for itself, so that ``size`` and
+    ``records`` are what its batches come to. ``overflow``: position and offset of the first batch that ends too far
+    from ``base_offset`` for an index to hold it, -1 each for none.
+    """
+
+    base_offset: int
+    size: int
+    indexed: bool
+    next_offset: int
+    records: int = 0
+    cut: int = -1
+    cut_reason: str = ""
+    cut_offset: int = -1
+    cut_records: int = 0
+    fatal: list[tuple[int, int, int, int]] = field(default_factory=list)
+    undecided: str = ""
+    largest_time: int = -1
+    largest_offset: int = -1
+    largest_producer: int = -1
+    first_time: int = -1
+    horizons: int = 0
+    first_horizon: int = -1
+    controls: int = 0
+    plain: bool = True
+    overflow: tuple[int, int] = (-1, -1)
+
+
+# The links of the chain proof: each producer snapshot of a replica beside what the replay has at its offset.
+
+
+class Difference(NamedTuple):
+    """A field of a producer that the snapshot has as ``stored`` and the replay as ``replayed``; -1: not there.
+
+    ``name`` is that of a PRODUCER column, or "open", "missing" (only the replay has the producer), "extra" (only the
+    snapshot), "marker_offset" (stored as the last offset is that of the end marker, as 0.11 does); ``last_offset`` is
+    the producer's last one.
+    """
+
+    producer_id: int
+    name: str
+    stored: int
+    replayed: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class SnapshotLink:
+    """One producer snapshot compared with the replay.
+
+    ``offset`` is the snapshot's; ``base`` the newest older snapshot's (or the log start); ``readable`` whether it could
+    be decoded; ``comparable`` whether the log from ``base`` on was whole enough to say anything; ``entries`` how many;
+    ``differences`` at most a few hundred, ``extra_differences`` how many more.
+
+    ``time`` (ms) is the first broker-written one in the log from ``offset`` on, ``next_time`` (ms) that of the next
+    batch, whoever wrote it. Of the producers missing, ``unexpired`` are those that cannot have expired, since others
+    idle for longer are still there, and ``went_on`` gives of those that wrote on in the same epoch the last offset
+    seen. ``by_data`` counts the producers stored with the offset of their last data although an end marker came behind.
+    """
+
+    file: str
+    offset: int
+    base: int
+    entries: int
+    readable: bool
+    comparable: bool
+    differences: list[Difference] = field(default_factory=list)
+    extra_differences: int = 0
+    time: int = -1
+    next_time: int = -1
+    unexpired: frozenset[int] = frozenset()
+    went_on: dict[int, int] = field(default_factory=dict)
+    by_data: int = 0
+
+
+# What running brokers answered about what they have in memory (``auditor live``, KIP-664).
+
+
+@dataclass(slots=True)
+class ProducerMemory:
+    """What the leader of a partition answered to DescribeProducers, before and after the log was read.
+
+    ``unchanged``: the producers of which it said the same both times, by field; ``ids``: all that it named;
+    ``settled``: ``(producer_id, first offset)`` of transactions that were open both times with no coordinator at work
+    on them.
+    """
+
+    unchanged: list[dict[str, int]] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    settled: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CoordinatorMemory:
+    """What the coordinator of a ``__transaction_state`` partition answered alike before and after: by transactional id.
+
+    ``asked_at``: ms, when it was asked first.
+    """
+
+    transactions: dict[str, Fields]
+    asked_at: int
+
+
+# Facts: what reading and replaying one replica of a partition brings out, and all that the rules may rest on.
+#
+# A replica is reduced where it is read: batches become events (something is odd), transactions, the producers' final
+# states and sums. Nothing here judges. Times are ms since the epoch, offsets and sizes as in the log; -1 means absent.
 
 
 class Ahead(NamedTuple):

@@ -1,13 +1,11 @@
-"""What the rules on committed offsets look for while the records of ``__consumer_offsets`` pass by (KIP-447)."""
+"""What rules on committed offsets look for while records pass."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from auditor.model.group_members import Assignments, Member, Tenure
-from auditor.model.offset_commits import Commit, Generation
-from auditor.model.offsets import GroupPartition
+from auditor.model.groups import Assignments, Commit, Generation, GroupPartition, Member, Tenure
 
 HANDED_OVER = 1_000  # changes of the producer within a generation that are looked at
 MEMBERS = 16  # that one producer has worked for

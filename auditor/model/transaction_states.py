@@ -1,7 +1,4 @@
-"""Transaction states, and the value that the transaction log holds for an id.
-
-Source: KIP-98, KIP-360, KIP-890; TransactionState.
-"""
+"""Transaction states, and the account of one transactional id."""
 
 from __future__ import annotations
 
@@ -9,6 +6,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from auditor.base.numbers import LAST_EPOCH
+
+# Transaction states, and the value that the transaction log holds for an id.
+#
+# Source: KIP-98, KIP-360, KIP-890; TransactionState.
+
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -103,3 +105,222 @@ def value_problem(value: TransactionValue) -> list[str]:
         "start_missing": not empty and value.state not in NEVER_WRITTEN and value.start_ts == NO_TIMESTAMP,
     }
     return [code for code, broken in checks.items() if broken]
+
+
+# The account of one transactional id: what its coordinator can have in memory, and which record may come then.
+#
+# An append can fail after it was written: too few replicas were in sync by then, or none answered in time. Its record
+# stays in the log, and the coordinator goes on from what it had in memory, or, where that is a completion, writes it
+# once
+# more. So a record is judged from every state that the coordinator can have held, those before the records that may
+# have
+# failed among them. One that has loaded the log, under another coordinator epoch, has its last record.
+#
+# Source: TransactionMetadata.completeTransitionTo, TransactionStateManager.appendTransactionToLog,
+# TransactionMarkerChannelManager.tryAppendToLog, TransactionCoordinator.endTransaction; KIP-98, KIP-360, KIP-890.
+
+
+MOST_STATES = 16  # that are followed at once: more appends that failed one after the other were never seen
+_DECISION_OF = {completion: decision for decision, completion in COMPLETION_OF.items()}
+
+
+class Held(NamedTuple):
+    """An id in a coordinator's memory.
+
+    `value` None: the coordinator has no such id. `has_failed_epoch_fence`: it has raised the epoch to fence a producer
+    and could not write that, so nobody was told this epoch, and the next fence takes it again.
+    """
+
+    value: TransactionValue | None
+    has_failed_epoch_fence: bool = False
+
+
+class Judgement(NamedTuple):
+    """What there is to say of a record: codes of :func:`step_problem` where it follows no state that its coordinator
+    can have held; else how many records right before it cannot but have failed."""
+
+    problems: list[str]
+    failed: int = 0
+
+
+def step_problem(held: Held, new: TransactionValue | None) -> list[str]:
+    """What forbids a coordinator with `held` to write `new` (None: a tombstone), as codes; empty when it may.
+
+    Update times may go backwards. Codes: `illegal_state`, `producer_id_changed`, `epoch_not_reset` (new producer id or
+    new id, epoch not 0), `epoch_regressed`, `epoch_jumped`, `timeout_changed`, `partitions_shrunk`,
+    `partitions_differ`, `start_changed`, `start_not_update`. Source: TransactionMetadata.completeTransitionTo; fencing
+    aborts raise the epoch by 1, or by 2 at transaction.version 2 before 4.0.
+    """
+    old = held.value
+    if old is None:
+        return [] if new is None else _first_problem(new)
+    if new is None:
+        return [] if old.state in legal_previous(TransactionState.DEAD) else ["illegal_state"]
+    untold = held.has_failed_epoch_fence and new.state != TransactionState.PREPARE_ABORT
+    if untold or old.state not in legal_previous(new.state, new.client_tv):
+        return ["illegal_state"]
+    return _identity_problems(held, old, new) + _content_problems(old, new)
+
+
+def _first_problem(new: TransactionValue) -> list[str]:
+    """What is wrong with the first record of an id."""
+    if new.state != TransactionState.EMPTY:
+        return ["illegal_state"]
+    return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
+
+
+def _identity_problems(held: Held, old: TransactionValue, new: TransactionValue) -> list[str]:
+    if new.producer_id != old.producer_id:
+        rotated = new.state == TransactionState.EMPTY or (
+            new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
+        )
+        if not rotated:
+            return ["producer_id_changed"]
+        return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
+    rise = new.producer_epoch - old.producer_epoch
+    if rise < 0:
+        return ["epoch_regressed"]
+    return [] if rise in _legal_rises(held, new) else ["epoch_jumped"]
+
+
+def _legal_rises(held: Held, new: TransactionValue) -> range:
+    """How far the epoch may rise in the step that leads to `new`."""
+    if new.state == TransactionState.EMPTY:
+        return range(2)
+    fence = 0 if held.has_failed_epoch_fence else 1
+    end = int(bumps_epoch(new.client_tv))
+    if new.state == TransactionState.PREPARE_ABORT:
+        at_the_last = new.producer_epoch == LAST_EPOCH  # no epoch lies above it
+        return range(0 if at_the_last else end, end + fence + 1)
+    return range(end, end + 1) if new.state == TransactionState.PREPARE_COMMIT else range(1)
+
+
+def _content_problems(old: TransactionValue, new: TransactionValue) -> list[str]:
+    inside = old.state not in IDLE  # a transaction was open or being ended
+    checks = {
+        "timeout_changed": new.state != TransactionState.EMPTY and new.timeout_ms != old.timeout_ms,
+        "partitions_shrunk": new.state == TransactionState.ONGOING and not old.partitions <= new.partitions,
+        "partitions_differ": new.state in PREPARED and new.partitions != old.partitions,
+        "start_changed": inside and new.start_ts != old.start_ts,
+        "start_not_update": not inside and new.state == TransactionState.ONGOING and new.start_ts != new.last_update_ts,
+    }
+    return [code for code, broken in checks.items() if broken]
+
+
+def fenced(value: TransactionValue, epoch: int) -> TransactionValue:
+    """An open transaction whose coordinator has taken an epoch to fence its producer, which no record has yet."""
+    return value._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+
+
+def after_failure(held: Held, new: TransactionValue | None) -> tuple[Held, ...]:
+    """What the coordinator may have once a record was written and its append has failed all the same: what it had.
+
+    A fence was taken in memory before; the id that a first record gives a producer id to stays. Which of both an abort
+    that leads to the last epoch was under transaction.version 2, a fence or a client's, it does not tell.
+    """
+    old = held.value
+    if old is None:
+        return (held if new is None else Held(new._replace(producer_epoch=NO_PRODUCER_EPOCH)),)
+    if new is None or new.state != TransactionState.PREPARE_ABORT:
+        return (held,)
+    rise = new.producer_epoch - old.producer_epoch
+    raised = Held(fenced(old, old.producer_epoch + 1), has_failed_epoch_fence=True)
+    if bumps_epoch(new.client_tv) and new.producer_epoch == LAST_EPOCH and old.producer_epoch == EXHAUSTED_EPOCH:
+        return (held, raised)
+    return (raised,) if rise == 1 + bumps_epoch(new.client_tv) else (held,)
+
+
+def _answers_again(old: TransactionValue | None, new: TransactionValue | None) -> bool:
+    """Whether an Empty record repeats the answer to an InitProducerId that had raised the epoch before (KIP-360).
+
+    Its producer has not gone on since then, so what failed behind that record would have to be another client's.
+    """
+    if old is None or new is None or new.state != TransactionState.EMPTY:
+        return False
+    return (new.producer_id, new.producer_epoch) == (old.producer_id, old.producer_epoch)
+
+
+def held_before(new: TransactionValue) -> Held:
+    """The least that a coordinator must have had to write `new`, as far as the record tells."""
+    old, epoch = new._replace(client_tv=0), new.producer_epoch
+    if new.state in COMPLETED:
+        return Held(old._replace(state=_DECISION_OF[new.state], client_tv=new.client_tv))
+    if new.state in PREPARED:
+        return Held(old._replace(state=TransactionState.ONGOING, producer_epoch=epoch - bumps_epoch(new.client_tv)))
+    idle = old._replace(state=TransactionState.EMPTY, partitions=frozenset(), start_ts=NO_TIMESTAMP)
+    return Held(idle._replace(producer_epoch=epoch - 1) if new.state == TransactionState.EMPTY else idle)
+
+
+class IdAccount:
+    """What the coordinators of one id can have had in memory after each of its records.
+
+    `first`: the record to begin with, under its coordinator epoch (the partition leader epoch of its batch). `known`:
+    whether what was before it cannot matter, as behind a completed transaction; else it may have failed too.
+    """
+
+    def __init__(self, first: TransactionValue | None, coordinator_epoch: int, *, known: bool) -> None:
+        self._last = Held(first)
+        self._epoch = coordinator_epoch
+        self._states = {self._last: 0}  # and how many records, up to the last one, have failed then
+        self._blind = first is None and not known
+        if first is not None and not known:
+            self._states[held_before(first)] = 1
+
+    def held(self) -> list[Held]:
+        """What the coordinator may have in memory now, the last record first."""
+        return list(self._states)
+
+    def take(self, new: TransactionValue | None, coordinator_epoch: int) -> Judgement:
+        """Judges the id's next record and goes on from it."""
+        if coordinator_epoch != self._epoch:  # it was loaded from the log
+            self._epoch, self._states, self._blind = coordinator_epoch, {self._last: 0}, False
+        legal = {
+            held: failed
+            for held, failed in self._states.items()
+            if not step_problem(held, new) and not (failed and _answers_again(held.value, new))
+        }
+        judgement = Judgement([], min(legal.values())) if legal else Judgement(step_problem(self._last, new))
+        if self._blind:  # behind a tombstone that may have failed, of an id that nothing else is known of
+            judgement = Judgement([], judgement.failed)
+        self._go_on(legal, new)
+        return judgement
+
+    def _go_on(self, legal: dict[Held, int], new: TransactionValue | None) -> None:
+        self._last, self._blind = Held(new), False
+        self._states = {self._last: 0}
+        for held, failed in legal.items():
+            for left in after_failure(held, new):
+                if len(self._states) < MOST_STATES:
+                    self._states.setdefault(left, failed + 1)
+
+
+# Which partition of an internal topic owns a transactional id or a consumer group.
+
+
+_MIN_INT = -(2**31)
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode` of `text`, as a signed 32-bit number.
+
+    The hash runs over UTF-16 code units, so a character outside the basic plane counts as two. Lone surrogates, which
+    decoded names may hold, are hashed like any unit. Cost: linear in the length. Source: java.lang.String.
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    total = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        total = (31 * total + (high << 8 | low)) & 0xFFFFFFFF
+    return total - 2**32 if total >= 2**31 else total
+
+
+def partition_for(name: str, partitions: int) -> int:
+    """Partition of `__transaction_state` (`name`: transactional id) or `__consumer_offsets` (`name`: group id).
+
+    `partitions` is the partition count of that topic; ValueError when it is not positive. The hash is made positive by
+    its absolute value, with 0 for the one int that has none; it is not masked as client partitioners do.
+    Source: TransactionStateManager.partitionFor, Utils.abs.
+    """
+    if partitions <= 0:
+        raise ValueError(f"a topic has at least one partition, not {partitions}")
+    value = java_string_hash(name)
+    return 0 if value == _MIN_INT else abs(value) % partitions

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model import retention
+from auditor.model import log_maintenance
 from auditor.pipeline import group_positions
 from auditor.pipeline.tables import cleaner_table, lag_table, space_table
 from auditor.pipeline.tables.read_cluster import ReadCluster
@@ -54,7 +54,7 @@ def _row(about: str, replica: ReplicaFacts, size: int, says: str) -> Fields:
 def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     """What the first timestamp of the future keeps, if it keeps anything."""
     rows = space_table.segments_of(log, replica)
-    first = next((row for row in rows if row["kept_by"] == retention.FUTURE), None)
+    first = next((row for row in rows if row["kept_by"] == log_maintenance.FUTURE), None)
     if first is None or first["undecided"] is not None:
         return
     kept = [row for row in rows if row is first or row["kept_by_file"] == first["file"]]

@@ -25,7 +25,7 @@ from auditor.connectors.logdir.scope import LeftOut
 from auditor.connectors.tables.rows import batches_of
 from auditor.connectors.tables.schema import BATCHES, array_of
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.releases import DAY_MS
+from auditor.model.policies import DAY_MS
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.options import AuditOptions

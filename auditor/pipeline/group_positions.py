@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from auditor.base.at_rest import Fields
 from auditor.facts.events import Kind
-from auditor.facts.group_position import CONSUMER, SHARE, Position
+from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.tables.read_cluster import Log, ReadCluster
 from auditor.replay.task.replica_task import ReplicaTask

@@ -12,9 +12,8 @@ from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
 from auditor.base.errors import OF_A_RULE, DecodeError, is_unread
 from auditor.base.words import plural
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.snapshot_links import SnapshotLink
-from auditor.facts.unverified import touches
+from auditor.facts.batch_sums import touches
+from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.pipeline import asides
 from auditor.rules import placement
 from auditor.rules.catalogue import registry

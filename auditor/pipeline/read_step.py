@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from auditor.facts.at_rest import at_rest
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts, at_rest
 from auditor.pipeline.cluster.brief import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
 

@@ -3,7 +3,7 @@
 A file holds the facts of the replicas of one list, each under its identity: the files with sizes and times of change,
 all that its reading was asked for, the program's version and that of this form. A file appears whole, under a name
 that says what is in it, or not at all. Whoever may write there can make an audit say anything, but nothing else: the
-form has no code in it (:mod:`auditor.facts.plain_form`).
+form has no code in it (:mod:`auditor.facts.packed`).
 
 Kept are replicas of topics that clients write. Text dumps, and internal topics, whose records are packed in forms of
 their own, are read anew.
@@ -33,18 +33,9 @@ from auditor.connectors.stores import retries, storage
 from auditor.connectors.stores.remote_files import filesystem, refusal, renewed
 from auditor.connectors.stores.retries import side_by_side
 from auditor.connectors.stores.storage import Place
-from auditor.facts import (
-    batch_sums,
-    blamed_records,
-    broker_memory,
-    packed,
-    packed_numbers,
-    replica_facts,
-    segment_scans,
-    snapshot_links,
-)
+from auditor.facts import batch_sums, events, packed, replica_facts
 from auditor.facts.batch_sums import KEY_BYTES
-from auditor.facts.plain_form import known, loaded, stored
+from auditor.facts.packed import known, loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import reads_records
 from auditor.replay.segments.batch_headers import SegmentHeaders
@@ -59,9 +50,9 @@ SCHEMA = pa.schema(
 )
 CLASSES = known(
     [ReplicaFacts, replica_facts.Ahead, DecodeError, FlippedBit, Place, Limits, Made, Known, DataFile, EpochStarts,
-     SegmentHeaders, batch_sums.BatchSums, blamed_records.Culprits, broker_memory.ProducerMemory,
-     broker_memory.CoordinatorMemory, packed.PackedRows, packed.PackedColumns, packed_numbers.Packed,
-     segment_scans.SegmentScan, snapshot_links.SnapshotLink, snapshot_links.Difference]
+     SegmentHeaders, batch_sums.BatchSums, events.Culprits, replica_facts.ProducerMemory,
+     replica_facts.CoordinatorMemory, packed.PackedRows, packed.PackedColumns, packed.Packed,
+     replica_facts.SegmentScan, replica_facts.SnapshotLink, replica_facts.Difference]
 )  # fmt: skip
 WRONG = (pa.ArrowException, TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
 AnyTask = ReplicaTask | TextTask

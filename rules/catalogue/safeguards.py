@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from auditor.base.words import NO_TIMEOUT_MS
-from auditor.model.releases import BY_ID, BY_TRANSACTIONAL_ID, Version
+from auditor.model.policies import BY_ID, BY_TRANSACTIONAL_ID, Version
 
 if TYPE_CHECKING:
     from auditor.rules.seen.cluster_view import Cluster

@@ -7,8 +7,7 @@ from typing import TypedDict
 
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import SEQUENCES
-from auditor.facts.blamed_records import Culprits
-from auditor.facts.events import Event
+from auditor.facts.events import Culprits, Event
 from auditor.rules.seen.view import LogView
 
 SHOWN = 20  # batches of one finding

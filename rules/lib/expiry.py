@@ -5,8 +5,7 @@ A broker counts idle time from the stamps in the log, but by its own clock: only
 
 from __future__ import annotations
 
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
 from auditor.rules.seen.view import LogView
 
 EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"

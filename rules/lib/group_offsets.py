@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.facts.batch_sums import touches
 from auditor.facts.events import Kind
-from auditor.facts.unverified import touches
-from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
-from auditor.model.group_members import Assignments
-from auditor.model.group_story import GROUP_RECORDS, Story, Watcher
+from auditor.facts.offsets import WatchedOffsets, in_force_of
+from auditor.model.groups import GROUP_RECORDS, NO_PRODUCER_ID, Assignments, Story, Watcher
 from auditor.model.offset_watch import Committers, Rivals, Values
-from auditor.model.offsets import NO_PRODUCER_ID
 from auditor.rules.seen.view import LogView
 
 CONSUMER_OFFSETS = "__consumer_offsets"

@@ -14,7 +14,7 @@ from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, ma
 from auditor.base.numbers import setting_number
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.releases import SKIPS_MARKERS
+from auditor.model.policies import SKIPS_MARKERS
 from auditor.rules.lib import commands
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Cluster
 from auditor.rules.seen.elections import Alone

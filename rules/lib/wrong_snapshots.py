@@ -7,8 +7,7 @@ A start without ``.kafka_cleanshutdown`` takes a broker out of the in-sync and e
 from __future__ import annotations
 
 from auditor.base.advice import Act, Advice, Condition, Moves, Verdict
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.snapshot_links import SnapshotLink
+from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.rules.lib import repairs
 from auditor.rules.lib.stops import gated
 from auditor.rules.seen.view import LogView

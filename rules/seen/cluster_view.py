@@ -8,8 +8,8 @@ from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.model import releases
-from auditor.model.releases import Shown
+from auditor.model import policies
+from auditor.model.policies import Shown
 from auditor.rules.seen.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
@@ -154,11 +154,11 @@ class Cluster:
 
     def release(self, broker_id: int | None) -> Shown:
         """What the input shows of a broker's release."""
-        return self.releases.get(broker_id, releases.UNKNOWN)
+        return self.releases.get(broker_id, policies.UNKNOWN)
 
     def expiration_ms(self, broker_id: int | None) -> int:
         """How long the broker remembers an idle producer, ms, by its settings and the release that the input shows."""
-        return releases.expiration_ms(self.release(broker_id), lambda name: self.broker_setting(broker_id, name))
+        return policies.expiration_ms(self.release(broker_id), lambda name: self.broker_setting(broker_id, name))
 
     def knows_count(self, topic: str) -> bool:
         """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts.coordinator_log import EMPTY, ONGOING, PAIR, CoordinatorLog, Entry
-from auditor.facts.coordinator_packing import pack
+from auditor.facts.coordinator_log import EMPTY, ONGOING, PAIR, CoordinatorLog, Entry, pack
 from auditor.rules.seen.named import SKEW_MS, Named, Source, naming
 
 __all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
@@ -249,7 +248,7 @@ class CoordinatorHistory:
 
     def complete(self, transactional_id: str) -> bool:
         """Whether the id's whole history is in the input: its partition is there and was never cleaned."""
-        from auditor.model.hashing import partition_for
+        from auditor.model.transaction_states import partition_for
 
         if self.partition_count <= 0 or not self.count_known:
             return False

@@ -9,8 +9,8 @@ import numpy as np
 
 from auditor.base.advice import Advice, Condition
 from auditor.base.at_rest import Fields, Values
+from auditor.facts.batch_sums import touches
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.unverified import touches
 
 Ranges = list[tuple[int, int]]
 SHOWN = 20  # ranges of offsets that a finding names

@@ -14,7 +14,7 @@ import numpy as np
 from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
 from auditor.facts.events import Kind
-from auditor.model import releases
+from auditor.model import policies
 from auditor.rules.lib.cleaning import whole_from
 from auditor.rules.seen.finding import iso
 from auditor.rules.seen.memo import once
@@ -30,7 +30,7 @@ from auditor.rules.transactions.windows import (
 )
 from auditor.rules.transactions.written_times import around, closed
 
-DEFECT = releases.SKIPS_MARKERS
+DEFECT = policies.SKIPS_MARKERS
 UNTIL_IT_IS_FIXED = (
     f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
     f"{DEFECT.releases}): keep replication.factor at 3, stop one broker at a time, and only while no transaction "

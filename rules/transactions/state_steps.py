@@ -27,8 +27,7 @@ from auditor.facts.coordinator_log import (
     CoordinatorLog,
     gaps_before,
 )
-from auditor.model.transaction_account import Held, IdAccount, Judgement, step_problem
-from auditor.model.transaction_states import TransactionValue
+from auditor.model.transaction_states import Held, IdAccount, Judgement, TransactionValue, step_problem
 from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions.state_records import AT_HAND, kept, records, value

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from auditor.model.hashing import partition_for
+from auditor.model.transaction_states import partition_for
 from tests import corpora
 from tests.broker.cluster import Cluster, Driver, segment_bytes
 from tests.broker.raw_requests import Wire

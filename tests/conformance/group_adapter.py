@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from auditor.model.offsets import CommittedOffset, GroupPartition
+from auditor.model.groups import CommittedOffset, GroupPartition
 from tests.conformance.cases import Result
 from tests.reference.commit_checks import Committer, Group, GroupState, Member
 from tests.reference.group_coordinator import GroupCoordinator

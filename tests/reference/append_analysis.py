@@ -11,8 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.model.batch_validation import ANSWER, ERRORS, FINE, INVALID_RECORD, NO_TOPIC, SENT, SENT_RECORD, judge
-from auditor.model.offset_order import goes_back
+from auditor.model.batch_validation import (
+    ANSWER,
+    ERRORS,
+    FINE,
+    INVALID_RECORD,
+    NO_TOPIC,
+    SENT,
+    SENT_RECORD,
+    goes_back,
+    judge,
+)
 from tests.reference.record_set import CLIENT, REPLICATION, Rejected, ValidationMetrics
 
 OFFSETS_OUT_OF_ORDER = "OFFSETS_OUT_OF_ORDER"

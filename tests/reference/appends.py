@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from auditor.model import producer_appends
 from auditor.model import producers as kernel
+from auditor.model import producers as model_producers
 from auditor.model.policies import ERRORS, OK, Policy
 from auditor.model.producers import NONE
 from tests.reference import pending_producers
@@ -115,12 +115,12 @@ class Pending:
 
     def _take_batch(self, row: int, batch: Batch) -> None:
         if self.origin != REPLICATION:
-            require(producer_appends.check_epoch(self.producers, row, batch.epoch))
+            require(model_producers.check_epoch(self.producers, row, batch.epoch))
         if self.origin == CLIENT:
             self._check_sequence(row, batch)
         was_open = self.producers.txn_first_offset[row] != NONE
         require(
-            producer_appends.apply_data(
+            model_producers.apply_data(
                 self.producers,
                 row,
                 batch.epoch,
@@ -151,7 +151,7 @@ class Pending:
             last = kernel.newest_sequence(state.producers, stored_row)
         pending_epoch = int(self.producers.epoch[row])
         require(
-            producer_appends.sequence_answer(
+            model_producers.sequence_answer(
                 state.policy, batch.epoch, batch.first_sequence, stored_epoch, pending_epoch, last
             )
         )
@@ -159,10 +159,10 @@ class Pending:
     def _take_marker(self, row: int, marker: Marker) -> None:
         policy = self.state.policy
         if self.origin != REPLICATION or policy.follower_checks_markers:
-            check = producer_appends.check_marker
+            check = model_producers.check_marker
             require(check(self.producers, row, marker.epoch, marker.coordinator_epoch, marker.transaction_version))
         first_offset = int(
-            producer_appends.apply_marker(self.producers, row, marker.epoch, marker.coordinator_epoch, marker.timestamp)
+            model_producers.apply_marker(self.producers, row, marker.epoch, marker.coordinator_epoch, marker.timestamp)
         )
         if first_offset == NONE and policy.lone_marker_completes:
             first_offset = marker.first_offset

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.releases import OLDER_EPOCHS_COMMIT, UNNAMED_COMMIT, Version
+from auditor.model.policies import OLDER_EPOCHS_COMMIT, UNNAMED_COMMIT, Version
 from tests.reference.refusal import ILLEGAL_ARGUMENT, Refused
 
 FIRST_CONSUMER_GROUPS: Version = (3, 7)  # the first release whose brokers have groups of KIP-848

@@ -1,6 +1,6 @@
 """What a group coordinator answers to requests about offsets: commits, fetches, deletions, and their expiration.
 
-What it holds, and what records do to it, is :mod:`auditor.model.offsets`. Source: OffsetMetadataManager of Kafka's
+What it holds, and what records do to it, is :mod:`auditor.model.groups`. Source: OffsetMetadataManager of Kafka's
 trunk of October 2024; semantics section 5. Times are epoch milliseconds.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
-from auditor.model.releases import Version
+from auditor.model.groups import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
+from auditor.model.policies import Version
 from tests.reference.commit_checks import ANONYMOUS, FIRST_CONSUMER_GROUPS, Committer, Group, check_commit
 from tests.reference.refusal import Refused
 

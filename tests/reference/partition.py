@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from auditor.model import producer_appends
+from auditor.model import producers
 from auditor.model import producers as kernel
 from auditor.model.policies import Policy
 from auditor.model.producers import NONE
@@ -68,7 +68,7 @@ class Partition(ProducerState):
     def _find_duplicate(self, batch: Batch) -> Duplicate | None:
         p = self.producers
         row = kernel.find(p, batch.producer_id)
-        at = producer_appends.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
+        at = producers.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
         if at == NONE:
             return None
         last_offset = int(p.last_offset[row, at])

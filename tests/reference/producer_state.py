@@ -1,7 +1,7 @@
 """The producer-state map of one partition, without its log: what appends of several batches do, and what outlives them.
 
 Sources: ProducerStateManager, ProducerAppendInfo (KIP-98, KIP-360, KIP-890). Checks and effects are those of
-:mod:`auditor.model.producer_appends`; this adds pending state, transactions, expiration, snapshots, and log start
+:mod:`auditor.model.producers`; this adds pending state, transactions, expiration, snapshots, and log start
 movement.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.model import producer_appends
+from auditor.model import producers
 from auditor.model import producers as kernel
 from auditor.model.policies import Policy
 from auditor.model.producers import NONE
@@ -137,7 +137,7 @@ class ProducerState:
 
     def _expire_entries(self, now: int) -> None:
         limit = self.settings.producer_id_expiration_ms
-        gone = [producer_appends.is_expired(self.producers, row, self.policy, now, limit) for row in self._rows()]
+        gone = [producers.is_expired(self.producers, row, self.policy, now, limit) for row in self._rows()]
         kernel.keep(self.producers, ~np.array(gone, np.bool_))
 
     def expire(self, now: int) -> None:
@@ -151,7 +151,7 @@ class ProducerState:
         if first is None:
             return False
         row = kernel.find(self.producers, self.transactions.ongoing[first])
-        last = NONE if row == NONE else int(producer_appends.idle_since(self.producers, row, self.policy))
+        last = NONE if row == NONE else int(producers.idle_since(self.producers, row, self.policy))
         return last > 0 and now - last > self.settings.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
     def truncate_fully(self, offset: int) -> None:
@@ -177,7 +177,7 @@ class ProducerState:
         if p.cached[row]:
             at = int(p.newest[row])
             sequence, offset, delta = (int(c[row, at]) for c in (p.last_sequence, p.last_offset, p.offset_delta))
-        timestamp = int(producer_appends.idle_since(p, row, self.policy))
+        timestamp = int(producers.idle_since(p, row, self.policy))
         fixed = (int(c[row]) for c in (p.coordinator_epoch, p.txn_first_offset))
         return SnapshotEntry(int(p.producer_id[row]), int(p.epoch[row]), sequence, offset, delta, timestamp, *fixed)
 

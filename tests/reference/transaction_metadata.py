@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from auditor.base.numbers import LAST_EPOCH
-from auditor.model.transaction_account import Held, fenced, step_problem
 from auditor.model.transaction_states import (
     COMPLETED,
     COMPLETION_OF,
@@ -19,10 +18,13 @@ from auditor.model.transaction_states import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     STATES_BY_ID,
+    Held,
     TransactionState,
     TransactionValue,
     bumps_epoch,
+    fenced,
     legal_previous,
+    step_problem,
 )
 from tests.reference.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
 

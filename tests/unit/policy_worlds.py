@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from auditor.facts.policy_outcomes import PolicyOutcomes
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import PolicyOutcomes, ReplicaFacts
 from auditor.replay.producers.audit_replay import AuditReplay
 from auditor.replay.producers.bounds import ReplicaBounds
 from auditor.replay.producers.policy_replay import PolicyReplay

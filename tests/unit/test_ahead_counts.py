@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec import batches as walking
-from auditor.facts.transaction_rows import TRANSACTION
+from auditor.facts.replica_facts import TRANSACTION
 from auditor.replay.internal.share_batches import combined, settled
 from auditor.replay.reading import ahead_counts
 from auditor.replay.reading.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Counts, Outcomes

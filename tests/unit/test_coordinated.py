@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from auditor.facts.coordinator_log import Entry
-from auditor.facts.coordinator_packing import pack
+from auditor.facts.coordinator_log import Entry, pack
 from auditor.pipeline.tables import coordinated_table
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import build_history

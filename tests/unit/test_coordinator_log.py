@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from auditor.connectors.tables import schema
-from auditor.facts import coordinator_log, coordinator_packing
-from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, tally
-from auditor.facts.coordinator_packing import pack
-from auditor.model.transaction_account import IdAccount
-from auditor.model.transaction_states import PREPARED
+from auditor.facts import coordinator_log
+from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, pack, tally
+from auditor.model.transaction_states import PREPARED, IdAccount
 from auditor.rules.transactions.coordinated import decisions
 from auditor.rules.transactions.state_records import _alone, producer_runs, raised, value
 from auditor.rules.transactions.state_steps import KIND_BITS, _kinds, odd_steps
@@ -66,7 +64,7 @@ def by_id(entries: list[Entry]) -> dict[str, list[Entry]]:
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], CoordinatorLog]:
     """Entries, and their log in pieces of about so many rows."""
     seed, rows = request.param
-    monkeypatch.setattr(coordinator_packing, "PIECE_ROWS", rows)
+    monkeypatch.setattr(coordinator_log, "PIECE_ROWS", rows)
     entries = history(seed)
     log = pack(entries)
     assert len(log.pieces) == 1 if rows > len(entries) else len(log.pieces) > 3

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
+from auditor.facts.batch_sums import MOST, joined
 from auditor.facts.coordinator_log import gaps_before
-from auditor.facts.unverified import MOST, joined
 
 
 @pytest.mark.parametrize("count", [1, MOST, 2 * MOST, 5 * MOST])

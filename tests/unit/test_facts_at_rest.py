@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from auditor.connectors.logdir.inventory import discover
-from auditor.facts.at_rest import at_rest
 from auditor.facts.events import EVENT, blank_events
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan, at_rest
 from auditor.pipeline import plan
 from auditor.pipeline.cluster.brief import brief
 from auditor.pipeline.options import AuditOptions

@@ -13,7 +13,7 @@ import pytest
 from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
-from auditor.facts.transaction_rows import ABORTED, TRANSACTION
+from auditor.facts.replica_facts import ABORTED, TRANSACTION
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.task.replica_task import ReplicaTask
 from auditor.rules import chain

@@ -14,9 +14,8 @@ import pytest
 from auditor.base.errors import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.tables.internal_rows import TABLES, InternalRows
-from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of
-from auditor.facts.coordinator_packing import pack
-from auditor.facts.watched_offsets import WatchedOffsets
+from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, pack, windows_of
+from auditor.facts.offsets import WatchedOffsets
 from auditor.pipeline.cluster.brief import entries
 from auditor.replay.internal.coordinator_reader import CoordinatorReader, PartitionSets, Room
 from auditor.replay.internal.offsets_reader import OffsetsReader

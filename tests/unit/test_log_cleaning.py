@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.log_cleaning import ACTIVE, DELAY, LAG, RATIO, STABLE, Rules, Segment, standing
+from auditor.model.log_maintenance import (
+    ACTIVE,
+    DELAY,
+    LAG,
+    RATIO,
+    STABLE,
+    CleanableSegment,
+    CleaningSettings,
+    standing,
+)
 
 NOW = 1_000_000
 # Ten offsets a segment, of 100 bytes but for the third one; the last one is active.
-LOG = [Segment(0, 100, 100, 90), Segment(10, 100, 200, 190), Segment(20, 300, 300, 290), Segment(30, 100, 400, 390)]
-EASY = Rules(0.5)
+LOG = [
+    CleanableSegment(0, 100, 100, 90),
+    CleanableSegment(10, 100, 200, 190),
+    CleanableSegment(20, 300, 300, 290),
+    CleanableSegment(30, 100, 400, 390),
+]
+EASY = CleaningSettings(0.5)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +56,15 @@ def test_an_open_transaction_keeps_its_segment_and_what_lies_behind(stable: int,
 
 def test_min_compaction_lag_keeps_the_first_young_segment_and_what_lies_behind() -> None:
     """testCleanableOffsetsForTime: by the largest timestamp, that of a batch written ahead of time, too."""
-    assert standing(LOG, 0, 40, 40, None, Rules(0.5, 250), 500).first_uncleanable == 20
+    assert standing(LOG, 0, 40, 40, None, CleaningSettings(0.5, 250), 500).first_uncleanable == 20
     ahead = [LOG[0], LOG[1]._replace(largest_time=9_000), *LOG[2:]]
-    found = standing(ahead, 0, 40, 40, None, Rules(0.5, 250), 600)
+    found = standing(ahead, 0, 40, 40, None, CleaningSettings(0.5, 250), 600)
     assert (found.first_uncleanable, found.because, found.held_segment) == (10, LAG, 1)
-    assert standing(LOG, 0, 40, 40, None, Rules(0.5, 250), 700).because == ACTIVE
+    assert standing(LOG, 0, 40, 40, None, CleaningSettings(0.5, 250), 700).because == ACTIVE
 
 
 def test_max_compaction_lag_makes_due_what_is_not_dirty_enough() -> None:
-    rules = Rules(0.9, 0, 500)
+    rules = CleaningSettings(0.9, 0, 500)
     assert standing(LOG, 0, 40, 40, 20, rules, 700).due == ""
     assert standing(LOG, 0, 40, 40, 20, rules, 791).due == DELAY
     assert standing(LOG, 0, 40, 40, 30, rules, NOW).due == ""  # nothing that could be cleaned

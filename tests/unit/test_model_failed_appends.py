@@ -10,8 +10,7 @@ import random
 
 import pytest
 
-from auditor.model.transaction_account import IdAccount
-from auditor.model.transaction_states import PREPARED, TransactionState
+from auditor.model.transaction_states import PREPARED, IdAccount, TransactionState
 from tests.proof.failing_coordinator import Requests
 
 

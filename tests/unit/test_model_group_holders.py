@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from auditor.model import group_holders
-from auditor.model.group_holders import Holders
+from auditor.model import groups
+from auditor.model.groups import Holders
 
 
 def assignment(mine: list[int], to_revoke: list[int], topic: str = "T") -> str:
@@ -38,7 +38,7 @@ def test_two_holders_or_two_topics_are_none() -> None:
 
 
 def test_beyond_the_bound_nobody_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_holders, "CHANGES", 2)
+    monkeypatch.setattr(groups, "CHANGES", 2)
     known = Holders()
     for offset, partitions in enumerate(([0], [0, 1], [0, 1, 2])):
         known.note("g", "a", offset, assignment(partitions, []))

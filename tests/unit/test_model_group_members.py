@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from auditor.model import group_members
-from auditor.model.group_members import GENERATIONS, Assignments, Member
+from auditor.model import groups
+from auditor.model.groups import GENERATIONS, Assignments, Member
 
 
 def record(**owned: list[int] | None) -> str:
@@ -67,7 +67,7 @@ def test_only_the_newest_generations_are_kept() -> None:
 
 
 def test_what_is_kept_of_all_groups_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_members, "KEPT_CHARACTERS", 2 * len(record(a=[0])))
+    monkeypatch.setattr(groups, "KEPT_CHARACTERS", 2 * len(record(a=[0])))
     known = Assignments()
     for name in ("g", "h", "i"):
         known.note(name, 1, record(a=[0]))

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from auditor.model.group_story import (
+from auditor.model.groups import (
     CLASSIC,
     KIP_848_EPOCH,
     KIP_848_MEMBER,
     STREAMS_EPOCH,
     STREAMS_MEMBER,
+    Commit,
+    Generation,
     Story,
 )
-from auditor.model.offset_commits import Commit, Generation
 
 GROUP = "g"
 

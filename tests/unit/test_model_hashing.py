@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditor.model.hashing import java_string_hash, partition_for
+from auditor.model.transaction_states import java_string_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from auditor.model import offset_commits
-from auditor.model.group_members import Assignments
-from auditor.model.group_story import CLASSIC, KIP_848_ASSIGNMENT, KIP_848_EPOCH, Story
-from auditor.model.offset_commits import Commit
+from auditor.model import groups
+from auditor.model.groups import CLASSIC, KIP_848_ASSIGNMENT, KIP_848_EPOCH, Assignments, Commit, GroupPartition, Story
 from auditor.model.offset_watch import Committers, Rivals, Zombie
-from auditor.model.offsets import GroupPartition
 
 HUNG = 1_000  # a producer whose transaction nothing ends
 
@@ -47,7 +44,7 @@ class Everything:
 class Told:
     """A story with those who listen to commits as they come to count."""
 
-    def __init__(self, most: int = offset_commits.MOST_BEHIND) -> None:
+    def __init__(self, most: int = groups.MOST_BEHIND) -> None:
         assignments = Assignments()
         self.rivals, self.committers = Rivals(assignments), Committers()
         self.story = Story((self.committers, self.rivals), assignments=assignments, most_waiting=most)
@@ -113,7 +110,7 @@ def _anything(told: Told, chance: random.Random, open_now: set[int]) -> None:
 
 @pytest.mark.parametrize("few", [1, 3, 20])
 def test_what_is_let_go_changes_nothing_that_is_found(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_commits, "FEW", few)
+    monkeypatch.setattr(groups, "FEW", few)
     seen: list[Any] = []
     for seed in range(300):
         found: list[tuple[Any, ...]] = []
@@ -139,16 +136,16 @@ def test_the_commits_of_an_outage_are_a_few_of_each_producer() -> None:
     told.group(CLASSIC, 1)
     told.commit(HUNG)
     most = 0
-    for number in range(100 * offset_commits.FEW):
+    for number in range(100 * groups.FEW):
         told.commit(number % 2)
         told.marker(number % 2, number % 5 != 0)
         most = max(most, len(told.story.waiting))
-    assert most <= offset_commits.FEW + 8  # what has come since it was looked, and what was left then
+    assert most <= groups.FEW + 8  # what has come since it was looked, and what was left then
     assert [[c.record_offset for c in three] for three in told.found()[1]] == [[4, 6, 8]]  # the commit at 2 was aborted
 
 
 @pytest.mark.parametrize(("generations", "zombies"), [((1, 2), 1), ((1, 1), 0)])
-@pytest.mark.parametrize("behind", [1, 5 * offset_commits.FEW])
+@pytest.mark.parametrize("behind", [1, 5 * groups.FEW])
 def test_a_zombie_whose_commit_hangs_is_found_however_long_its_rival_goes_on(
     generations: tuple[int, int], zombies: int, behind: int
 ) -> None:
@@ -169,9 +166,9 @@ def test_a_zombie_whose_commit_hangs_is_found_however_long_its_rival_goes_on(
 
 def test_commits_of_a_transaction_that_hangs_itself_are_two() -> None:
     told = Told()
-    for _ in range(10 * offset_commits.FEW):
+    for _ in range(10 * groups.FEW):
         told.commit(HUNG)
-    assert len(told.story.waiting) <= offset_commits.FEW + 2
+    assert len(told.story.waiting) <= groups.FEW + 2
 
 
 def test_a_place_that_there_is_no_room_for_is_silent_from_there_on() -> None:

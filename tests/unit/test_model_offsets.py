@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.offsets import CommittedOffset, GroupPartition
+from auditor.model.groups import CommittedOffset, GroupPartition
 from tests.reference.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member
 from tests.reference.group_coordinator import UNSTABLE, GroupCoordinator, topic_of
 from tests.reference.refusal import Refused

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.model import producer_appends
 from auditor.model import producers as kernel
+from auditor.model import producers as model_producers
 from auditor.model.policies import (
     DUPLICATE,
     ERRORS,
@@ -41,7 +41,7 @@ def one(cached_batches: int = 5) -> tuple[Producers, int]:
 
 def write(p: Producers, row: int, epoch: int, first: int, last: int, offset: int, transactional: bool = False) -> int:
     span = (last - first) % 2**31
-    return producer_appends.apply_data(p, row, epoch, last, offset, offset + span, 1000 + offset, transactional)
+    return model_producers.apply_data(p, row, epoch, last, offset, offset + span, 1000 + offset, transactional)
 
 
 # --- the table ---
@@ -86,7 +86,7 @@ def test_a_full_table_says_so_and_grows() -> None:
 def test_a_row_used_again_begins_empty() -> None:
     p, row = one()
     write(p, row, 3, 0, 4, 0, transactional=True)
-    producer_appends.apply_marker(p, row, 3, 8, 99)
+    model_producers.apply_marker(p, row, 3, 8, 99)
     write(p, row, 3, 5, 5, 6, transactional=True)
     kernel.clear(p)
     assert kernel.find(p, 7) == NONE
@@ -139,15 +139,15 @@ def test_the_newest_batches_and_only_they_are_duplicates(width: int, sizes: list
         write(p, row, 2, *written[-1])
         sequence = (last + 1) % 2**31
     for age, (first, last, offset) in enumerate(reversed(written)):
-        place = producer_appends.find_duplicate(p, row, 2, first, last)
+        place = model_producers.find_duplicate(p, row, 2, first, last)
         assert (place != NONE) == (age < width)
         if place != NONE:
             assert p.last_offset[row, place] - p.offset_delta[row, place] == offset
             assert kernel.cached_slot(p, row, age) == place
-            assert producer_appends.find_duplicate(p, row, 1, first, last) == NONE
-            assert producer_appends.find_duplicate(p, row, 3, first, last) == NONE
-            assert producer_appends.find_duplicate(p, row, 2, first, last + 1) == NONE
-            assert producer_appends.find_duplicate(p, row, 2, first + 1, last) == NONE
+            assert model_producers.find_duplicate(p, row, 1, first, last) == NONE
+            assert model_producers.find_duplicate(p, row, 3, first, last) == NONE
+            assert model_producers.find_duplicate(p, row, 2, first, last + 1) == NONE
+            assert model_producers.find_duplicate(p, row, 2, first + 1, last) == NONE
     assert kernel.newest_sequence(p, row) == (written[-1][1] if written else NONE)
     newest = written[-1][2] + sizes[-1] - 1 if written else NONE
     assert kernel.newest_offset(p, row) == newest
@@ -158,12 +158,12 @@ def test_of_two_equal_batches_the_older_one_is_found() -> None:
     p, row = one()
     write(p, row, 0, 0, 4, 100)
     write(p, row, 0, 0, 4, 200)
-    assert p.last_offset[row, producer_appends.find_duplicate(p, row, 0, 0, 4)] == 104
+    assert p.last_offset[row, model_producers.find_duplicate(p, row, 0, 0, 4)] == 104
 
 
 def test_an_unknown_producer_has_no_duplicate_and_no_batches() -> None:
     p, _ = one()
-    assert producer_appends.find_duplicate(p, NONE, NONE, NONE, NONE) == NONE
+    assert model_producers.find_duplicate(p, NONE, NONE, NONE, NONE) == NONE
     assert kernel.newest_sequence(p, NONE) == NONE
     assert kernel.newest_offset(p, NONE) == NONE
 
@@ -171,7 +171,7 @@ def test_an_unknown_producer_has_no_duplicate_and_no_batches() -> None:
 def test_nothing_is_newest_after_the_epoch_changed() -> None:
     p, row = one()
     write(p, row, 3, 0, 4, 10)
-    producer_appends.apply_marker(p, row, 4, 0, 50)
+    model_producers.apply_marker(p, row, 4, 0, 50)
     assert (kernel.newest_sequence(p, row), kernel.newest_offset(p, row)) == (NONE, NONE)
 
 
@@ -181,24 +181,24 @@ def test_nothing_is_newest_after_the_epoch_changed() -> None:
 def test_an_older_epoch_is_fenced() -> None:
     p, row = one()
     write(p, row, 5, 0, 0, 0)
-    assert [producer_appends.check_epoch(p, row, epoch) for epoch in (4, 5, 6)] == [INVALID_PRODUCER_EPOCH, OK, OK]
-    assert producer_appends.check_epoch(p, NONE, 0) == OK
+    assert [model_producers.check_epoch(p, row, epoch) for epoch in (4, 5, 6)] == [INVALID_PRODUCER_EPOCH, OK, OK]
+    assert model_producers.check_epoch(p, NONE, 0) == OK
 
 
 def test_an_older_coordinator_is_fenced() -> None:
     p, row = one()
-    producer_appends.apply_marker(p, row, 0, 5, 1)
-    answers = [producer_appends.check_coordinator_epoch(p, row, epoch) for epoch in (4, 5, 6)]
+    model_producers.apply_marker(p, row, 0, 5, 1)
+    answers = [model_producers.check_coordinator_epoch(p, row, epoch) for epoch in (4, 5, 6)]
     assert answers == [TRANSACTION_COORDINATOR_FENCED, OK, OK]
-    assert producer_appends.check_coordinator_epoch(p, NONE, 0) == OK
+    assert model_producers.check_coordinator_epoch(p, NONE, 0) == OK
 
 
 def test_the_row_below_the_first_is_no_producer() -> None:
     p, row = enter(kernel.new_producers(1), 7)
     write(p, row, 9, 0, 4, 0)
-    producer_appends.apply_marker(p, row, 9, 9, 1)
-    assert producer_appends.check_append(p, NONE, LATER, 0, 5, 5, False) == OK
-    assert producer_appends.check_sequence(p, NONE, policy("pre-kip-360"), 0, 0) == OK
+    model_producers.apply_marker(p, row, 9, 9, 1)
+    assert model_producers.check_append(p, NONE, LATER, 0, 5, 5, False) == OK
+    assert model_producers.check_sequence(p, NONE, policy("pre-kip-360"), 0, 0) == OK
 
 
 def test_what_a_leader_answers_in_its_order() -> None:
@@ -217,15 +217,15 @@ def test_what_a_leader_answers_in_its_order() -> None:
         (4, 0, 0): OK,
         (4, 10, 12): OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
-    assert {batch: producer_appends.check_append(p, row, LATER, *batch, False) for batch in expected} == expected
+    assert {batch: model_producers.check_append(p, row, LATER, *batch, False) for batch in expected} == expected
 
 
 def the_long_way(p: Producers, row: int, name: str, epoch: int, first: int, last: int) -> int:
     """What a leader answers, each check in turn."""
-    if producer_appends.find_duplicate(p, row, epoch, first, last) != NONE:
+    if model_producers.find_duplicate(p, row, epoch, first, last) != NONE:
         return DUPLICATE
-    answer = producer_appends.check_epoch(p, row, epoch)
-    return int(answer if answer != OK else producer_appends.check_sequence(p, row, policy(name), epoch, first))
+    answer = model_producers.check_epoch(p, row, epoch)
+    return int(answer if answer != OK else model_producers.check_sequence(p, row, policy(name), epoch, first))
 
 
 @given(
@@ -242,44 +242,44 @@ def test_a_batch_that_simply_goes_on_is_accepted_as_the_long_way_would(
     for bump, off, count in steps:
         epoch, first = epoch + bump, (following + (off if abs(off) > 2 else 0)) % (MAX + 1)
         last = (first + count - 1) % (MAX + 1)
-        if producer_appends.goes_on(p, row, epoch, first, last):
+        if model_producers.goes_on(p, row, epoch, first, last):
             assert {name: the_long_way(p, row, name, epoch, first, last) for name in POLICIES} == dict.fromkeys(
                 POLICIES, OK
             )
         write(p, row, epoch, first, last, offset)
         following, offset = (last + 1) % (MAX + 1), offset + count
     ascends = bool(p.entries[row].ascending) and bool(steps) and following > 0
-    assert bool(producer_appends.goes_on(p, row, epoch, following, following)) == ascends
+    assert bool(model_producers.goes_on(p, row, epoch, following, following)) == ascends
 
 
 def test_a_marker_of_version_two_has_an_epoch_of_its_own() -> None:
     """ProducerAppendInfo.checkProducerEpoch of 4.3.1 (KIP-1228), read from its bytecode."""
 
     def answers(epoch: int) -> list[int]:
-        return [int(producer_appends.check_marker(p, row, epoch, 1, version)) for version in (0, 1, 2)]
+        return [int(model_producers.check_marker(p, row, epoch, 1, version)) for version in (0, 1, 2)]
 
     p, row = one()
     write(p, row, 3, 0, 4, 0, transactional=True)
     assert answers(2) == [INVALID_PRODUCER_EPOCH] * 3
     assert answers(3) == [OK, OK, INVALID_PRODUCER_EPOCH]  # late: of the transaction before
     assert answers(4) == [OK] * 3
-    producer_appends.apply_marker(p, row, 4, 1, 9)
+    model_producers.apply_marker(p, row, 4, 1, 9)
     assert answers(4) == [OK] * 3  # sent once more, nothing is open
     write(p, row, 32_767, 0, 0, 9, transactional=True)
     assert answers(32_767) == [OK] * 3  # no epoch is left
-    assert producer_appends.check_marker(p, NONE, 0, 0, 2) == OK
-    producer_appends.apply_marker(p, row, 32_767, 5, 10)
+    assert model_producers.check_marker(p, NONE, 0, 0, 2) == OK
+    model_producers.apply_marker(p, row, 32_767, 5, 10)
     assert answers(32_767) == [TRANSACTION_COORDINATOR_FENCED] * 3
 
 
 def test_sequences_go_on_over_a_marker_of_the_same_epoch_only() -> None:
     p, row = one()
     write(p, row, 3, 0, 4, 0, transactional=True)
-    producer_appends.apply_marker(p, row, 3, 0, 50)
-    assert producer_appends.check_sequence(p, row, LATER, 3, 5) == OK
-    producer_appends.apply_marker(p, row, 4, 0, 60)
-    assert producer_appends.check_sequence(p, row, LATER, 4, 5) == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert producer_appends.check_sequence(p, row, LATER, 4, 0) == OK
+    model_producers.apply_marker(p, row, 3, 0, 50)
+    assert model_producers.check_sequence(p, row, LATER, 3, 5) == OK
+    model_producers.apply_marker(p, row, 4, 0, 60)
+    assert model_producers.check_sequence(p, row, LATER, 4, 5) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert model_producers.check_sequence(p, row, LATER, 4, 0) == OK
 
 
 # --- effects ---
@@ -301,16 +301,16 @@ def test_a_transaction_opens_with_the_first_batch_and_closes_with_the_marker() -
     assert write(p, row, 0, 1, 2, 11, transactional=True) == OK
     assert write(p, row, 0, 3, 3, 13, transactional=True) == OK
     assert p.txn_first_offset[row] == 11
-    assert producer_appends.apply_marker(p, row, 0, 6, 77) == 11
+    assert model_producers.apply_marker(p, row, 0, 6, 77) == 11
     assert (p.txn_first_offset[row], p.coordinator_epoch[row], p.last_timestamp[row]) == (NONE, 6, 77)
-    assert producer_appends.apply_marker(p, row, 0, 6, 78) == NONE
+    assert model_producers.apply_marker(p, row, 0, 6, 78) == NONE
 
 
 def test_a_transaction_may_open_at_offset_zero() -> None:
     p, row = one()
     write(p, row, 0, 0, 0, 0, transactional=True)
     assert p.txn_first_offset[row] == 0
-    assert producer_appends.apply_marker(p, row, 1, 0, 5) == 0
+    assert model_producers.apply_marker(p, row, 1, 0, 5) == 0
 
 
 def test_plain_data_inside_the_own_transaction() -> None:
@@ -327,19 +327,19 @@ def test_plain_data_inside_the_own_transaction() -> None:
 def test_a_producer_expires_when_idle_for_the_limit(idle: int, expected: bool) -> None:
     p, row = one()
     write(p, row, 0, 0, 0, 0)  # at 1000 ms
-    assert producer_appends.is_expired(p, row, LATER, 1000 + idle, 100) == expected
+    assert model_producers.is_expired(p, row, LATER, 1000 + idle, 100) == expected
     write(p, row, 0, 1, 1, 0, transactional=True)
-    assert not producer_appends.is_expired(p, row, LATER, 1000 + idle, 100)
+    assert not model_producers.is_expired(p, row, LATER, 1000 + idle, 100)
 
 
 def test_whether_a_marker_keeps_its_producer() -> None:
     p, row = one()
     before = policy("pre-kip-360")
-    producer_appends.apply_marker(p, row, 0, 0, 5000)
-    assert (producer_appends.idle_since(p, row, LATER), producer_appends.idle_since(p, row, before)) == (5000, -1)
+    model_producers.apply_marker(p, row, 0, 0, 5000)
+    assert (model_producers.idle_since(p, row, LATER), model_producers.idle_since(p, row, before)) == (5000, -1)
     write(p, row, 0, 0, 0, 1)
-    producer_appends.apply_marker(p, row, 0, 0, 5000)
-    assert (producer_appends.idle_since(p, row, LATER), producer_appends.idle_since(p, row, before)) == (5000, 1001)
+    model_producers.apply_marker(p, row, 0, 0, 5000)
+    assert (model_producers.idle_since(p, row, LATER), model_producers.idle_since(p, row, before)) == (5000, 1001)
 
 
 # --- pending appends ---
@@ -385,7 +385,7 @@ def test_merging_another_epoch_forgets_the_old_batches() -> None:
     write(p, row, 3, 0, 0, 0)
     pending = kernel.new_producers(1)
     at = pending_producers.begin(p, pending, 7)
-    producer_appends.apply_marker(pending, at, 4, 9, 55)
+    model_producers.apply_marker(pending, at, 4, 9, 55)
     pending_producers.merge(p, row, pending, at)
     assert (p.epoch[row], p.cached[row], p.coordinator_epoch[row], p.last_timestamp[row]) == (4, 0, 9, 55)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.model import producer_appends
+from auditor.model import producers
 from auditor.model import producers as kernel
 from auditor.model.policies import (
     DUPLICATE_SEQUENCE_NUMBER,
@@ -27,32 +27,32 @@ DRAFT = policy("latest-batch-only")
 
 @given(sequences, spans)
 def test_adding_is_addition_modulo_the_ring(base: int, delta: int) -> None:
-    assert producer_appends.add_sequence(base, delta) == (base + delta) % RING
+    assert producers.add_sequence(base, delta) == (base + delta) % RING
 
 
 @given(sequences, spans)
 def test_subtracting_is_subtraction_modulo_the_ring(last: int, delta: int) -> None:
-    assert producer_appends.subtract_sequence(last, delta) == (last - delta) % RING
+    assert producers.subtract_sequence(last, delta) == (last - delta) % RING
 
 
 @given(sequences, spans)
 def test_subtracting_takes_adding_back(base: int, delta: int) -> None:
-    assert producer_appends.subtract_sequence(producer_appends.add_sequence(base, delta), delta) == base
+    assert producers.subtract_sequence(producers.add_sequence(base, delta), delta) == base
 
 
 @given(sequences)
 def test_the_next_sequence_is_one_further(last: int) -> None:
-    assert producer_appends.next_sequence(last) == (last + 1) % RING
+    assert producers.next_sequence(last) == (last + 1) % RING
 
 
 def test_the_next_sequence_at_the_ends() -> None:
-    assert producer_appends.next_sequence(MAX) == 0
-    assert producer_appends.next_sequence(MAX - 1) == MAX
-    assert producer_appends.next_sequence(kernel.NONE) == 0
+    assert producers.next_sequence(MAX) == 0
+    assert producers.next_sequence(MAX - 1) == MAX
+    assert producers.next_sequence(kernel.NONE) == 0
 
 
 def answer(policy: Policy, first: int, last: int, epoch: int = 3, stored: int = 3, pending: int = 3) -> int:
-    return producer_appends.sequence_answer(policy, epoch, first, stored, pending, last)
+    return producers.sequence_answer(policy, epoch, first, stored, pending, last)
 
 
 @given(sequences, sequences)

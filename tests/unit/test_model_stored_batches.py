@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec import batches as col
-from auditor.model import stored_batches as stored
-from auditor.model.offset_order import goes_back
+from auditor.model import batch_validation as stored
+from auditor.model.batch_validation import goes_back
 from tests.reference.append_analysis import OFFSETS_OUT_OF_ORDER, UNEXPECTED_APPEND_OFFSET, offsets_refusal
 
 DATA, TRANSACTIONAL, MARKER = 0, 0x10, 0x30

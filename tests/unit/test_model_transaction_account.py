@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.transaction_account import MOST_STATES, Held, IdAccount, after_failure, held_before, step_problem
-from auditor.model.transaction_states import TransactionState, TransactionValue
+from auditor.model.transaction_states import (
+    MOST_STATES,
+    Held,
+    IdAccount,
+    TransactionState,
+    TransactionValue,
+    after_failure,
+    held_before,
+    step_problem,
+)
 
 S = TransactionState
 TWO = frozenset(("a-0", "a-1"))

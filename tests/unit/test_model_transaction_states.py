@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.model.transaction_account import Held, step_problem
 from auditor.model.transaction_states import (
+    Held,
     TransactionState,
     TransactionValue,
     bumps_epoch,
     legal_previous,
+    step_problem,
     value_problem,
 )
 from tests import corpora

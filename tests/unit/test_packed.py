@@ -7,15 +7,9 @@ import pickle
 import numpy as np
 import pytest
 
-from auditor.facts.at_rest import ROWS as ROWS_AT_REST
-from auditor.facts.at_rest import at_rest
-from auditor.facts.packed import (
-    PACK_ABOVE,
-    PIECE,
-    PackedColumns,
-    PackedRows,
-)
-from auditor.facts.producer_rows import PRODUCER
+from auditor.facts.packed import PACK_ABOVE, PIECE, PackedColumns, PackedRows
+from auditor.facts.replica_facts import PRODUCER, at_rest
+from auditor.facts.replica_facts import ROWS as ROWS_AT_REST
 
 ROWS = PACK_ABOVE + 1
 

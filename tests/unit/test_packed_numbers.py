@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from auditor.facts.packed_numbers import Codec, equal, packed, packed_table, unpacked, unpacked_table
+from auditor.facts.packed import Codec, equal, packed, packed_table, unpacked, unpacked_table
 
 ENDS = [-(2**63), 2**63 - 1, 0, -1, 127, -128, 2**31, -(2**31), 2**32 - 1, 1]
 

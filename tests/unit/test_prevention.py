@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auditor.base.words import NO_TIMEOUT_MS
-from auditor.model.releases import Shown
+from auditor.model.policies import Shown
 from auditor.rules.catalogue import registry, safeguards
 from auditor.rules.catalogue.safeguards import (
     CLEAN_ELECTION,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model import policies, releases
-from auditor.model.releases import DAY_MS, WEEK_MS, Shown, shown_by
+from auditor.model import policies
+from auditor.model.policies import DAY_MS, WEEK_MS, Shown, shown_by
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, timestamp_limit
 
 OLD, NEW = "transactional.id.expiration.ms", "producer.id.expiration.ms"
@@ -49,15 +49,15 @@ def test_the_range_of_releases_that_fits(evidence: dict[str, object], expected: 
     ],
 )
 def test_how_long_an_idle_producer_is_remembered(shown: Shown, settings: dict[str, str], expected: int) -> None:
-    assert releases.expiration_ms(shown, settings.get) == expected
+    assert policies.expiration_ms(shown, settings.get) == expected
 
 
 def test_a_supposed_broker_remembers_as_long_as_the_first_release_of_its_policy() -> None:
-    remembered = {name: releases.supposed_expiration_ms(name, {}.get) for name in policies.POLICIES}
+    remembered = {name: policies.supposed_expiration_ms(name, {}.get) for name in policies.POLICIES}
     weeks = {name for name, time in remembered.items() if time == WEEK_MS}
     assert weeks == {"pre-kip-360", "kip-360-text", "kip-360"}
     assert set(remembered.values()) == {DAY_MS, WEEK_MS}
-    assert releases.supposed_expiration_ms("kip-360", {OLD: "7"}.get) == 7
+    assert policies.supposed_expiration_ms("kip-360", {OLD: "7"}.get) == 7
 
 
 def test_what_two_log_directories_show_of_one_broker() -> None:
@@ -66,9 +66,9 @@ def test_what_two_log_directories_show_of_one_broker() -> None:
 
 
 def test_every_release_has_a_policy_and_the_table_is_in_order() -> None:
-    assert [r.since for r in releases.RELEASES] == sorted({r.since for r in releases.RELEASES})
-    assert {r.policy for r in releases.RELEASES} <= set(policies.POLICIES)
-    assert all(Shown(r.since).rows[0] is r for r in releases.RELEASES)
+    assert [r.since for r in policies.RELEASES] == sorted({r.since for r in policies.RELEASES})
+    assert {r.policy for r in policies.RELEASES} <= set(policies.POLICIES)
+    assert all(Shown(r.since).rows[0] is r for r in policies.RELEASES)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_every_release_has_a_policy_and_the_table_is_in_order() -> None:
 )
 def test_what_an_unknown_producer_is_answered(shown: Shown, error: int) -> None:
     """0.11 had no UNKNOWN_PRODUCER_ID, as its brokers show."""
-    assert releases.policy_at("pre-kip-360", shown).unknown_error == error
+    assert policies.policy_at("pre-kip-360", shown).unknown_error == error
 
 
 def test_names_stand_for_policies() -> None:
@@ -125,4 +125,4 @@ def test_which_setting_limits_timestamps(
 )
 def test_which_brokers_may_skip_a_marker(shown: Shown, expected: bool) -> None:
     """KAFKA-20734: 4.3.0, 4.3.1 and 4.4.0, as tried on these; 4.2.1 waits."""
-    assert shown.may_have(releases.SKIPS_MARKERS) is expected
+    assert shown.may_have(policies.SKIPS_MARKERS) is expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from auditor.facts.events import Kind
-from auditor.facts.producer_rows import PRODUCER
+from auditor.facts.replica_facts import PRODUCER
 from auditor.replay.producers import finish
 from auditor.replay.producers.producer_columns import column, rows_of_producers
 from auditor.replay.producers.state import Replay

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from auditor.connectors.codec.batches import FLAW_CRC, rows_of
-from auditor.facts.policy_outcomes import PolicyOutcome, state_bytes
+from auditor.facts.replica_facts import PolicyOutcome, state_bytes
+from auditor.model import policies
 from auditor.model import policies as model
-from auditor.model import releases
 from auditor.replay.producers import policy_kernel as pol
 from auditor.replay.producers.bounds import ReplicaBounds
 from auditor.replay.task.replica_task import FAR, PolicySettings
@@ -272,8 +272,8 @@ def test_policies_that_could_not_differ_are_replayed_once() -> None:
 
 def test_brokers_of_0_11_had_no_unknown_producer() -> None:
     """Their answer is OUT_OF_ORDER_SEQUENCE_NUMBER: the error came with 1.0 (corrections.md)."""
-    old = releases.policy_at("pre-kip-360", releases.shown_by(protocol="0.11.0-IV2"))
-    for policy, error in ((old, 45), (releases.policy_at("pre-kip-360", releases.UNKNOWN), 59)):
+    old = policies.policy_at("pre-kip-360", policies.shown_by(protocol="0.11.0-IV2"))
+    for policy, error in ((old, 45), (policies.policy_at("pre-kip-360", policies.UNKNOWN), 59)):
         w = World([PolicySettings("x", policy)])
         w.take(rows_of(batches(data(0, 40))))
         assert verdicts(w) == [(error, 0)]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.indexes import ProducerEntries
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.snapshot_links import SnapshotLink
+from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.replay.producers.snapshot_chain import MAX_DIFFERENCES, Stored
 from tests.made import data, marker
 from tests.unit.batch_histories import History, facts_of

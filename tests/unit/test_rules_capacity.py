@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.model.releases import Shown
+from auditor.model.policies import Shown
 from auditor.pipeline.what_if.verdicts import VERDICTS, judge_log
 from auditor.rules.capacity import Peak, broker_memory, known_peaks
 from auditor.rules.catalogue import registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.facts.replica_facts import Difference, SnapshotLink
 from auditor.rules.lib.expiry import built_without
 from tests.made import facts
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auditor.connectors.live.live_cluster import Listing
-from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.finding import Finding

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.offsets import GroupPartition
+from auditor.model.groups import GroupPartition
 from auditor.rules.lib.group_offsets import story_of
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, build_history

@@ -14,8 +14,7 @@ from kafka.record.util import calc_crc32c
 from auditor.base.errors import Limits
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.segments.recovery_scan import RecoveryScan
 from auditor.replay.task.replica_task import ReplicaTask

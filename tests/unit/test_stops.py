@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from auditor.base.advice import Act, Advice, Moves, Verdict
 from auditor.base.advice import text as advice_text
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.releases import Shown
+from auditor.model.policies import Shown
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Kind
 from auditor.rules.lib import repairs, stops

@@ -10,9 +10,8 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, State
 from auditor.dashboards import cleaner_lines
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.segment_scans import SegmentScan
-from auditor.model.releases import Shown, shown_by
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
+from auditor.model.policies import Shown, shown_by
 from auditor.pipeline.asides import of_log
 from auditor.pipeline.tables.cleaner_table import row_of
 from auditor.pipeline.tables.space_table import segments_of

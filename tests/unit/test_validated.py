@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
-from auditor.facts.blamed_records import Culprits
-from auditor.facts.events import Kind, blank_events
+from auditor.facts.events import Culprits, Kind, blank_events
 from auditor.facts.replica_facts import Ahead, ReplicaFacts
 from auditor.model import batch_validation as v
 from auditor.replay.producers.log_checks import AHEAD_MS

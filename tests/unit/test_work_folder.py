@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.facts.plain_form import loaded, stored
+from auditor.facts.packed import loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline import kept_lists
 from auditor.inline.kept_replicas import KeptReplicas

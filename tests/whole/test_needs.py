@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from auditor.facts.events import NO_EVENTS
-from auditor.facts.producer_rows import NO_PRODUCERS
-from auditor.facts.transaction_rows import NO_ABORTED, NO_EXPOSED, NO_TRANSACTIONS
+from auditor.facts.replica_facts import NO_ABORTED, NO_EXPOSED, NO_PRODUCERS, NO_TRANSACTIONS
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Kind
 from auditor.rules.catalogue.needs import HAS, Need, there

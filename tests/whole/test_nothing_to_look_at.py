@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from auditor.facts.events import blank_events
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.transaction_rows import ABORTED
+from auditor.facts.replica_facts import ABORTED, ReplicaFacts
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline.judge import judge_log
 from auditor.rules.catalogue import registry

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from auditor.facts.share_offsets import ShareOffset
+from auditor.facts.offsets import ShareOffset
 from auditor.rules.seen.finding import Finding
 from tests import corpora
 from tests.facts import corpus_logs, judge, logs_below

@@ -12,7 +12,7 @@ import pytest
 
 from auditor.commands.demo import DEMO
 from auditor.dashboards import report, terminal
-from auditor.model.releases import SKIPS_MARKERS, Shown
+from auditor.model.policies import SKIPS_MARKERS, Shown
 from auditor.outputs.publish import described_findings, summarise
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.elections import WithoutLeader

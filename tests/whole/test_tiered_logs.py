@@ -15,7 +15,7 @@ from auditor.base.advice import Verdict
 from auditor.base.errors import AuditInputError
 from auditor.connectors.logdir import names, tiered
 from auditor.connectors.stores.storage import Place, open_file, read_file
-from auditor.facts.at_rest import at_rest
+from auditor.facts.replica_facts import at_rest
 from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions

@@ -13,8 +13,7 @@ import pytest
 from auditor import cli
 from auditor.commands import what_if
 from auditor.connectors.logdir.inventory import discover
-from auditor.facts.policy_outcomes import PolicyOutcomes
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import PolicyOutcomes, ReplicaFacts
 from auditor.model import policies
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import cluster_settings

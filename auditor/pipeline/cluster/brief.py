@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from auditor.facts.at_rest import without_defaults
-from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
-from auditor.facts.coordinator_packing import pack
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry, pack
 from auditor.facts.events import HOLES, Kind, events_of, hole_of
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.transaction_rows import ENDED
+from auditor.facts.replica_facts import ENDED, ReplicaFacts, without_defaults
 from auditor.rules.seen.log_bounds import Bounds, OpenHere
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 

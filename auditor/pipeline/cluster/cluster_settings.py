@@ -22,8 +22,8 @@ from auditor.connectors.stores.storage import Place
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.internal_rows import MetadataLog, beginning
 from auditor.connectors.tables.schema import from_rows
-from auditor.model import releases
-from auditor.model.releases import Shown
+from auditor.model import policies
+from auditor.model.policies import Shown
 from auditor.pipeline.cluster import quorum
 from auditor.processes.isolation import Pool
 from auditor.rules.seen.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
@@ -102,8 +102,8 @@ class ClusterSettings:
 
     def expiration_ms(self, broker_id: int | None) -> int:
         """How long a broker remembers an idle producer, ms, by its settings and the release that the input shows."""
-        shown = self.releases.get(broker_id, releases.UNKNOWN)
-        return releases.expiration_ms(shown, lambda name: self.topic_setting("", name, broker_id))
+        shown = self.releases.get(broker_id, policies.UNKNOWN)
+        return policies.expiration_ms(shown, lambda name: self.topic_setting("", name, broker_id))
 
     def topic_setting(self, topic: str, name: str, broker_id: int | None = None) -> str | None:
         """A topic's effective setting: its own, the broker's, or the cluster's default; None where none says."""
@@ -125,7 +125,7 @@ def timestamp_limit(cluster: ClusterSettings, side: str, topic: str, broker_id: 
     unset, 4.0 does not know it. Source: KIP-937.
     """
     names = [f"message.timestamp.{side}.max.ms"]
-    if cluster.releases.get(broker_id, releases.UNKNOWN).least < (4, 0):
+    if cluster.releases.get(broker_id, policies.UNKNOWN).least < (4, 0):
         names.append("message.timestamp.difference.max.ms")
     values = (cluster.topic_setting(topic, name, broker_id) for name in names)
     return setting_number(next((v for v in values if v is not None), None))
@@ -193,7 +193,7 @@ def read_settings(
         if log_dir.meta is not None and log_dir.meta.directory_id is not None:
             clusters[log_dir.join_key].directory_ids[log_dir.name] = log_dir.meta.directory_id
         known = clusters[log_dir.join_key].releases
-        before = known.get(log_dir.broker_id, releases.UNKNOWN)
+        before = known.get(log_dir.broker_id, policies.UNKNOWN)
         known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
     return clusters, errors
 
@@ -446,7 +446,7 @@ def _release(cluster: ClusterSettings, log_dir: LogDir) -> Shown:
         for name in ("inter.broker.protocol.version", "log.message.format.version")
     )
     meta = log_dir.meta
-    return releases.shown_by(
+    return policies.shown_by(
         cluster.levels.get("metadata.version", 0),
         protocol,
         message_format,

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from auditor.connectors.logdir.files import LogDir
 from auditor.model import policies
-from auditor.model.policies import Policy
-from auditor.model.releases import UNKNOWN, policy_at, shown_by
+from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 
 

@@ -32,10 +32,9 @@ from auditor.connectors.live.live_cluster import (
     Producer,
 )
 from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
-from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.hashing import partition_for
-from auditor.model.releases import Shown
+from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
+from auditor.model.policies import Shown
+from auditor.model.transaction_states import partition_for
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.live.markers_before import MOST_BACK, earliest_times, history_of
 from auditor.pipeline.options import AuditOptions

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from auditor.connectors.live.live_cluster import Producer
-from auditor.facts.coordinator_log import Entry
-from auditor.facts.coordinator_packing import pack
+from auditor.facts.coordinator_log import Entry, pack
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.seen.coordinator_history import CoordinatorHistory, join

@@ -10,11 +10,11 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
+from auditor.facts.batch_sums import touches
 from auditor.facts.events import Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.unverified import touches
-from auditor.model import log_cleaning
-from auditor.model.log_cleaning import LAG, STABLE, Rules, Segment, Standing
+from auditor.model import log_maintenance
+from auditor.model.log_maintenance import LAG, STABLE, CleanableSegment, CleaningSettings, Standing
 from auditor.pipeline.tables.stable_end import holder, readable_end, stable_end
 from auditor.rules.lib.topic_settings import setting
 from auditor.rules.seen.view import LogView
@@ -73,14 +73,16 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
         for name in ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms")
     }
     ratio = named["min.cleanable.dirty.ratio"]
-    segments = [Segment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
-    rules = Rules(_ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number)
+    segments = [CleanableSegment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
+    rules = CleaningSettings(
+        _ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number
+    )
     end = readable_end(log, replica)
     stable = stable_end(replica, end)
-    found = log_cleaning.standing(
+    found = log_maintenance.standing(
         segments, replica.own_start, replica.log_end, stable, replica.cleaner_offset, rules, log.cluster.as_of
     )
-    splits = log_cleaning.splits(log.cluster.release(replica.broker_id))
+    splits = log_maintenance.splits(log.cluster.release(replica.broker_id))
     fault = _fault(replica, found.first_uncleanable, splits)
     off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
     return {

@@ -14,8 +14,8 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
-from auditor.facts.group_position import SHARE, Position
-from auditor.facts.unverified import touches
+from auditor.facts.batch_sums import touches
+from auditor.facts.offsets import SHARE, Position
 from auditor.pipeline.tables.read_cluster import ReadCluster
 from auditor.pipeline.tables.stable_end import stable_end
 from auditor.replay.reading import ahead_counts, counted_ahead

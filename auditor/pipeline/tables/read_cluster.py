@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from auditor.facts.group_position import Position
+from auditor.facts.offsets import Position
 from auditor.replay.task.replica_task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 

@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.segment_scans import SegmentScan
-from auditor.model import retention
-from auditor.model.retention import Kept, Rules, Segment, kept
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
+from auditor.model import log_maintenance
+from auditor.model.log_maintenance import Kept, RetainedSegment, RetentionSettings, kept
 from auditor.pipeline.tables.stable_end import readable_end, stable_end
 from auditor.rules.lib.topic_settings import Setting, setting
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
@@ -85,7 +84,7 @@ class _Replica:
         self.stable = stable_end(replica, self.end)
         remote = log.remote
         copied = -1 if remote is None else remote.highest(replica.leader_epochs, replica.log_end)
-        self.rules = Rules(
+        self.rules = RetentionSettings(
             "delete" in self.policy.value,
             self.settings["retention.ms"].number,
             self.settings["retention.bytes"].number,
@@ -95,16 +94,17 @@ class _Replica:
 
     def rows(self) -> list[Fields]:
         """A row a segment."""
-        segments = [Segment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
+        segments = [RetainedSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
         start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
         found = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
-        by_file = self.tiered and any(said.by == retention.FUTURE for said in found)
+        by_file = self.tiered and any(said.by == log_maintenance.FUTURE for said in found)
         return [
             self._row(k, scan, said, aborted)
             | {
                 "active": k == self.local[-1][0],
-                "undecided": doubt or (BY_FILE if by_file and said.by in (retention.FUTURE, retention.OLDER) else None),
+                "undecided": doubt
+                or (BY_FILE if by_file and said.by in (log_maintenance.FUTURE, log_maintenance.OLDER) else None),
             }
             for (k, scan), said in zip(self.local, found, strict=True)
         ]
@@ -127,22 +127,22 @@ class _Replica:
             "producer_id": scan.largest_producer,
             "transactional_id": self.log.owner(scan.largest_producer) if scan.largest_producer >= 0 else None,
             "aborted_bytes": aborted.get(k, 0),
-            "held_from": self.stable if said.by == retention.NOT_REMOTE and self.stable < self.end else None,
+            "held_from": self.stable if said.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
         }
 
     def _decides(self, said: Kept) -> tuple[str, Setting] | None:
         """The setting that decides about a segment, by its name."""
         local = "local." if self.tiered else ""
-        if retention.COMPACTION in (said.by, said.goes):
+        if log_maintenance.COMPACTION in (said.by, said.goes):
             return "cleanup.policy", self.policy
-        if said.goes == retention.SIZE or said.by == retention.BELOW:
+        if said.goes == log_maintenance.SIZE or said.by == log_maintenance.BELOW:
             return self._named("retention.bytes", local)
-        if said.goes == retention.TIME or said.by in (
-            retention.YOUNG,
-            retention.FUTURE,
-            retention.OLDER,
-            retention.OFF,
-            retention.UNDATED,
+        if said.goes == log_maintenance.TIME or said.by in (
+            log_maintenance.YOUNG,
+            log_maintenance.FUTURE,
+            log_maintenance.OLDER,
+            log_maintenance.OFF,
+            log_maintenance.UNDATED,
         ):
             return self._named("retention.ms", local)
         return None

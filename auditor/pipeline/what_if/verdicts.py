@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.connectors.tables.schema import LOG_KEY, declared
-from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import VERDICT, PolicyOutcome, PolicyOutcomes, ReplicaFacts
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Unverified

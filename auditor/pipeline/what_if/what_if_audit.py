@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.base.words import plural
-from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
+from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW
 from auditor.pipeline import plan, results
 from auditor.pipeline.options import AuditOptions

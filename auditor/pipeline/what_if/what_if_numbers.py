@@ -1,6 +1,6 @@
 """What a what-if adds up: policies, the memory of brokers, producer ids, epochs, and what the draft would change.
 
-Bytes are estimates for a 64-bit JVM (:mod:`auditor.facts.policy_outcomes`); rates are of the time each producer wrote.
+Bytes are estimates for a 64-bit JVM (:mod:`auditor.facts.replica_facts`); rates are of the time each producer wrote.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import SEQUENCES
-from auditor.facts.policy_outcomes import LEAST_MS, SHOWN
+from auditor.facts.replica_facts import LEAST_MS, SHOWN
 from auditor.model.policies import DRAFT, DRAFT_WINDOW, DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.seen.finding import iso
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from auditor.base.numbers import setting_number
 from auditor.connectors.logdir.files import Inventory
-from auditor.model.policies import DRAFT_WINDOW
-from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
+from auditor.model.policies import DRAFT_WINDOW, UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.cluster.policy_choice import candidates

@@ -35,8 +35,7 @@ from auditor.connectors.codec.transaction_log import (
 from auditor.connectors.codec.transaction_log import TOMBSTONE as NO_VALUE
 from auditor.connectors.tables.internal_rows import RecordProblems, data_runs
 from auditor.connectors.tables.schema import MAX_TIME_MS
-from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, split
-from auditor.facts.coordinator_packing import Dictionaries, build
+from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries, build, split
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 

@@ -2,7 +2,7 @@
 out.
 
 A place (a group's partition) that only has commits outside transactions is followed by a compiled pass. From its first
-commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.group_story.Story` goes
+commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.groups.Story` goes
 on. Memory: some 120 bytes a place, the pending values, and what waits behind an undecided one, which has a bound.
 """
 
@@ -36,13 +36,19 @@ from auditor.connectors.codec.records import FULL, Decoded, Interner
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.tables.internal_rows import RecordProblems, data_runs
 from auditor.connectors.tables.schema import MAX_TIME_MS
+from auditor.facts.offsets import COMMIT_COLUMNS, WatchedOffsets, in_force
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
-from auditor.model.group_members import Assignments
-from auditor.model.group_story import GROUP_RECORDS, Story
-from auditor.model.offset_commits import MOST_BEHIND, Commit, Generation
+from auditor.model.groups import (
+    GROUP_RECORDS,
+    MOST_BEHIND,
+    NO_PRODUCER_ID,
+    Assignments,
+    Commit,
+    Generation,
+    GroupPartition,
+    Story,
+)
 from auditor.model.offset_watch import Committers, Rivals, Values
-from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
 
 DICTIONARY_BYTES = 128 * MIB
 DICTIONARIES_IN_ALL = 1024 * MIB  # of all replicas of a run: 16 million places
@@ -396,7 +402,7 @@ class OffsetsReader(RecordProblems):
             ]
         )
         groups, topics = places.groups.texts(), places.topics.texts()
-        in_story = np.array(list(self._in_story(groups, topics)), np.int64).reshape(-1, len(COLUMNS)).T
+        in_story = np.array(list(self._in_story(groups, topics)), np.int64).reshape(-1, len(COMMIT_COLUMNS)).T
         table = np.concatenate([table, in_story], axis=1)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         return WatchedOffsets(

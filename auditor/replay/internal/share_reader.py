@@ -8,8 +8,8 @@ from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec.group_topics import ShareGroupStateRow
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.tables.internal_rows import SHARE_GROUP_STATE, InternalRows
+from auditor.facts.offsets import ShareOffset
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.share_offsets import ShareOffset
 from auditor.replay.internal.share_batches import Batch, combined, settled
 
 SNAPSHOT = 0  # key type; 1 is an update of one

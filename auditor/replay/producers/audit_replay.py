@@ -8,8 +8,8 @@ import numpy as np
 
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC, UNVERIFIED
+from auditor.facts.batch_sums import joined
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.unverified import joined
 from auditor.model.policies import KIP_360, Policy
 from auditor.replay.producers import finish
 from auditor.replay.producers import state as st

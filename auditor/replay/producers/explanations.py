@@ -1,6 +1,6 @@
 """What a leader's answer to a stored batch means, compiled: an event for each that no correct broker had taken.
 
-The model answers (:mod:`auditor.model.producer_appends`) by the state that the log's own batches left, as if all of
+The model answers (:mod:`auditor.model.producers`) by the state that the log's own batches left, as if all of
 them had been accepted. What the log shows beyond that state tells one refusal from another: where the producer stood
 before something was repeated or fenced, what it had stored before, and its highest epoch.
 """
@@ -12,14 +12,9 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.base.numbers import LAST_SEQUENCE, SEQUENCES
 from auditor.connectors.codec.primitives import crc_of_change
-from auditor.facts.events import (
-    AFTER_UNREADABLE,
-    IN_TRANSACTION,
-    KNOWN_BELOW,
-    STATE_MAY_BE_LOST,
-)
-from auditor.model import producer_appends
+from auditor.facts.events import AFTER_UNREADABLE, IN_TRANSACTION, KNOWN_BELOW, STATE_MAY_BE_LOST
 from auditor.model import producers as model
+from auditor.model import producers as model_producers
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
 from auditor.replay.producers.new_rows import (
     BUMP_NONZERO,
@@ -98,7 +93,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
     """A batch of the epoch that the producer's batch before had, with ``count`` sequences, that is not simply the
     next one."""
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
-    expected = producer_appends.next_sequence(live.data_last_sequence)
+    expected = model_producers.next_sequence(live.data_last_sequence)
     goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
     behind = (RESET if answer == DUPLICATE else RESET | LOG_START) if goes_on else 0
     stored = stored_before(replay, row, epoch, first, count, behind)
@@ -163,7 +158,7 @@ def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer:
     again = first == 0 and born.below >= 0 and _same_bytes(replay.later, batch, born)
     if again or (first != 0 and answer == DUPLICATE):
         below = replay.below[born.below]
-        expected = producer_appends.next_sequence(below.last_sequence)
+        expected = model_producers.next_sequence(below.last_sequence)
         event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
         event.stored_base_offset = _cached_offset(replay.producers, row, first)
         if again:

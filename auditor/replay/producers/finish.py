@@ -8,9 +8,15 @@ import numpy as np
 
 from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, Kind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
-from auditor.facts.producer_rows import NO_PRODUCERS, PRODUCER, blank_producers
-from auditor.facts.replica_facts import Ahead, ReplicaFacts
-from auditor.facts.transaction_rows import NO_TRANSACTIONS, TRANSACTION
+from auditor.facts.replica_facts import (
+    NO_PRODUCERS,
+    NO_TRANSACTIONS,
+    PRODUCER,
+    TRANSACTION,
+    Ahead,
+    ReplicaFacts,
+    blank_producers,
+)
 from auditor.model import producers as model
 from auditor.replay.producers import first_batches
 from auditor.replay.producers.producer_columns import column, rows_of_producers

@@ -14,7 +14,7 @@ from auditor.base.compiled import kernel
 from auditor.base.numbers import SEQUENCES
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
-from auditor.model import producer_appends, producers
+from auditor.model import producers
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
 from auditor.replay.producers.producer_columns import column
 from auditor.replay.producers.snapshot_chain import OPEN, Known, Stored
@@ -130,7 +130,7 @@ def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
         producers.remember_batch(p, row, sequences[k], offsets[k], 0, times[k])
         epoch, sequence = first[0][k], first[1][k]
         # Of its batch the first sequence alone is compared; what a transaction was open for is asked elsewhere.
-        answers[k] = producer_appends.check_append(p, row, policy, epoch, sequence, sequence, True)
+        answers[k] = producers.check_append(p, row, policy, epoch, sequence, sequence, True)
 
 
 def _marker_between(facts: ReplicaFacts, pid: int, before: Before, offset: int) -> bool:
@@ -184,7 +184,7 @@ def _what(answer: int, first: dict[str, int], before: Before) -> tuple[Kind, int
         return Kind.EPOCH_REGRESSION, before.epoch
     if first["epoch"] > before.epoch:
         return Kind.BUMP_NONZERO, 0
-    expected = int(producer_appends.next_sequence(before.sequence))
+    expected = int(producers.next_sequence(before.sequence))
     if first["sequence"] == 0:
         return Kind.SEQUENCE_RESET, expected
     ahead = (first["sequence"] - expected) % SEQUENCES < SEQUENCES // 2

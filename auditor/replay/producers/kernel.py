@@ -14,7 +14,7 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.base.numbers import LAST_EPOCH
 from auditor.connectors.codec.batches import FLAW_CRC
-from auditor.model import producer_appends
+from auditor.model import producers
 from auditor.model import producers as model
 from auditor.model.policies import OK
 from auditor.replay.producers.explanations import (
@@ -75,7 +75,7 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
     log, live = replay.log, replay.live[row]
     marked = replay.marked[_marked_row(log, replay.marked, live)]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
-    answer = producer_appends.check_marker(replay.producers, row, epoch, coordinator_epoch, 0)
+    answer = producers.check_marker(replay.producers, row, epoch, coordinator_epoch, 0)
     if judged:
         old = explain_epoch(replay, batch, row, answer, time)
         if coordinator_epoch < marked.coordinator_epoch and not old:
@@ -89,7 +89,7 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
             marked.coordinator_offset = batch.base_offset
         marked.markers += 1
     close_transaction(replay, batch, live)
-    producer_appends.apply_marker(replay.producers, row, epoch, coordinator_epoch, batch.max_timestamp)
+    producers.apply_marker(replay.producers, row, epoch, coordinator_epoch, batch.max_timestamp)
     marked.offset = batch.base_offset
     marked.epoch = epoch
     marked.time = batch.max_timestamp
@@ -106,8 +106,8 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, s
     length = batch.last_offset - batch.base_offset
     last_sequence = -1
     if batch.base_sequence >= 0 and length >= 0:
-        last_sequence = producer_appends.add_sequence(batch.base_sequence, length)
-    answer = producer_appends.check_append(
+        last_sequence = producers.add_sequence(batch.base_sequence, length)
+    answer = producers.check_append(
         replay.producers,
         row,
         log.policy,
@@ -130,7 +130,7 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, s
             open_transaction(replay, batch, live, time)
         extend_transaction(replay.open[live.open_slot], batch, time)
         live.transactional = 1
-    producer_appends.apply_data(
+    producers.apply_data(
         replay.producers,
         row,
         epoch=batch.producer_epoch,
@@ -160,7 +160,7 @@ def _note_before(replay: Replay, row: int, step: np.record) -> None:
 def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, answer: int, time: int) -> bool:
     """What a leader would have refused, or a client not have sent; returns whether sequences were stored before."""
     log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
-    if producer_appends.check_transaction(replay.producers, row, transactional) != OK:
+    if producers.check_transaction(replay.producers, row, transactional) != OK:
         event = log.events[new_event(log, PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
         event.answer = answer
         event.transaction_first_offset = replay.open[live.open_slot].first_offset

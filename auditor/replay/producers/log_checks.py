@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.model.offset_order import goes_back
-from auditor.model.stored_batches import header_faults, is_leftover, lacks_records
+from auditor.model.batch_validation import goes_back, header_faults, is_leftover, lacks_records
 from auditor.replay.producers.new_rows import (
     COUNT_BELOW_SPAN,
     HEADER_FLAW,

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
-from auditor.model import producer_appends
+from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
 from auditor.model import producers as model
+from auditor.model import producers as model_producers
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
 from auditor.replay.producers.producer_pace import longer
 from auditor.replay.producers.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
@@ -175,7 +175,7 @@ def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
     if t.swept >= 0:
         for row in range(w.producers.meta[0]):
             known = w.producers.entries[row].epoch >= 0
-            if known and producer_appends.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
+            if known and model_producers.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
                 _forget(w, row)
     t.swept = now
 
@@ -207,12 +207,12 @@ def _answer(w, policy, batch, step, transactional):  # type: ignore[no-untyped-d
     """What the leader would have said to a data batch, as far as the log proves it."""
     p, row = w.producers, step.row
     last = step.last_sequence if w.rules.sequences else -1
-    answer = producer_appends.check_append(
+    answer = model_producers.check_append(
         p, row, policy, batch.producer_epoch, batch.base_sequence, last, transactional
     )
     of_sequences = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
     if of_sequences and not step.provable:
-        return producer_appends.check_transaction(p, row, transactional)
+        return model_producers.check_transaction(p, row, transactional)
     return answer
 
 
@@ -269,7 +269,7 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
     else:
         w.verdict_of[row] = -1
     t.cached -= entry.cached
-    producer_appends.apply_data(
+    model_producers.apply_data(
         p,
         row,
         batch.producer_epoch,
@@ -287,12 +287,12 @@ def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
     entry = p.entries[row]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
-    answer = producer_appends.check_marker(p, row, epoch, coordinator_epoch, 0)
+    answer = model_producers.check_marker(p, row, epoch, coordinator_epoch, 0)
     if answer != OK and step.judged:
         _verdict(w, batch, step, answer)
     t.live += entry.epoch < 0
     t.cached -= entry.cached
-    producer_appends.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
+    model_producers.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
     t.cached += entry.cached
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from auditor.facts.policy_outcomes import LEAST_MS, SHOWN, PolicyOutcome, PolicyOutcomes, state_bytes
+from auditor.facts.replica_facts import LEAST_MS, SHOWN, PolicyOutcome, PolicyOutcomes, state_bytes
 from auditor.model.policies import Policy
 from auditor.replay.producers import policy_kernel as pol
 from auditor.replay.producers import producer_pace as paces

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.facts.producer_rows import PRODUCER, ZERO_AT_START
+from auditor.facts.replica_facts import PRODUCER, ZERO_AT_START
 from auditor.replay.producers.state import Replay
 
 NEWEST = frozenset({"last_sequence", "last_offset", "offset_delta"})
@@ -15,7 +15,7 @@ STATE = {"producer_epoch": "epoch"} | {
 
 
 def column(replay: Replay, name: str) -> np.ndarray:
-    """A column of PRODUCER (auditor.facts.producer_rows), or ``markers`` and ``marker_offset``; what is not known is -1
+    """A column of PRODUCER (auditor.facts.replica_facts), or ``markers`` and ``marker_offset``; what is not known is -1
     or 0."""
     used = int(replay.producers.meta[0])
     p, live, born = replay.producers, replay.live[:used], replay.born[:used]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors.codec.indexes import ProducerEntries
-from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.facts.replica_facts import Difference, SnapshotLink
 from auditor.model import producers as model
 from auditor.replay.producers.producer_columns import column
 from auditor.replay.producers.state import Replay

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.facts.events import Kind, blank_events
-from auditor.facts.transaction_rows import TRANSACTION
+from auditor.facts.replica_facts import TRANSACTION
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
-from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.reading.ahead_counts import Counts
 from auditor.replay.reading.headers_from import headers_of, stretches
 from auditor.replay.task.replica_task import ReplicaTask

@@ -23,8 +23,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.indexes import OffsetIndex, decode_offset_index
 from auditor.connectors.stores.storage import read_file
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.transaction_rows import EXPOSED, NO_EXPOSED
+from auditor.facts.replica_facts import EXPOSED, NO_EXPOSED, ReplicaFacts
 from auditor.replay.reading.ahead_counts import FAR, Outcomes
 from auditor.replay.reading.headers_from import headers_of
 from auditor.replay.task.replica_task import ReplicaTask

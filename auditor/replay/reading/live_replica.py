@@ -20,7 +20,7 @@ from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.logdir.files import Replica, SegmentFile
 from auditor.connectors.stores.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.releases import DAY_MS
+from auditor.model.policies import DAY_MS
 from auditor.replay.reading.replica_reader import ReplicaReader
 from auditor.replay.segments.culprit_reader import Opened
 from auditor.replay.segments.validated import look_of

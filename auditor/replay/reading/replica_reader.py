@@ -31,8 +31,7 @@ from auditor.connectors.logdir.names import QUORUM_STATE
 from auditor.connectors.stores.storage import read_file
 from auditor.facts.events import Kind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
-from auditor.facts.replica_facts import REFUSALS, ReplicaFacts
-from auditor.facts.transaction_rows import ABORTED, NO_ABORTED
+from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts
 from auditor.replay.internal.internal_readers import reader_of
 from auditor.replay.producers.audit_replay import AuditReplay
 from auditor.replay.producers.bounds import bounds_of, unread_from

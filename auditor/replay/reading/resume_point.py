@@ -22,8 +22,7 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.packed import PackedColumns
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.replay.internal.internal_readers import InternalReader
 from auditor.replay.producers.audit_replay import AuditReplay
 from auditor.replay.producers.bounds import ReplicaBounds

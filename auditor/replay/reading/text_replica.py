@@ -17,8 +17,7 @@ from auditor.connectors.logdir.files import Replica, SegmentFile
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.schema import from_rows
 from auditor.connectors.text.folder import TextIndex, TextReplica, read_texts
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.facts.transaction_rows import ABORTED
+from auditor.facts.replica_facts import ABORTED, ReplicaFacts
 from auditor.replay.producers.bounds import INTERNAL_TOPICS
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.reading.replica_reader import ReplicaReader

@@ -1,6 +1,6 @@
 """The chunks of a segment, read from its file, or on their way from a process that reads them to one that replays them.
 
-They travel packed (:mod:`auditor.facts.packed_numbers`): a batch of a few producers takes a byte or less, where a row
+They travel packed (:mod:`auditor.facts.packed`): a batch of a few producers takes a byte or less, where a row
 as the replay reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
 """
 
@@ -24,7 +24,7 @@ from auditor.connectors.codec.segment import Chunk, before, read_segment
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import BinaryFile, open_file, read_file
 from auditor.connectors.tables.internal_rows import PACKED
-from auditor.facts.packed_numbers import packed_table, unpacked_table
+from auditor.facts.packed import packed_table, unpacked_table
 from auditor.replay.producers.bounds import intact_from, known_of, log_start_of
 from auditor.replay.segments.segment_checks import SegmentChecks, SegmentOutcome, checked
 from auditor.replay.segments.segment_point import SegmentPoint

@@ -18,11 +18,19 @@ from auditor.connectors.codec.batches import OVERHEAD, BatchColumns, columns_of,
 from auditor.connectors.codec.records import Decoded, decode_records
 from auditor.connectors.codec.segment import StoredChunks
 from auditor.connectors.stores.storage import open_file
-from auditor.facts.blamed_records import Culprits
-from auditor.facts.events import Event, Kind, events_of
+from auditor.facts.events import Culprits, Event, Kind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.batch_validation import CHECKSUM, CODEC, MAGIC, NO_KEY, TOO_NEW, TOO_OLD, UNREADABLE, Topic
-from auditor.model.stored_batches import misnumbered
+from auditor.model.batch_validation import (
+    CHECKSUM,
+    CODEC,
+    MAGIC,
+    NO_KEY,
+    TOO_NEW,
+    TOO_OLD,
+    UNREADABLE,
+    Topic,
+    misnumbered,
+)
 from auditor.replay.producers.log_checks import AHEAD_MS
 from auditor.replay.segments.record_checks import oldest
 from auditor.replay.segments.segment_checks import read_again

@@ -12,7 +12,7 @@ import numpy as np
 from auditor.connectors.codec.batches import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.facts.events import TOLERANCE_MS, Kind, blank_events
 from auditor.facts.replica_facts import REFUSALS
-from auditor.model import stored_batches as stored
+from auditor.model import batch_validation as stored
 from auditor.model.batch_validation import FAR_MS, IntOrArray, accepted_times
 from auditor.replay.task.replica_task import ReplicaTask
 
@@ -74,7 +74,7 @@ def _judged(b: BatchColumns, start: int) -> np.ndarray:
 def _odd_times(b: BatchColumns, s: RecordSummary, at: Bounds, before_ms: int | None) -> np.ndarray:
     """Events of times that are none, or older than the newest broker-written one at or before the batch allows."""
     judged = _judged(b, at.log_start)
-    control = (b.attributes & stored.CONTROL != 0) & (b.magic == 2)
+    control = (b.attributes & stored.STORED_CONTROL != 0) & (b.magic == 2)
     by_producer = stored.stamped_by_producer(b.magic, b.attributes) & ~control
     by_broker = judged & ~by_producer & (b.magic == 2)
     before = np.maximum(np.maximum.accumulate(np.where(by_broker, b.max_timestamp, -1)), at.broker_time)

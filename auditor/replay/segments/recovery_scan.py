@@ -17,7 +17,7 @@ from auditor.connectors.codec import batches as col
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.codec.segment import MAGIC_AT, Chunk, foreign_row
-from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.task.batch_records import as_records
 
 INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default

@@ -21,7 +21,7 @@ from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.logdir.files import DataFile, SegmentFile
 from auditor.connectors.stores.storage import read_head
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.producers.bounds import intact_from, log_start_of
 from auditor.replay.segments import batch_headers
 from auditor.replay.segments.batch_headers import Headers

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.segments.batch_headers import Headers
 from auditor.replay.segments.index_checks import Settled, SettledTimes
 

@@ -31,15 +31,17 @@ from auditor.connectors.codec.segment import Look, Opens
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS
 from auditor.model.batch_validation import (
     ANSWER,
+    APPEND_TIME,
     FAR_MS,
+    LEADERS_LOOK_AT,
     NO_TIMESTAMP,
     NO_TOPIC,
     SENT,
     SENT_RECORD,
+    STORED_CONTROL,
     Topic,
     judge,
 )
-from auditor.model.stored_batches import APPEND_TIME, CONTROL, LEADERS_LOOK_AT
 from auditor.replay.producers.bounds import intact_from, log_start_of
 from auditor.replay.task.replica_task import ReplicaTask
 
@@ -122,7 +124,7 @@ def asked(sent: np.ndarray, records: np.ndarray, topic: Topic) -> np.ndarray:
 def as_sent(b: BatchColumns, sender: Sender, s: RecordSummary | None = None) -> np.ndarray:
     """The batches as they were sent (SENT). ``s``: None where their records are not at hand."""
     sent = np.zeros(len(b.position), SENT)
-    control = (b.attributes & CONTROL != 0) & (b.magic == 2)
+    control = (b.attributes & STORED_CONTROL != 0) & (b.magic == 2)
     count, span = b.record_count.astype(np.int64), b.last_offset - b.base_offset + 1
     cleaned = (b.last_offset < sender.intact_from) & (count >= 0) & (count < span)
     sent["magic"], sent["control"], sent["declared"] = b.magic, control, count
@@ -143,7 +145,7 @@ def sent_records(r: RecordColumns, b: BatchColumns) -> np.ndarray:
     """The records of batches as they were sent (SENT_RECORD); those of markers are as coordinators write them."""
     records = np.zeros(len(r.batch), SENT_RECORD)
     attributes, magic = b.attributes[r.batch], b.magic[r.batch]
-    control = (attributes & CONTROL != 0) & (magic == 2)
+    control = (attributes & STORED_CONTROL != 0) & (magic == 2)
     records["timestamp"] = np.where(control | (attributes & APPEND_TIME != 0), NO_TIMESTAMP, r.timestamp)
     records["readable"] = r.flaws & (RECORD_LENGTH | RECORD_HEADER_KEY_NULL) == 0
     records["codec"] = r.flaws & RECORD_INNER_CODEC != 0

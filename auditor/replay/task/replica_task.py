@@ -12,8 +12,7 @@ from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile, Text
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import Place
 from auditor.connectors.tables import internal_rows
-from auditor.model.policies import KIP_360, Policy
-from auditor.model.releases import DAY_MS, WEEK_MS
+from auditor.model.policies import DAY_MS, KIP_360, WEEK_MS, Policy
 
 FAR = 1 << 62  # no offset and no time goes so far
 

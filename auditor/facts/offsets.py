@@ -1,18 +1,21 @@
-"""What reading a partition of ``__consumer_offsets`` leaves: what the rules look for, and the values in force."""
+"""Committed offsets and share group positions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts.packed_numbers import Packed, packed, unpacked
-from auditor.model.offset_commits import Commit, Generation
+from auditor.facts.packed import Packed, packed, unpacked
+from auditor.model.groups import Commit, Generation, GroupPartition
 from auditor.model.offset_watch import Turns, Zombie
-from auditor.model.offsets import GroupPartition
 
-COLUMNS = (
+# What reading a partition of ``__consumer_offsets`` leaves: what the rules look for, and the values in force.
+
+
+COMMIT_COLUMNS = (
     "group",
     "topic",
     "partition",
@@ -61,7 +64,7 @@ class InForce:
 
     def rows(self, rows: np.ndarray) -> Iterator[Commit]:
         """Rows as commits."""
-        picked = [unpacked(self.columns[name])[rows].tolist() for name in COLUMNS] if len(rows) else [()]
+        picked = [unpacked(self.columns[name])[rows].tolist() for name in COMMIT_COLUMNS] if len(rows) else [()]
         for group, topic, partition, value, offset, time, producer_id, epoch, file, position, generation in zip(
             *picked, strict=True
         ):
@@ -104,7 +107,7 @@ def in_force(
     table: np.ndarray, groups: list[str], topics: list[str], files: list[str], generations: list[Generation]
 ) -> InForce:
     """Values as an array with a line to each of :data:`COLUMNS`."""
-    columns = {name: packed(values, "zstd") for name, values in zip(COLUMNS, table, strict=True)}
+    columns = {name: packed(values, "zstd") for name, values in zip(COMMIT_COLUMNS, table, strict=True)}
     return InForce(columns, groups, topics, files, generations)
 
 
@@ -132,5 +135,58 @@ def in_force_of(commits: Iterable[Commit]) -> InForce:
                 generation,
             )
         )
-    table = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS)).T
+    table = np.array(rows, np.int64).reshape(len(rows), len(COMMIT_COLUMNS)).T
     return in_force(table, list(groups), list(topics), list(files), list(generations))
+
+
+# Where a group goes on reading a partition, by what its coordinator has.
+
+
+CONSUMER, SHARE = "consumer", "share"
+
+
+class Position(NamedTuple):
+    """A group's place in a partition.
+
+    ``kind``: :data:`CONSUMER`, for groups of the classic and the newer protocols (KIP-848, KIP-1071), whose committed
+    offset it is, or :data:`SHARE`, whose share-partition start offset it is, -1 before it has begun. ``time`` (ms) is
+    of the record that says so, which broker ``broker_id`` has. ``pending`` is the offset that a transaction which is
+    not decided would commit, -1 for none. ``settled`` are stretches of offsets, both ends included, that a share group
+    has acknowledged or archived. ``sure``: whether all that its coordinator's log says could be read.
+    """
+
+    topic: str | None
+    partition: int
+    group_id: str
+    kind: str
+    offset: int
+    time: int
+    broker_id: int | None
+    pending: int = -1
+    settled: tuple[tuple[int, int], ...] = ()
+    topic_id: str | None = None
+    sure: bool = True
+
+
+# How far share groups had come in the partitions that they consume, as ``__share_group_state`` leaves it (KIP-932).
+
+
+class ShareOffset(NamedTuple):
+    """The last state of a group in a partition of a topic id.
+
+    ``start_offset``: the first offset that is not settled, -1 where the group has not begun. ``delivered``: the last
+    offset that was delivered from there on, -1: none. ``record_offset``, ``time`` (ms), ``file`` and ``position`` are
+    of the record that said so last. ``settled``: stretches of offsets behind the start, both ends included, that are
+    acknowledged or archived.
+    """
+
+    group_id: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    delivered: int
+    record_offset: int
+    time: int
+    file: str
+    position: int
+    settled: tuple[tuple[int, int], ...] = ()
