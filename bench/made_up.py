@@ -27,7 +27,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts, kept, read_task
 from auditor.pipeline.runner import Replicas, Runner
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,7 @@
 """``auditor watch``: the findings about a growing log directory, each once when it first holds and once when it ends.
 
 A loop over the directory: replicas whose files changed are read again, large ones from where the look before stood
-(:mod:`auditor.replay.reading.resume_point`), the facts of the others are kept, and all logs are judged by the clock.
+(:mod:`auditor.replay.reading.replica_reader`), the facts of the others are kept, and all logs are judged by the clock.
 The journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless: a start reads everything once,
 and reports only what the journal does not have yet.
 """
@@ -32,7 +32,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
 from auditor.pipeline.runner import Replicas, Runner
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.seen.finding import iso
 
 CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too

@@ -19,7 +19,7 @@ from auditor.copying.readings import now_ms
 from auditor.copying.small_entries import look
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 
 TEXT = "a text dump: not taken into the copy, give it beside it"
 OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"

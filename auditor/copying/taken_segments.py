@@ -28,8 +28,8 @@ from auditor.connectors.logdir.copy_lists import Listed, Taken
 from auditor.connectors.logdir.copy_view import details_of
 from auditor.connectors.stores.storage import BinaryFile, Place, open_file, read_head
 from auditor.copying.target import Target
-from auditor.replay.producers.bounds import known_of
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.producers.audit_replay import known_of
+from auditor.replay.reading.task import ReplicaTask
 
 MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its list
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked at, as in the recovery scan

@@ -433,7 +433,7 @@ class ReplicaFacts:
     ``unlooked_batches`` have records that were to be looked at, and are not in a copy.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
     print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain. ``resume_point``: from where a
-    later reading may go on, of which no rule knows (:mod:`auditor.replay.reading.resume_point`).
+    later reading may go on, of which no rule knows (:mod:`auditor.replay.reading.replica_reader`).
     """
 
     cluster_id: str | None

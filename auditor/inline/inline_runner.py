@@ -22,7 +22,7 @@ from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner,
 from auditor.pipeline.table_schemas import schemas
 from auditor.pipeline.tables import derived_tables
 from auditor.processes.isolation import Pool
-from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from auditor.pipeline.plan import TASK_BYTES, file_bytes
 from auditor.pipeline.read_step import KeptFacts, kept
 from auditor.pipeline.runner import Replicas
 from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 
 if TYPE_CHECKING:
     from auditor.facts.replica_facts import ReplicaFacts

@@ -24,7 +24,7 @@ from auditor.connectors.tables.internal_rows import (
 from auditor.facts.batch_sums import MOST_KEPT
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 
 GIB = 1 << 30
 OTHERS, TEXTS = "all other topics", "text dumps"

@@ -31,8 +31,7 @@ from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_audit import Say, nobody
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.reading.live_replica import NOWHERE
-from auditor.replay.reading.table_replica import LogKey, read_batches
+from auditor.replay.reading.other_replicas import NOWHERE, LogKey, read_batches
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner
@@ -114,7 +113,7 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None) -> Iterator[ReplicaFacts]:
     """The facts of each replica whose rows come together and in order. ``compacted``: globs of compacted topics, None
-    where nobody knows. Memory: as of :mod:`auditor.replay.reading.table_replica`.
+    where nobody knows. Memory: as of :mod:`auditor.replay.reading.other_replicas`.
 
     Errors: ``AuditInputError`` for a number that no batch can have.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 
 if TYPE_CHECKING:
     from auditor.pipeline.work_folder import WorkFolder

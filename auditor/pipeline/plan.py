@@ -26,9 +26,9 @@ from auditor.model.policies import Policy
 from auditor.pipeline.cluster.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.cluster.policy_choice import known_before
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.producers.bounds import INTERNAL_TOPICS
-from auditor.replay.segments.chunks import SegmentTask, shared_key
-from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
+from auditor.replay.reading.chunks import SegmentTask, shared_key
+from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.view import is_compacted
 
 AnyTask = ReplicaTask | SharingTask | TextTask | SegmentTask

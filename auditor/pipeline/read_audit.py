@@ -26,7 +26,7 @@ from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.empty_input import EmptyInput
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner

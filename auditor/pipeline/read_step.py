@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from auditor.facts.replica_facts import ReplicaFacts, at_rest
 from auditor.pipeline.cluster.brief import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
-from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 
 
 class KeptFacts(NamedTuple):
@@ -36,11 +36,11 @@ REPLICA = KeptFacts._fields[:4]  # what names one
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
     """The facts of a task's replicas."""
     if isinstance(task, TextTask):
-        from auditor.replay.reading.text_replica import read_text_replicas
+        from auditor.replay.reading.other_replicas import read_text_replicas
 
         return read_text_replicas(task)
     if isinstance(task, SharingTask):
-        from auditor.replay.reading.shared_reading import read_sharing
+        from auditor.replay.reading.replica_reader import read_sharing
 
         return read_sharing(task.tasks)
     from auditor.replay.reading.replica_reader import read_replica

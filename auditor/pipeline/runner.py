@@ -23,7 +23,7 @@ from auditor.pipeline.log_totals import LogTotals, Place, place_of
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
 from auditor.processes.isolation import Pool
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding
 

@@ -38,8 +38,8 @@ from auditor.facts.batch_sums import KEY_BYTES
 from auditor.facts.packed import known, loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import reads_records
-from auditor.replay.segments.batch_headers import SegmentHeaders
-from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.reading.segment_checks import SegmentHeaders
+from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 
 FORM = "2"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN, PART = "key", ".arrow", ".begun", ".part"

@@ -19,7 +19,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import divide, list_count, segment_tasks, spread
 from auditor.pipeline.read_step import REPLICA, KeptFacts, kept, read_task
 from auditor.pipeline.work_folder import Kept, WorkFolder, identities, is_kept
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.spark import scan
 from auditor.spark.query_errors import FAILED, worker_died
 from auditor.spark.retries import attempts, read_each

@@ -20,7 +20,7 @@ from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, sp
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judge_list, judged_rows, judged_texts
 from auditor.processes.isolation import Pool
-from auditor.replay.task.replica_task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 from auditor.spark.apart import apart
 from auditor.spark.retries import attempts, failed_before, read_each, rounds
 from auditor.spark.session import tuned

@@ -14,7 +14,7 @@ from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.read_step import REPLICA, KeptFacts, briefs_of
 from auditor.pipeline.runner import Judged, JudgeLog, Replicas, Runner
 from auditor.processes.isolation import Pool
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark.progress import watched
 from auditor.spark.session import tuned

@@ -3,7 +3,7 @@ replica.
 
 Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
 replay needs the headers alone, in order, and of most not even those. Between them lies an exchange of sums and packed
-headers (:mod:`auditor.replay.segments.chunks`).
+headers (:mod:`auditor.replay.reading.chunks`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow as pa
 from auditor.connectors.stores import storage
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.processes.isolation import read_apart
+from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
-from auditor.replay.segments.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
-from auditor.replay.segments.segment_checks import SegmentOutcome
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.segment_checks import SegmentOutcome
+from auditor.replay.reading.task import ReplicaTask
 from auditor.spark.retries import failed_before, read_each
 from auditor.spark.streams import in_batches
 

@@ -24,9 +24,9 @@ from auditor.model.policies import POLICIES
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks, segment_tasks
+from auditor.replay.reading.chunks import read_packed
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
-from auditor.replay.segments.chunks import read_packed
-from auditor.replay.task.replica_task import PolicySettings, ReplicaTask
+from auditor.replay.reading.task import PolicySettings, ReplicaTask
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 from auditor.spark.split import arriving

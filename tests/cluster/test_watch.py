@@ -18,7 +18,7 @@ import pytest
 from kafka import KafkaProducer
 
 from auditor.outputs.journal import JOURNAL
-from auditor.replay.reading import resume_point
+from auditor.replay.reading import replica_reader
 from auditor.replay.reading.replica_reader import read_replica
 from tests.broker.cluster import Cluster
 from tests.broker.jars import missing_tools
@@ -117,8 +117,8 @@ def test_looks_go_on_inside_the_segments_that_a_broker_writes(
 ) -> None:
     """Each partition as it was copied at some moments of a load: what a look leaves is what a reading from the start
     does, and the later ones begin inside the active segment."""
-    monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
-    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", 0)
+    monkeypatch.setattr(replica_reader, "FROM_BYTES", 1)
+    monkeypatch.setattr(replica_reader, "BYTES_A_PRODUCER", 0)
     points: dict[str, bytes] = {}
     inside: dict[str, int] = {}
     with Cluster(version, tmp_path / "brokers", **{"index.interval.bytes": "1024"}) as cluster:

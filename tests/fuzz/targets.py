@@ -23,8 +23,7 @@ from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.folder import _Gathered
 from auditor.connectors.text.internal_topics import parse_console
 from auditor.connectors.text.lines import normalise, sniff
-from auditor.replay.internal.coordinator_reader import CoordinatorReader
-from auditor.replay.internal.offsets_reader import OffsetsReader
+from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader
 from auditor.rules.seen.named import naming
 from tests.internal_tables import same_both_ways
 from tests.segments import accounted, batch, chunks, record

@@ -24,8 +24,8 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
 from auditor.processes.isolation import Pool, _Job, read_apart
 from auditor.processes.talk import Note
-from auditor.replay.segments.batch_headers import SegmentHeaders
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.segment_checks import SegmentHeaders
+from auditor.replay.reading.task import ReplicaTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import running
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.spark import scan
 from tests import every_corpus
 from tests.audited import published

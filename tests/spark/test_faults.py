@@ -28,8 +28,8 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts, kept
 from auditor.pipeline.runner import LOG, Judged, row_of
 from auditor.processes.isolation import Pool
-from auditor.replay.segments import batch_headers
-from auditor.replay.segments.batch_headers import SegmentHeaders
+from auditor.replay.reading import segment_checks
+from auditor.replay.reading.segment_checks import SegmentHeaders
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark import scan
 from tests import corpora
@@ -157,7 +157,7 @@ def long(monkeypatch: pytest.MonkeyPatch) -> Long:
         yield from read(self, number, *where)
 
     with monkeypatch.context() as here:
-        here.setattr(batch_headers, "MOST_KEPT", -1)
+        here.setattr(segment_checks, "MOST_KEPT", -1)
         here.setattr(SegmentHeaders, "read", noted)
         audit = opened(corpora.unpack(LONG))
         _ = audit.judged

@@ -11,7 +11,7 @@ import pytest
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import reads_records, segment_tasks
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.spark import scan
 from auditor.spark.scan import read_parts
 from tests import corpora

@@ -10,9 +10,9 @@ import pytest
 
 from auditor.connectors.codec import batches as walking
 from auditor.facts.replica_facts import TRANSACTION
-from auditor.replay.internal.share_batches import combined, settled
-from auditor.replay.reading import ahead_counts
-from auditor.replay.reading.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Counts, Outcomes
+from auditor.replay.internal_readers import combined, settled
+from auditor.replay.reading import lag_counts
+from auditor.replay.reading.lag_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Counts, Outcomes
 
 MARKER_OF = {"commit": 1, "abort": 0}
 
@@ -90,7 +90,7 @@ def _line(base: int, last: int, count: int, producer: int, attributes: int) -> n
 
 def expected(log: Log, stable: int, offset: int) -> list[int]:
     """Of each class how many records there are from an offset on, one by one."""
-    counts = [0] * ahead_counts.CLASSES
+    counts = [0] * lag_counts.CLASSES
     for record in log.records:
         if record.offset < offset:
             continue
@@ -136,9 +136,9 @@ def test_counts_are_those_of_the_records_one_by_one(seed: int) -> None:
         else:
             first, last = (int(found.first[k]) for k in (walking.BASE_OFFSET, walking.LAST_OFFSET))
             assert not seen or first <= seen[0] <= last
-        stands = {record.offset: ahead_counts.AT_MARKER if record.marker else ahead_counts.RECORD
+        stands = {record.offset: lag_counts.AT_MARKER if record.marker else lag_counts.RECORD
                   for record in log.records}  # fmt: skip
-        outside = ahead_counts.NOWHERE if offset == log.end else ahead_counts.GAP
+        outside = lag_counts.NOWHERE if offset == log.end else lag_counts.GAP
         assert found.stands == stands.get(offset, outside)
 
 

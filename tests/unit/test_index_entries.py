@@ -15,7 +15,7 @@ from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ABORTED, TRANSACTION
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 from auditor.rules import chain
 from auditor.rules.catalogue.registry import kinds
 from auditor.rules.lib import index_entries

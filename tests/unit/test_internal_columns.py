@@ -17,8 +17,7 @@ from auditor.connectors.tables.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, pack, windows_of
 from auditor.facts.offsets import WatchedOffsets
 from auditor.pipeline.cluster.brief import entries
-from auditor.replay.internal.coordinator_reader import CoordinatorReader, PartitionSets, Room
-from auditor.replay.internal.offsets_reader import OffsetsReader
+from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader, PartitionSets, Room
 from auditor.rules.lib.group_offsets import watched
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView

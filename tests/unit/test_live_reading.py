@@ -37,7 +37,7 @@ from auditor.pipeline.live.live_audit import LiveAudit
 from auditor.pipeline.live.live_reading import Abandoned, Reading
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.tables import derived_tables
-from auditor.replay.reading.live_replica import LiveReader, LiveTask, whole_batches
+from auditor.replay.reading.other_replicas import LiveReader, LiveTask, whole_batches
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
 from tests import corpora, segments

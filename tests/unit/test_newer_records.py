@@ -22,7 +22,7 @@ from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from tests import segments
 from tests.segments import record

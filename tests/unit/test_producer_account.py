@@ -12,9 +12,8 @@ from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER
-from auditor.replay.producers import stored_sequences
-from auditor.replay.producers.new_rows import producer_row
-from auditor.replay.producers.state import LATER, MAX_OLD_RUNS, PARAMS, new_replay
+from auditor.replay.producers import explanations
+from auditor.replay.producers.state import LATER, MAX_OLD_RUNS, PARAMS, new_replay, producer_row
 from tests.made import data, marker
 from tests.unit.batch_histories import History, facts_of
 
@@ -177,8 +176,8 @@ def test_who_has_no_earlier_runs_leaves_those_of_others_alone() -> None:
     replay = new_replay(np.zeros(1, PARAMS), none, none)._replace(later=np.zeros(1, LATER))
     replay.runs["behind"][0] = 0
     row = producer_row(replay, 7, -1)
-    stored_sequences.begin_run(replay, row, -1, 0, 0, 5)
-    stored_sequences.begin_judging(replay, row)
+    explanations.begin_run(replay, row, -1, 0, 0, 5)
+    explanations.begin_judging(replay, row)
     assert (replay.later["old_run"][0], replay.runs["behind"][0]) == (0, 0)
     assert (replay.live["run_start"][row], replay.live["run_length"][row]) == (0, 5)
 

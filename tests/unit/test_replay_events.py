@@ -11,8 +11,8 @@ from auditor.facts.events import EVENT, FIELDS, PLACE, Event, Kind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers import kernel as replaying
 from auditor.replay.producers import state as st
-from auditor.replay.producers.new_rows import new_event
-from auditor.replay.task.batch_records import BATCH
+from auditor.replay.producers.state import new_event
+from auditor.replay.reading.task import BATCH
 from tests.conftest import NIGHTLY
 from tests.unit.batch_histories import facts_of, history
 

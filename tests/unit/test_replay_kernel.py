@@ -7,9 +7,8 @@ import pytest
 
 from auditor.facts.events import Kind
 from auditor.facts.replica_facts import PRODUCER
-from auditor.replay.producers import finish
-from auditor.replay.producers.producer_columns import column, rows_of_producers
-from auditor.replay.producers.state import Replay
+from auditor.replay.producers import audit_replay
+from auditor.replay.producers.state import Replay, column, rows_of_producers
 from tests.made import data, marker
 from tests.unit.batch_histories import LAST, History, facts_of, history
 
@@ -28,7 +27,7 @@ def test_rows_of_producers_are_their_columns(monkeypatch: pytest.MonkeyPatch, se
             assert rows[name].tolist() == column(replay, name).tolist(), name
         return rows
 
-    monkeypatch.setattr(finish, "rows_of_producers", compared)
+    monkeypatch.setattr(audit_replay, "rows_of_producers", compared)
     facts_of(history(seed, 600, producers=40), compacted=seed % 3 == 0)
     assert seen
     assert seen[0] > 20

@@ -13,7 +13,7 @@ from auditor.base.errors import DecodeError
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.replay.segments.batch_headers import DIGEST
+from auditor.replay.reading.segment_checks import DIGEST
 from auditor.rules.lib import headers_again, stretches
 from auditor.rules.lib import pairs as comparing
 from auditor.rules.lib.headers_again import FOR_EVIDENCE, Allowance, Columns

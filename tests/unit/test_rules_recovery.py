@@ -16,8 +16,8 @@ from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.segments.recovery_scan import RecoveryScan
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.segment_checks import RecoveryScan
+from auditor.replay.reading.task import ReplicaTask
 from auditor.rules.lib.crash_recovery import both_runs, directory, dry_run
 from tests import corpora
 from tests.facts import corpus_logs

@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex
 from auditor.connectors.codec.segment import Chunk
 from auditor.facts.events import EVENT, Kind
-from auditor.replay.segments import index_checks
-from auditor.replay.segments.index_checks import OffsetCheck, TimeCheck
+from auditor.replay.reading import index_checks
+from auditor.replay.reading.index_checks import OffsetCheck, TimeCheck
 from tests import segments
 
 Entry = tuple[int, int]  # place in the segment or time, and offset

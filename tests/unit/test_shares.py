@@ -10,9 +10,9 @@ from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import brief, context
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.internal import coordinator_reader
-from auditor.replay.internal.offsets_reader import DICTIONARIES_IN_ALL, dictionary_room
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay import internal_readers
+from auditor.replay.internal_readers import OFFSET_DICTIONARIES, dictionary_room
+from auditor.replay.reading.task import ReplicaTask
 from tests import corpora, segments
 from tests.facts import opened
 
@@ -40,10 +40,10 @@ def test_shares_are_one_together_and_the_largest_has_the_most(tmp_path: Path, si
     assert min(shares) >= 0.25 / len(sizes)
     if max(sizes) > min(sizes):
         assert max(shares) >= 0.5
-    rooms = [coordinator_reader.coordinator_room(share) for share in shares]
-    assert sum(room.packed_bytes for room in rooms) <= coordinator_reader.PACKED_IN_ALL
-    assert sum(room.records for room in rooms) <= coordinator_reader.RECORDS_IN_ALL
-    assert sum(dictionary_room(share) for share in shares) <= DICTIONARIES_IN_ALL
+    rooms = [internal_readers.coordinator_room(share) for share in shares]
+    assert sum(room.packed_bytes for room in rooms) <= internal_readers.PACKED_IN_ALL
+    assert sum(room.records for room in rooms) <= internal_readers.RECORDS_IN_ALL
+    assert sum(dictionary_room(share) for share in shares) <= OFFSET_DICTIONARIES
 
 
 def test_a_file_that_grows_leaves_the_tasks_of_others_as_they_are(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_file_that_grows_leaves_the_tasks_of_others_as_they_are(tmp_path: Path
 
 
 def test_one_partition_alone_has_what_a_partition_may_have() -> None:
-    assert coordinator_reader.Room() == coordinator_reader.ALONE
+    assert internal_readers.Room() == internal_readers.ALONE
 
 
 def test_what_all_leave_ends_at_the_bound_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_what_all_leave_ends_at_the_bound_and_is_said(monkeypatch: pytest.Monkey
     as_of = corpora.manifest("hanging-36")["copied_at"]
     whole = opened(corpora.unpack("hanging-36"), as_of=as_of)
     hanging = {(f.topic, f.partition) for f in whole.findings if f.kind == "hanging-transaction"}
-    monkeypatch.setattr(coordinator_reader, "RECORDS_IN_ALL", 12)
+    monkeypatch.setattr(internal_readers, "RECORDS_IN_ALL", 12)
     audit = opened(corpora.unpack("hanging-36"), as_of=as_of)
     found = {f.kind: {(g.topic, g.partition) for g in audit.findings if g.kind == f.kind} for f in audit.findings}
     assert len(hanging) == 4

@@ -15,7 +15,7 @@ from auditor.model.policies import Shown, shown_by
 from auditor.pipeline.asides import of_log
 from auditor.pipeline.tables.cleaner_table import row_of
 from auditor.pipeline.tables.space_table import segments_of
-from auditor.replay.segments.recovery_scan import RecoveryScan
+from auditor.replay.reading.segment_checks import RecoveryScan
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
 from tests.made import facts, transactions

@@ -12,10 +12,16 @@ from auditor.base.errors import DEFAULT_LIMITS
 from auditor.facts.events import Culprits, Kind, blank_events
 from auditor.facts.replica_facts import Ahead, ReplicaFacts
 from auditor.model import batch_validation as v
-from auditor.replay.producers.log_checks import AHEAD_MS
-from auditor.replay.segments.culprit_reader import batch_of, culprits_of
-from auditor.replay.segments.record_checks import TOLERANCE_MS
-from auditor.replay.segments.validated import Sender, answers_of, header_answers, packed_answers, unpacked_answers
+from auditor.replay.producers.kernel import AHEAD_MS
+from auditor.replay.reading.chunks import batch_of, culprits_of
+from auditor.replay.reading.record_checks import (
+    TOLERANCE_MS,
+    Sender,
+    answers_of,
+    header_answers,
+    packed_answers,
+    unpacked_answers,
+)
 from tests.conformance.validator_adapter import _batch as produced
 from tests.differential.record_sets import CODECS, RecordSets
 from tests.reference.record_set import Rejected, ValidationMetrics

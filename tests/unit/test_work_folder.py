@@ -35,7 +35,7 @@ from auditor.pipeline.work_folder import (
     identities,
     is_kept,
 )
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 from tests import corpora
 from tests.whole.test_split import tasks_below
 

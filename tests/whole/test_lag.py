@@ -17,10 +17,8 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.logdir.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.tables.stable_end import stable_end
-from auditor.replay.reading.ahead_counts import Ahead, Counts, Outcomes
-from auditor.replay.reading.counted_ahead import count
-from auditor.replay.reading.headers_from import headers_from
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.lag_counts import Ahead, Counts, Outcomes, count, headers_from
+from auditor.replay.reading.task import ReplicaTask
 from tests import corpora
 from tests.copies import copy_of
 from tests.facts import logs_of, opened

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from auditor.pipeline.tables import lag_table
 from auditor.pipeline.tables.stable_end import stable_end
-from auditor.replay.reading.ahead_counts import CLASSES, MARKER, SEEN, Counts, Outcomes
-from auditor.replay.reading.counted_ahead import count
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.lag_counts import CLASSES, MARKER, SEEN, Counts, Outcomes, count
+from auditor.replay.reading.task import ReplicaTask
 from tests import corpora, segments
 from tests.conftest import NIGHTLY
 from tests.facts import logs_of, opened

@@ -14,7 +14,7 @@ import pytest
 from auditor.facts.batch_sums import BatchSums
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.segments import batch_headers
+from auditor.replay.reading import segment_checks
 from auditor.rules.lib import pairs
 from auditor.rules.lib.headers_again import FOR_EVIDENCE, Allowance
 from tests import corpora, segments
@@ -39,8 +39,8 @@ def findings(audit: Audit) -> list[str]:
 
 def summed(monkeypatch: pytest.MonkeyPatch, most_kept: int = -1) -> None:
     """From here on every replica is a long one."""
-    monkeypatch.setattr(batch_headers, "MOST_KEPT", most_kept)
-    monkeypatch.setattr(batch_headers, "BatchSums", Narrow)
+    monkeypatch.setattr(segment_checks, "MOST_KEPT", most_kept)
+    monkeypatch.setattr(segment_checks, "BatchSums", Narrow)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,11 +21,10 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.reading import resume_point
+from auditor.replay.reading import replica_reader, segment_checks
+from auditor.replay.reading.index_checks import TimeCheck
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.segments import batch_headers
-from auditor.replay.segments.index_checks import TimeCheck
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 from tests import corpora, segments
 from tests.forge import snapshot
 from tests.whole.test_resume_point import places_read, tasks_below
@@ -42,8 +41,8 @@ PREALLOCATED = 4096  # zeros behind the entries of an active segment's indexes
 
 @pytest.fixture(autouse=True)
 def every_replica_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
-    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", 0)
+    monkeypatch.setattr(replica_reader, "FROM_BYTES", 1)
+    monkeypatch.setattr(replica_reader, "BYTES_A_PRODUCER", 0)
 
 
 class Growing:
@@ -276,7 +275,7 @@ def test_a_point_does_not_grow_by_what_was_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [10, 1000, 1_000_000])
 def test_what_replicas_are_compared_by_goes_on_too(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Headers, or sums where the batches are more than ``most``."""
-    monkeypatch.setattr(batch_headers, "MOST_KEPT", most)
+    monkeypatch.setattr(segment_checks, "MOST_KEPT", most)
     log = Growing("epochs-43/e-1", tmp_path)
     kept = set()
     for task, found, whole in looks(log, sizes(Random(4), len(log.bytes)), digests=bytes(16)):

@@ -16,11 +16,10 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.reading import resume_point
+from auditor.replay.reading import chunks, replica_reader
+from auditor.replay.reading.chunks import Span, read_chunks
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.segments import chunks
-from auditor.replay.segments.chunks import Span, read_chunks
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 from tests import corpora
 from tests.whole.test_split import same
 
@@ -30,8 +29,8 @@ SEGMENTS = "altered-41"  # of which most replicas have three segments
 
 @pytest.fixture(autouse=True)
 def every_replica_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
-    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", 0)
+    monkeypatch.setattr(replica_reader, "FROM_BYTES", 1)
+    monkeypatch.setattr(replica_reader, "BYTES_A_PRODUCER", 0)
 
 
 def tasks_below(path: Path, *, records: bool = True, least: int = 2) -> list[ReplicaTask]:
@@ -132,10 +131,10 @@ def test_small_logs_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = sum(segment.size for segment in task.replica.segments[:-1])
     left = []
     for limit in (closed, closed + 1):
-        monkeypatch.setattr(resume_point, "FROM_BYTES", limit)
+        monkeypatch.setattr(replica_reader, "FROM_BYTES", limit)
         left.append(bool(read_replica(task).resume_point))
     assert left == [True, False]
-    monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
+    monkeypatch.setattr(replica_reader, "FROM_BYTES", 1)
     assert not read_replica(replace(task, leaves_resume_point=False)).resume_point
-    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", closed + 1)  # there is one at least
+    monkeypatch.setattr(replica_reader, "BYTES_A_PRODUCER", closed + 1)  # there is one at least
     assert not read_replica(task).resume_point

@@ -28,19 +28,12 @@ from auditor.pipeline import plan
 from auditor.pipeline.cluster import cluster_settings
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.isolation import read_apart
-from auditor.replay.producers.bounds import INTERNAL_TOPICS
+from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
+from auditor.replay.reading import segment_checks
+from auditor.replay.reading.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_row
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.segments import batch_headers
-from auditor.replay.segments.chunks import (
-    PackedRow,
-    packed,
-    read_chunks,
-    read_packed,
-    unpacked,
-    unpacked_row,
-)
-from auditor.replay.segments.segment_checks import SegmentOutcome
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.segment_checks import SegmentOutcome
+from auditor.replay.reading.task import ReplicaTask
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.crashing_files import CrashingPlace
@@ -104,7 +97,7 @@ def test_packed_chunks_replay_as_files_do(name: str, records: bool, monkeypatch:
 
 def test_sums_of_long_replicas_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "ROWS", 7)
-    monkeypatch.setattr(batch_headers, "MOST_KEPT", 50)
+    monkeypatch.setattr(segment_checks, "MOST_KEPT", 50)
     tasks = tasks_below(corpora.unpack("replicas-41"))
     whole = [read_replica(task) for task in tasks]
     assert any(isinstance(facts.digests, BatchSums) for facts in whole)

@@ -20,12 +20,10 @@ from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.reading import shared_reading
-from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.shared_reading import read_sharing
-from auditor.replay.segments import chunks
-from auditor.replay.segments.chunks import read_packed
-from auditor.replay.task.replica_task import ReplicaTask, SharingTask
+from auditor.replay.reading import chunks, replica_reader
+from auditor.replay.reading.chunks import read_packed
+from auditor.replay.reading.replica_reader import read_replica, read_sharing
+from auditor.replay.reading.task import ReplicaTask, SharingTask
 from tests import corpora, tiering
 from tests.facts import here, logs_of, opened
 from tests.forge import TRANSACTIONAL, Forged
@@ -337,7 +335,7 @@ def test_what_replicas_share_is_read_once_and_gives_each_what_it_would_alone(
 
     small: Counter[str] = Counter()
     monkeypatch.setattr(chunks, "open_file", counted)
-    monkeypatch.setattr(shared_reading, "read_file", counted_small)
+    monkeypatch.setattr(replica_reader, "read_file", counted_small)
     together = read_sharing(shared.tasks)
     assert [at_rest(facts) for facts in together] == [at_rest(facts) for facts in alone]
     remote = {name: count for name, count in opens.items() if name.startswith("plain-0-")}

@@ -23,7 +23,7 @@ from auditor.pipeline.read_step import read_task
 from auditor.pipeline.what_if import what_if_numbers as numbers
 from auditor.pipeline.what_if import what_if_plan
 from auditor.pipeline.what_if.verdicts import judge_log
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, facts
 

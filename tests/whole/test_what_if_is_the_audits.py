@@ -17,7 +17,7 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.model.policies import COMPARED
 from auditor.pipeline.what_if.verdicts import judge_log
-from auditor.replay.producers import bounds
+from auditor.replay.producers import audit_replay
 from auditor.replay.reading.replica_reader import ReplicaReader
 from auditor.rules.seen.finding import Finding
 from tests import audited, corpora, facts
@@ -130,7 +130,7 @@ def test_a_damaged_log_is_refused_nothing_that_the_audit_does_not_find(name: str
 
 def test_it_would_show_if_the_active_segment_alone_did_not_count_as_intact(monkeypatch: pytest.MonkeyPatch) -> None:
     """As what-if had it: a checkpoint that the cleaner of a running broker has not written yet says nothing is gone."""
-    monkeypatch.setattr(bounds, "intact_from", lambda task: task.cleaner_offset or 0)
+    monkeypatch.setattr(audit_replay, "intact_from", lambda task: task.cleaner_offset or 0)
     wrong = [name for name in SOUND if name.startswith("lively-") and refused(corpora.unpack(name))]
     assert "lively-25" in wrong
     assert len(wrong) >= 3

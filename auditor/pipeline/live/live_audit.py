@@ -22,7 +22,7 @@ from auditor.pipeline.live.live_tables import Tables
 from auditor.pipeline.read_audit import Say, nobody
 from auditor.pipeline.read_step import kept
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.reading.live_replica import NOWHERE
+from auditor.replay.reading.other_replicas import NOWHERE
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.finding import Finding

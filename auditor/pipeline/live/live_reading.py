@@ -38,7 +38,7 @@ from auditor.model.transaction_states import partition_for
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.live.markers_before import MOST_BACK, earliest_times, history_of
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.reading.live_replica import LiveReader, LiveTask
+from auditor.replay.reading.other_replicas import LiveReader, LiveTask
 from auditor.rules.seen.coordinator_history import CoordinatorHistory
 from auditor.rules.seen.named import SKEW_MS
 from auditor.rules.seen.view import is_compacted

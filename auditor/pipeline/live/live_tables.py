@@ -17,7 +17,7 @@ from auditor.connectors.tables.schema import Key, from_errors
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.tables.parquet_files import ParquetFile
-from auditor.replay.reading.live_replica import LiveTask
+from auditor.replay.reading.other_replicas import LiveTask
 
 INTERNAL = ("transaction_log", "offset_commits", "group_metadata")
 PASSING = ("batches", *INTERNAL, "records")

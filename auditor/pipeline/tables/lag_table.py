@@ -18,9 +18,19 @@ from auditor.facts.batch_sums import touches
 from auditor.facts.offsets import SHARE, Position
 from auditor.pipeline.tables.read_cluster import ReadCluster
 from auditor.pipeline.tables.stable_end import stable_end
-from auditor.replay.reading import ahead_counts, counted_ahead
-from auditor.replay.reading.ahead_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Ahead, Counts, Outcomes
-from auditor.replay.reading.headers_from import offsets_in
+from auditor.replay.reading import lag_counts
+from auditor.replay.reading.lag_counts import (
+    ABORTED,
+    FAR,
+    MARKER,
+    OPEN,
+    SEEN,
+    WAITING,
+    Ahead,
+    Counts,
+    Outcomes,
+    offsets_in,
+)
 from auditor.rules.seen.memo import once
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, written_times
@@ -63,11 +73,11 @@ LAG = declared(
 """,
 )
 STANDS = {
-    ahead_counts.RECORD: "record",
-    ahead_counts.IN_BATCH: "batch",
-    ahead_counts.AT_MARKER: "marker",
-    ahead_counts.GAP: "gap",
-    ahead_counts.NOWHERE: "end",
+    lag_counts.RECORD: "record",
+    lag_counts.IN_BATCH: "batch",
+    lag_counts.AT_MARKER: "marker",
+    lag_counts.GAP: "gap",
+    lag_counts.NOWHERE: "end",
 }
 LEFT = (
     "committed_records",
@@ -159,7 +169,7 @@ class _Reading:
             return
         if low >= self.end:
             return
-        if (error := counted_ahead.count(self.counts, task, self.leader.scans)) is not None:
+        if (error := lag_counts.count(self.counts, task, self.leader.scans)) is not None:
             self.failed = f"{error.file}: {error.detail}"
             return
         if self.counts.next_offset < min(self.end, self.leader.settled_end):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from auditor.facts.offsets import Position
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.reading.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 
 Log = tuple[str, int]  # topic and partition

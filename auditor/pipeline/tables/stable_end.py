@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.replay.reading.ahead_counts import Outcomes
+from auditor.replay.reading.lag_counts import Outcomes
 from auditor.rules.seen.view import LogView
 
 

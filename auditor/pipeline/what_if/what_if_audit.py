@@ -17,7 +17,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_audit import Say, nobody
 from auditor.pipeline.what_if import verdicts, what_if_numbers, what_if_plan
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.task.replica_task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.seen.finding import Finding
 from auditor.rules.settled.fingerprint import signed

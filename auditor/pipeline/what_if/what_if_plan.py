@@ -11,8 +11,8 @@ from auditor.model.policies import DRAFT_WINDOW, UNKNOWN, WEEK_MS, policy_at, su
 from auditor.pipeline.cluster.brief import Brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.cluster.policy_choice import candidates
-from auditor.replay.producers.log_checks import AHEAD_MS
-from auditor.replay.task.replica_task import PolicySettings, ReplicaTask, TextTask
+from auditor.replay.producers.kernel import AHEAD_MS
+from auditor.replay.reading.task import PolicySettings, ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 
 RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}

@@ -1,54 +1,253 @@
-"""The replay of batches, compiled: the model asked of each in offset order what a leader would have answered.
-
-Every batch of a sound log was accepted by a leader once, so the replay accepts all of them, as a follower does
-(``ProducerAppendInfo`` with origin REPLICATION); where a leader could not have, the answer is explained by an event.
-The one account of producers: what a batch is asked and what it leaves is the model's, and replays under other policies
-(:mod:`auditor.replay.producers.policy_kernel`) go by the steps that this one leaves. Written in the subset that numba
-compiles; state lives in numpy arrays, so that a million producers cost no Python object.
-"""
+"""The compiled replay of batches against the model."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.numbers import LAST_EPOCH
+from auditor.base.numbers import LAST_EPOCH, SEQUENCES
 from auditor.connectors.codec.batches import FLAW_CRC
+from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
+from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producers
 from auditor.model import producers as model
-from auditor.model.policies import OK
+from auditor.model.batch_validation import goes_back, header_faults, is_leftover, lacks_records
+from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
 from auditor.replay.producers.explanations import (
     explain_epoch,
     explain_sequences,
     goes_on_from_first,
+    next_in_run,
+    note_below,
     remember_zero,
     simply_goes_on,
 )
-from auditor.replay.producers.log_checks import check_header, check_leader_epoch, check_offsets, take_time
-from auditor.replay.producers.new_rows import (
+from auditor.replay.producers.snapshot_chain import OPEN, Known, Stored
+from auditor.replay.producers.state import (
+    ATTR_APPEND_TIME,
+    ATTR_CONTROL,
+    ATTR_TRANSACTIONAL,
     COORDINATOR_EPOCH_REGRESSION,
+    COUNT_BELOW_SPAN,
     CRC,
+    DATA,
     EPOCH_RESERVED,
+    EVENTS_OF_A_BATCH,
+    HEADER_FLAW,
+    IDLE_BEYOND_EXPIRY,
+    LEADER_EPOCH_CHECKPOINT,
+    LEADER_EPOCH_DECREASE,
+    LEFTOVER_FIELDS,
+    MARKER,
     NOTHING,
+    OFFSET_HOLE,
+    OFFSETS_NOT_INCREASING,
+    OTHER,
+    OUTSIDE_SEGMENT,
     PLAIN_IN_TRANSACTION,
+    TIMESTAMP_AHEAD,
+    TIMESTAMP_BEHIND,
+    UNREADABLE,
+    Log,
+    Replay,
+    column,
+    has_broker_time,
+    is_control,
+    is_foreign,
+    is_marker,
     later_row,
     new_event,
     producer_row,
 )
-from auditor.replay.producers.producer_times import check_producer_clock, note_idle, was_idle_for_long
-from auditor.replay.producers.state import (
-    ATTR_TRANSACTIONAL,
-    DATA,
-    EVENTS_OF_A_BATCH,
-    MARKER,
-    OTHER,
-    UNREADABLE,
-    Log,
-    Replay,
-)
-from auditor.replay.producers.stored_sequences import note_below
 from auditor.replay.producers.transaction_kernel import close_transaction, extend_transaction, open_transaction
-from auditor.replay.task.batch_kinds import is_control, is_foreign, is_marker
+
+# What a batch's time says of its producer, compiled: idle for longer than brokers remember, a clock that is off.
+
+
+@kernel
+def was_idle_for_long(live: np.record, limit: int, stamp: int) -> bool:
+    """Notes how long a producer was idle before a batch of ``stamp`` (ms); whether that is near ``limit`` or more."""
+    if live.active_timestamp < 0 or live.open_slot >= 0 or limit <= 0:
+        return False
+    idle = stamp - live.active_timestamp
+    live.max_idle_ms = max(live.max_idle_ms, idle)
+    return idle * 5 > limit * 4
+
+
+@kernel
+def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> None:
+    """A producer was idle for long; an event where that is longer than the expiration, after which the broker had
+    forgotten it, and the batch goes on all the same."""
+    log, live, first = replay.log, replay.live[row], batch.base_sequence
+    idle = batch.max_timestamp - live.active_timestamp
+    replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
+    follows = answer == OK or first == next_in_run(live)
+    if idle >= log.params[0].expiration_ms and first > 0 and follows and batch.producer_epoch == live.data_epoch:
+        event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
+        event.idle_ms = idle
+        event.broker_time = log.progress[0].broker_time
+        event.found_sequence = first
+        event.previous_last_offset = live.data_last_offset
+
+
+@kernel
+def check_producer_clock(log: Log, batch: np.record, time: int) -> None:
+    """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
+    params, progress, stamp = log.params[0], log.progress[0], batch.max_timestamp
+    if batch.attributes & ATTR_APPEND_TIME or params.broker_times or stamp < 0:
+        return
+    expires = batch.producer_id >= 0 and params.expiration_ms > 0
+    if progress.broker_time >= 0 and expires and stamp < progress.broker_time - params.expiration_ms:
+        event = log.events[new_event(log, TIMESTAMP_BEHIND, batch, stamp, time)]
+        event.broker_time = progress.broker_time
+    if stamp > progress.ahead_time:
+        progress.ahead_time = stamp
+        progress.ahead_producer_id = batch.producer_id
+        progress.ahead_producer_epoch = batch.producer_epoch
+        progress.ahead_base_offset = batch.base_offset
+        progress.ahead_last_offset = batch.last_offset
+        progress.ahead_segment = progress.segment
+        progress.ahead_position = batch.position
+
+
+# What is odd in a log whoever wrote it: offsets, leader epochs, headers, and the clock.
+
+
+AHEAD_MS = 3_600_000
+
+
+@kernel
+def check_offsets(log: Log, batch: np.record, time: int) -> bool:
+    """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
+    progress, base, last = log.progress[0], batch.base_offset, batch.last_offset
+    log_start = log.params[0].log_start
+    judged = last >= log_start
+    expected = progress.expected_offset
+    if judged:
+        following = progress.next_segment_base_offset
+        if expected >= 0 and goes_back(base, expected):
+            event = log.events[new_event(log, OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
+            event.previous_last_offset = expected - 1
+        elif base < progress.segment_base_offset or (following >= 0 and last >= following):
+            event = log.events[new_event(log, OUTSIDE_SEGMENT, batch, batch.max_timestamp, time)]
+            event.segment_base_offset = progress.segment_base_offset
+            event.next_segment_base_offset = following
+        if progress.first_time < 0:
+            progress.first_time = time
+        expected = max(expected, log_start)
+        if base > expected:
+            _hole(log, batch, expected, time)
+        _count_offsets(log, batch, max(base, expected))
+    progress.expected_offset = max(progress.expected_offset, last + 1)
+    return judged
+
+
+@kernel
+def _hole(log: Log, batch: np.record, expected: int, time: int) -> None:
+    progress, base = log.progress[0], batch.base_offset
+    intact = max(expected, log.params[0].intact_from)
+    progress.holes_cleaned += max(0, min(base, intact) - expected)
+    if base <= intact:
+        return
+    if progress.unreadable_ordinal == progress.ordinal:  # the bytes before it could not be read: an error says so
+        progress.unreadable_offsets += base - intact
+    else:
+        progress.holes_intact += base - intact
+        event = log.events[new_event(log, OFFSET_HOLE, batch, batch.max_timestamp, time)]
+        event.first_missing_offset = intact
+
+
+@kernel
+def _count_offsets(log: Log, batch: np.record, first: int) -> None:
+    """Adds the batch's offsets from ``first`` on to the accounting: data, markers, and those cleaned out of it."""
+    progress = log.progress[0]
+    span = batch.last_offset - first + 1
+    if span <= 0:
+        return
+    there = min(span, max(batch.record_count, 0))
+    if batch.attributes & ATTR_CONTROL and batch.magic == 2:
+        progress.marker_offsets += there
+    else:
+        progress.data_offsets += there
+    absent = span - there
+    if absent > 0:
+        cleaned = min(absent, max(0, min(batch.last_offset + 1, log.params[0].intact_from) - first))
+        progress.holes_cleaned += cleaned
+        progress.holes_intact += absent - cleaned
+
+
+@kernel
+def check_leader_epoch(log: Log, batch: np.record, time: int) -> None:
+    """Leader epochs that go down, or are not what the checkpoint gives."""
+    epoch, base = batch.partition_leader_epoch, batch.base_offset
+    if epoch < 0:
+        return
+    progress = log.progress[0]
+    if epoch < progress.leader_epoch:
+        event = log.events[new_event(log, LEADER_EPOCH_DECREASE, batch, batch.max_timestamp, time)]
+        event.expected_leader_epoch = progress.leader_epoch
+    contradicted = False
+    if len(log.epochs) and base >= log.epoch_starts[0]:
+        at = np.searchsorted(log.epoch_starts, base, side="right") - 1
+        if log.epochs[at] != epoch and base >= log.params[0].log_start:
+            event = log.events[new_event(log, LEADER_EPOCH_CHECKPOINT, batch, batch.max_timestamp, time)]
+            event.expected_leader_epoch = log.epochs[at]
+            contradicted = True
+    if not contradicted:  # what follows is compared with epochs that the checkpoint confirms
+        progress.leader_epoch = max(progress.leader_epoch, epoch)
+
+
+@kernel
+def check_header(log: Log, batch: np.record, time: int) -> None:
+    """Fields of the header that no broker writes so."""
+    if not batch.flaws:  # nearly all
+        return
+    sequences = log.params[0].has_sequences != 0
+    if sequences and not log.progress[0].leftovers and is_leftover(batch.flaws, batch.attributes):
+        log.progress[0].leftovers = 1
+        new_event(log, LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
+    faults = header_faults(batch.flaws, batch.attributes, sequences)
+    if faults:
+        log.events[new_event(log, HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = faults
+    if lacks_records(batch.flaws, batch.last_offset, log.params[0].intact_from):
+        event = log.events[new_event(log, COUNT_BELOW_SPAN, batch, batch.max_timestamp, time)]
+        event.record_count = batch.record_count
+        event.span = batch.last_offset - batch.base_offset + 1
+
+
+@kernel
+def take_time(log: Log, batch: np.record, marker: bool) -> int:
+    """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
+    progress, stamp = log.progress[0], batch.max_timestamp
+    progress.any_time = max(progress.any_time, stamp)
+    progress.segment_any_time = max(progress.segment_any_time, stamp)
+    if not has_broker_time(batch, marker, log.params[0].broker_times != 0):
+        return max(stamp, progress.broker_time)
+    if progress.ahead_time > stamp + AHEAD_MS and stamp >= 0:
+        event = log.events[new_event(log, TIMESTAMP_AHEAD, batch, progress.ahead_time, stamp)]
+        event.base_offset = progress.ahead_base_offset
+        event.last_offset = progress.ahead_last_offset
+        event.segment = progress.ahead_segment
+        event.position = progress.ahead_position
+        event.producer_id = progress.ahead_producer_id
+        event.producer_epoch = progress.ahead_producer_epoch
+        event.broker_time = stamp
+    progress.ahead_time = -1
+    progress.broker_time = max(progress.broker_time, stamp)
+    progress.segment_time = max(progress.segment_time, stamp)
+    return stamp
+
+
+# The replay of batches, compiled: the model asked of each in offset order what a leader would have answered.
+#
+# Every batch of a sound log was accepted by a leader once, so the replay accepts all of them, as a follower does
+# (``ProducerAppendInfo`` with origin REPLICATION); where a leader could not have, the answer is explained by an event.
+# The one account of producers: what a batch is asked and what it leaves is the model's, and replays under other
+# policies
+# (:mod:`auditor.replay.producers.policy_kernel`) go by the steps that this one leaves. Written in the subset that numba
+# compiles; state lives in numpy arrays, so that a million producers cost no Python object.
 
 
 @kernel
@@ -329,3 +528,180 @@ def _may_be_full(replay: Replay) -> bool:
     progress = replay.log.progress[0]
     no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
     return no_event or progress.transactions >= len(replay.transactions)
+
+
+# A producer's first judged batch compared with what lies below it: batches below the log start, or a snapshot there.
+#
+# What a snapshot at or above the first stored segment says is what the broker knew: from there on every batch is in the
+# files, so the first judged one is as provable as any other (semantics 6.2).
+
+
+STATE = ("producer_epoch", "last_sequence", "last_offset", "last_timestamp")
+BELOW = ("below_epoch", "below_last_sequence", "below_last_offset", "below_timestamp")
+PLACES = {
+    "segment": "segment",
+    "position": "position",
+    "base_offset": "offset",
+    "last_offset": "last_offset",
+    "producer_epoch": "epoch",
+    "timestamp": "timestamp",
+    "time": "time",
+    "leader_epoch": "leader_epoch",
+}
+
+
+class Before(NamedTuple):
+    """What was known of one producer right before its first judged batch; ``offset``: of its last batch,
+    ``open_since``: the first offset of its open transaction by a snapshot, -1 where none says so."""
+
+    epoch: int
+    sequence: int
+    offset: int
+    timestamp: int
+    open_since: int
+
+
+def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
+    """Adds the events of first batches that do not follow from what was known, and takes away the FIRST_NONZERO of
+    those and of all that a snapshot bears out. ``sound``: the snapshots by offset. Cleaned or damaged logs are left.
+    """
+    params = replay.log.params[0]
+    if facts.topic in SEQUENCE_FREE_TOPICS or params["intact_from"] > 0 or facts.absent:
+        return
+    if replay.progress["unreadable_ordinal"] >= 0 or not facts.segment_bases:
+        return
+    if not _anything_known(facts, replay, sound):
+        return
+    rows, known, by_snapshot = _known(facts, replay, sound)
+    first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
+    ids = column(replay, "producer_id")[rows]
+    answers = _answers(ids, known, first, replay.log.policy)
+    follows = answers == OK
+    said = []
+    for k in np.flatnonzero(~follows).tolist():
+        before = Before(*(int(column_[k]) for column_ in known))
+        row = {name: int(values[k]) for name, values in first.items()}
+        if _marker_between(facts, int(ids[k]), before, row["offset"]):
+            continue
+        event = _event(facts, int(ids[k]), int(answers[k]), row, before, int(params["expiration_ms"]))
+        if event is not None:
+            said.append(event)
+    judged = np.concatenate([ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in said], np.int64)])
+    explained = (facts.events["kind"] == Kind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
+    events = np.concatenate([facts.events[~explained], *said])
+    facts.events = events[np.lexsort((events["position"], events["segment"]))]
+
+
+def _anything_known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> bool:
+    """Whether something may be known from before a first batch: from batches below the log start, or by a snapshot
+    that is not newer than all first batches. Of most replicas nothing is."""
+    if replay.progress["below"] or not sound:
+        return bool(replay.progress["below"])
+    used = int(replay.producers.meta[0])
+    judged = replay.born["first_offset"][:used][replay.live["batches"][:used] > 0]
+    newest = min(int(judged.max(initial=-1)), facts.log_end)
+    return any(facts.segment_bases[0] <= snapshot.offset <= newest for snapshot in sound)
+
+
+def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+    """Rows of producers with judged batches of which something is known from before, the columns of STATE of it, and
+    whether a snapshot says it."""
+    rows = np.flatnonzero(column(replay, "batches") > 0)
+    offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
+    known = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
+    open_since = np.full(len(rows), -1, np.int64)
+    by_snapshot = np.zeros(len(rows), np.bool_)
+    for snapshot in sound:
+        if not facts.segment_bases[0] <= snapshot.offset <= facts.log_end:
+            continue
+        entries = Known(snapshot.entries)
+        there = entries.rows(ids)
+        newer = (there >= 0) & (snapshot.offset <= offset) & (snapshot.offset > known[2])
+        at = there[newer]
+        contradicts = entries.column("last_offset", at) >= facts.log_start  # a batch that the log does not have
+        by_snapshot[newer] |= ~contradicts
+        for values, name in zip(known, STATE, strict=True):
+            values[newer] = np.where(contradicts, values[newer], entries.column(name, at))
+        open_since[newer] = np.where(contradicts, -1, entries.column(OPEN, at))
+    known.append(open_since)
+    sure = (known[0] >= 0) & (known[1] >= 0)
+    return rows[sure], [values[sure] for values in known], by_snapshot[sure]
+
+
+def _answers(ids: np.ndarray, known: list[np.ndarray], first: dict[str, np.ndarray], policy: Policy) -> np.ndarray:
+    """What a leader that knows just that of each producer answers to its first batch. Cost: a row a producer."""
+    table = producers.new_producers(max(len(ids), 1), policy.cached_batches)
+    answers = np.empty(len(ids), np.int64)
+    epoch, sequence, offset, timestamp, _ = known
+    _ask(table, policy, (ids, epoch, sequence, offset, timestamp), (first["epoch"], first["sequence"]), answers)
+    return answers
+
+
+@kernel
+def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
+    ids, epochs, sequences, offsets, times = known
+    for k in range(len(ids)):
+        row = producers.insert(p, ids[k])
+        producers.set_epoch(p, row, epochs[k])
+        producers.remember_batch(p, row, sequences[k], offsets[k], 0, times[k])
+        epoch, sequence = first[0][k], first[1][k]
+        # Of its batch the first sequence alone is compared; what a transaction was open for is asked elsewhere.
+        answers[k] = producers.check_append(p, row, policy, epoch, sequence, sequence, True)
+
+
+def _marker_between(facts: ReplicaFacts, pid: int, before: Before, offset: int) -> bool:
+    """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
+    t = facts.transactions
+    mine = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
+    return bool(np.any(t["marker_epoch"][mine] > before.epoch))
+
+
+def _event(
+    facts: ReplicaFacts, pid: int, answer: int, first: dict[str, int], before: Before, expiration_ms: int
+) -> np.ndarray | None:
+    """What is odd about the first batch; None where an event at it says so already."""
+    kind, expected = _what(answer, first, before)
+    at = facts.events["base_offset"] == first["offset"]
+    if bool(np.any(at & np.isin(facts.events["kind"], (int(kind), int(Kind.SEQUENCE_OVERLAP))))):
+        return None
+    event = blank_events(1)
+    for name, source in PLACES.items():
+        event[name] = first[source]
+    event["kind"], event["producer_id"], event["answer"] = int(kind), pid, answer
+    if kind == Kind.EPOCH_REGRESSION:
+        event["known_epoch"], event["known_epoch_offset"] = expected, before.offset
+        return event
+    event["expected_sequence"], event["found_sequence"] = expected, first["sequence"]
+    event["previous_last_offset"] = before.offset
+    if kind in (Kind.SEQUENCE_GAP, Kind.SEQUENCE_RESET):
+        event["previous_time"] = before.timestamp
+    elif kind == Kind.BUMP_NONZERO:
+        event["previous_epoch"] = before.epoch
+    forgotten = expiration_ms > 0 and first["timestamp"] - before.timestamp >= expiration_ms
+    event["context"] = STATE_MAY_BE_LOST if forgotten else 0
+    if kind == Kind.SEQUENCE_GAP and _in_transaction(facts, pid, first["offset"], before):
+        event["context"] |= IN_TRANSACTION
+    return event
+
+
+def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: Before) -> bool:
+    """Whether the batch at ``offset`` went on with a transaction that was open before it; then the hole is its own."""
+    t = facts.transactions
+    its = (t["producer_id"] == pid) & (t["first_offset"] <= offset) & (t["last_offset"] >= offset)
+    was_open = (before.open_since >= 0) & (t["prev_marker_offset"] <= before.offset)
+    its &= (t["first_offset"] >= 0) & ((t["first_offset"] < offset) | was_open)
+    t["gap_offset"][its & (t["gap_offset"] < 0)] = offset
+    return bool(np.any(its))
+
+
+def _what(answer: int, first: dict[str, int], before: Before) -> tuple[Kind, int]:
+    """The kind of its event, by what a leader answers, and what was expected."""
+    if answer == INVALID_PRODUCER_EPOCH:
+        return Kind.EPOCH_REGRESSION, before.epoch
+    if first["epoch"] > before.epoch:
+        return Kind.BUMP_NONZERO, 0
+    expected = int(producers.next_sequence(before.sequence))
+    if first["sequence"] == 0:
+        return Kind.SEQUENCE_RESET, expected
+    ahead = (first["sequence"] - expected) % SEQUENCES < SEQUENCES // 2
+    return (Kind.SEQUENCE_GAP if ahead else Kind.SEQUENCE_OVERLAP), expected

@@ -1,4 +1,4 @@
-"""One replica under several policies side by side, by what the audit's own replay makes of each batch."""
+"""One replica under several policies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import numpy as np
 
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, PolicyOutcome, PolicyOutcomes, state_bytes
 from auditor.model.policies import Policy
+from auditor.replay.producers import policy_kernel as paces
 from auditor.replay.producers import policy_kernel as pol
-from auditor.replay.producers import producer_pace as paces
-from auditor.replay.producers.bounds import ReplicaBounds, inherited
+from auditor.replay.producers.audit_replay import ReplicaBounds, inherited
 from auditor.replay.producers.snapshot_chain import Stored
-from auditor.replay.task.batch_records import as_records
-from auditor.replay.task.replica_task import FAR, PolicySettings
+from auditor.replay.reading.task import FAR, PolicySettings, as_records
 
 HOUR_MS = 3_600_000
 
@@ -59,10 +58,10 @@ class PolicyReplay:
     def _load(self, stored: Stored) -> None:
         """Begins with what the snapshot knew; what it rests on counts as one segment that retention takes first."""
         rows = np.empty(len(stored.entries.producer_id), np.int32)
-        self.paces = paces.with_room(self.paces, len(rows))
+        self.paces = paces.rates_with_room(self.paces, len(rows))
         paces.load_paces(self.paces, stored.entries, rows)
         for key, world in self.worlds.items():
-            self.worlds[key] = pol.with_room(world, len(rows))
+            self.worlds[key] = pol.verdicts_with_room(world, len(rows))
             pol.load_entries(self.worlds[key], key.policy, stored.entries, rows)
             if len(rows):
                 pol.end_segment(self.worlds[key], stored.offset)
@@ -76,16 +75,16 @@ class PolicyReplay:
         """Replays the rows of a walk by what the audit's replay made of each: STEP rows, which are changed."""
         batches, count = as_records(rows), len(rows)
         highest = int(steps["row"][:count].max(initial=-1))
-        self.paces = paces.with_room(self.paces, count, highest)
+        self.paces = paces.rates_with_room(self.paces, count, highest)
         paces.complete_steps(self.paces, batches, steps, count)
         for key in self.worlds:
-            self.worlds[key] = pol.with_room(self.worlds[key], count)
+            self.worlds[key] = pol.verdicts_with_room(self.worlds[key], count)
             pol.replay_under(self.worlds[key], key.policy, batches, steps, count)
 
     def end_segment(self, after: int) -> None:
         """The segment ends, and the next one begins at the offset ``after``; -1 for none."""
         for key in self.worlds if after >= 0 else ():
-            self.worlds[key] = pol.with_room(self.worlds[key], 0)
+            self.worlds[key] = pol.verdicts_with_room(self.worlds[key], 0)
             pol.end_segment(self.worlds[key], after)
 
     def finish(self) -> PolicyOutcomes:

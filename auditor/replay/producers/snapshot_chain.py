@@ -1,8 +1,4 @@
-"""Producer snapshots compared with the replay: the links of the chain proof.
-
-A snapshot at N must be what replaying the log up to N gives, plus what was known from before the log start, minus
-producers that had expired (semantics 1.14). What a snapshot merely carries over from the one before is not its fault.
-"""
+"""Producer snapshots compared with the replay."""
 
 from __future__ import annotations
 
@@ -13,9 +9,7 @@ import numpy as np
 from auditor.connectors.codec.indexes import ProducerEntries
 from auditor.facts.replica_facts import Difference, SnapshotLink
 from auditor.model import producers as model
-from auditor.replay.producers.producer_columns import column
-from auditor.replay.producers.state import Replay
-from auditor.replay.task.batch_kinds import first_broker_time
+from auditor.replay.producers.state import Replay, column, first_broker_time
 
 MAX_DIFFERENCES = 200
 OPEN = "txn_first_offset"

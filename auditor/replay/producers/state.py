@@ -1,4 +1,4 @@
-"""The state of a replay: tables of records that compiled code fills."""
+"""The tables of a replay that kernels fill."""
 
 from __future__ import annotations
 
@@ -6,10 +6,61 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.compiled import kernel
+from auditor.connectors.codec import batches as codec_batches
 from auditor.facts.events import Kind, blank_events
-from auditor.facts.replica_facts import TRANSACTION
+from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ZERO_AT_START
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
+
+# What kind of batch a row of the walk is, asked in the same words by every replay.
+
+
+FLAW_PRODUCER_SEQUENCE = codec_batches.FLAW_PRODUCER_SEQUENCE
+FLAW_PRODUCER_EPOCH = codec_batches.FLAW_PRODUCER_EPOCH
+FLAW_CRC = codec_batches.FLAW_CRC
+APPEND_TIME, CONTROL = 0x08, 0x20  # bits of the attributes
+
+
+@kernel
+def is_control(batch: np.record) -> bool:
+    """Whether a batch holds control records, which clients do not see."""
+    return batch.magic == 2 and batch.attributes & CONTROL != 0
+
+
+@kernel
+def is_marker(batch: np.record) -> bool:
+    """Whether a batch ends a transaction: a control batch of type ABORT or COMMIT that names a producer."""
+    ends = batch.control_type == 0 or batch.control_type == 1
+    return is_control(batch) and batch.producer_id >= 0 and ends
+
+
+@kernel
+def is_foreign(batch: np.record, sequences: bool) -> bool:
+    """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
+    missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if sequences else 0)
+    return batch.flaws & missing != 0
+
+
+@kernel
+def has_broker_time(batch: np.record, marker: bool, broker_times: bool) -> bool:
+    """Whether a broker stamped a batch: a marker, LogAppendTime, or a topic that only brokers write."""
+    return marker or broker_times or (batch.magic >= 1 and batch.attributes & APPEND_TIME != 0)
+
+
+@kernel
+def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
+    """The first time in BATCH records that a broker wrote, -1 if there is none; broken batches say nothing."""
+    for number in range(len(batches)):
+        batch = batches[number]
+        sound = batch.flaws & FLAW_CRC == 0 and batch.max_timestamp >= 0
+        if sound and has_broker_time(batch, is_marker(batch), broker_times):
+            return batch.max_timestamp
+    return -1
+
+
+# The state of a replay: tables of records that compiled code fills.
+
 
 MAX_OLD_RUNS = 64  # earlier runs of sequences that one producer's duplicates are looked up in
 
@@ -76,7 +127,7 @@ COUNTED = (
 PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 
 # A run of contiguous sequences that a producer stored earlier; ``older``: the row of the one before, -1 for none;
-# ``behind``: bits of auditor.replay.producers.stored_sequences, of what began after it.
+# ``behind``: bits of auditor.replay.producers.explanations, of what began after it.
 RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4"), ("behind", "i1")])
 
 # What is noted beside each producer's state, in tables: a batch should touch few cache lines, and a million producers
@@ -175,7 +226,7 @@ QUEUE = np.dtype([("slot", "i8"), ("place", "i8"), ("offset", "i8")])
 # leader's; kind: one of those below. judged: it lies at or above the log start; seen: its producer wrote before;
 # previous_offset: where its data before ended, -1 for none; unreadable_between: bytes since then could not be read;
 # stored_before: its sequences touch some that the producer stored before in this epoch. provable and below are filled
-# in by auditor.replay.producers.producer_pace.
+# in by auditor.replay.producers.policy_kernel.
 STEP = np.dtype(
     [
         ("time", "i8"),
@@ -387,3 +438,264 @@ def _longer(table: np.ndarray, rows: int) -> np.ndarray:
     longer = np.empty(max(rows, 2 * len(table)), table.dtype)
     longer[: len(table)] = table
     return longer
+
+
+# New rows in the tables of a replay: of an event, and of a producer.
+
+
+# Kinds of events, as numbers that are no literals: for each literal argument numba would compile a function anew.
+SEQUENCE_GAP = np.int64(Kind.SEQUENCE_GAP)
+SEQUENCE_OVERLAP = np.int64(Kind.SEQUENCE_OVERLAP)
+SEQUENCE_RESET = np.int64(Kind.SEQUENCE_RESET)
+SEQUENCE_RESUMED = np.int64(Kind.SEQUENCE_RESUMED)
+BUMP_NONZERO = np.int64(Kind.BUMP_NONZERO)
+FIRST_NONZERO = np.int64(Kind.FIRST_NONZERO)
+EPOCH_REGRESSION = np.int64(Kind.EPOCH_REGRESSION)
+MARKER_EPOCH_REGRESSION = np.int64(Kind.MARKER_EPOCH_REGRESSION)
+COORDINATOR_EPOCH_REGRESSION = np.int64(Kind.COORDINATOR_EPOCH_REGRESSION)
+PLAIN_IN_TRANSACTION = np.int64(Kind.PLAIN_IN_TRANSACTION)
+IDLE_BEYOND_EXPIRY = np.int64(Kind.IDLE_BEYOND_EXPIRY)
+EPOCH_STORM = np.int64(Kind.EPOCH_STORM)
+TIMESTAMP_BEHIND = np.int64(Kind.TIMESTAMP_BEHIND)
+TIMESTAMP_AHEAD = np.int64(Kind.TIMESTAMP_AHEAD)
+EPOCH_RESERVED = np.int64(Kind.EPOCH_RESERVED)
+CRC = np.int64(Kind.CRC)
+OFFSET_HOLE = np.int64(Kind.OFFSET_HOLE)
+OFFSETS_NOT_INCREASING = np.int64(Kind.OFFSETS_NOT_INCREASING)
+OUTSIDE_SEGMENT = np.int64(Kind.OUTSIDE_SEGMENT)
+LEADER_EPOCH_DECREASE = np.int64(Kind.LEADER_EPOCH_DECREASE)
+LEADER_EPOCH_CHECKPOINT = np.int64(Kind.LEADER_EPOCH_CHECKPOINT)
+HEADER_FLAW = np.int64(Kind.HEADER_FLAW)
+COUNT_BELOW_SPAN = np.int64(Kind.COUNT_BELOW_SPAN)
+LEFTOVER_FIELDS = np.int64(Kind.LEFTOVER_FIELDS)
+
+NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
+
+
+@kernel
+def new_event(log: Log, kind: int, batch: np.record, timestamp: int, time: int) -> int:
+    """A new event about a batch, in a row that was blank: what its kind has beyond the place is -1. Returns the row.
+
+    A batch has one row a kind: raised again, the kind gets the same row anew. So ``EVENTS_OF_A_BATCH`` rows are enough
+    for whatever a batch can raise.
+    """
+    progress = log.progress[0]
+    row = progress.first_event
+    while row < progress.events and log.events[row].kind != kind:
+        row += 1
+    progress.events = max(progress.events, row + 1)
+    event = log.events[row]
+    event.kind = kind
+    event.segment = progress.segment
+    event.position = batch.position
+    event.base_offset = batch.base_offset
+    event.last_offset = batch.last_offset
+    event.producer_id = batch.producer_id
+    event.producer_epoch = batch.producer_epoch
+    event.timestamp = timestamp
+    event.time = time
+    event.leader_epoch = batch.partition_leader_epoch
+    return row
+
+
+@kernel
+def producer_row(replay: Replay, producer_id: int, found: int) -> int:
+    """The row of a producer, a new one if it was unknown. ``found``: where it was when its batch was first seen, or -1.
+
+    LOW_31 changes no row. It shows the compiler that none is negative, or it would look at every use whether to count
+    from the end of a table.
+    """
+    if found >= 0:
+        return found & model.LOW_31
+    known = replay.producers.meta[0]
+    row = model.insert(replay.producers, producer_id) & model.LOW_31
+    if row < known:
+        return row
+    live = replay.live[row]
+    live.batches = 0
+    live.records = 0
+    live.run_start = -1
+    live.run_length = 0
+    live.data_epoch = -1
+    live.data_last_sequence = -1
+    live.data_last_offset = -1
+    live.data_timestamp = -1
+    live.data_time = -1
+    live.data_leader_epoch = -1
+    live.max_epoch = -1
+    live.crowded = 0
+    live.active_timestamp = -1
+    live.max_idle_ms = 0
+    live.ordinal = -1
+    live.open_slot = -1
+    live.marked = -1
+    live.transactional = 0
+    live.marker_fresh = 0
+    born = replay.born[row]
+    born.first_offset = -1  # an event on an epoch below -1 asks for these two before there is a first batch
+    born.first_leader_epoch = -1
+    born.zero = 0
+    born.below = -1
+    born.later = -1
+    return row
+
+
+@kernel
+def later_row(log: Log, table: np.ndarray, born: np.record) -> int:
+    """The row of LATER of a producer, a new one when it first does more than to go on from its first batch. A new row
+    holds what that batch left; nothing is read from it that no batch left."""
+    if born.later < 0:
+        row = log.progress[0].later
+        log.progress[0].later = row + 1
+        born.later = row
+        later = table[row]
+        later.max_epoch_offset = born.first_offset
+        later.max_epoch_leader = born.first_leader_epoch
+        later.max_data_epoch_offset = born.first_offset
+        later.max_data_epoch_time = born.first_time
+        later.zero_epoch = born.first_epoch if born.zero else -1
+        later.zero_crc = born.zero_crc
+        later.zero_bytes = born.zero_bytes
+        later.zero_time = born.first_timestamp
+        later.zero_base_offset = born.first_offset
+        later.epoch_window_start = 0
+        later.epoch_window_count = 0
+        later.old_run = -1
+        later.idle_count = 0
+    return born.later
+
+
+# What a replay knows of its producers, in the order of its rows: one column at a time, or all of them at once.
+
+
+NEWEST = frozenset({"last_sequence", "last_offset", "offset_delta"})
+STATE = {"producer_epoch": "epoch"} | {
+    name: name for name in ("producer_id", "coordinator_epoch", "last_timestamp", "txn_first_offset")
+}
+
+
+def column(replay: Replay, name: str) -> np.ndarray:
+    """A column of PRODUCER (auditor.facts.replica_facts), or ``markers`` and ``marker_offset``; what is not known is -1
+    or 0."""
+    used = int(replay.producers.meta[0])
+    p, live, born = replay.producers, replay.live[:used], replay.born[:used]
+    if name in STATE:
+        found: np.ndarray = getattr(p, STATE[name])[:used]
+        return found
+    if name in NEWEST:
+        newest = getattr(p, name)[np.arange(used), p.newest[:used]]
+        return np.where(p.cached[:used] > 0, newest, 0 if name == "offset_delta" else -1)
+    if name == "max_data_epoch":
+        name = "data_epoch"  # data of a fenced producer does not count
+    if name in (live.dtype.names or ()):
+        return np.asarray(live[name])
+    if name.startswith("below_") and name != "below_in_snapshot":
+        return _beside(replay.below, born["below"], name.removeprefix("below_"))
+    if name == "idle_count":
+        return _beside(replay.later, born["later"], name)
+    if name == "markers" or name.startswith("marker_"):
+        return _beside(replay.marked, live["marked"], name.removeprefix("marker_"))
+    if name.startswith("first_"):
+        return np.where(live["batches"] > 0, born[name], -1)
+    if name.startswith("max_data_epoch_"):
+        out = born["first_" + name.removeprefix("max_data_epoch_")].copy()
+        later = np.flatnonzero(born["later"] >= 0)
+        out[later] = replay.later[name][born["later"][later]]
+        return np.where(live["data_epoch"] >= 0, out, -1)
+    assert name == "below_in_snapshot"
+    return np.zeros(used, np.int8)
+
+
+def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
+    """A column of a table that only some producers have a row in; the others count 0 and know nothing."""
+    out = np.full(len(rows), 0 if name in ZERO_AT_START else -1, table.dtype[name])
+    there = np.flatnonzero(rows >= 0)
+    out[there] = table[name][rows[there]]
+    return out
+
+
+def rows_of_producers(replay: Replay, wanted: slice = slice(None)) -> np.ndarray:
+    """All columns of PRODUCER as rows: what :func:`column` gives, in one pass. Few producers cost no more than one."""
+    chosen = range(int(replay.producers.meta[0]))[wanted]
+    out = np.empty(len(chosen), PRODUCER)
+    if len(out):
+        _fill(out, chosen.start, replay)
+    return out
+
+
+@kernel
+def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
+    p = replay.producers
+    for at in range(len(out)):
+        row = first + at
+        o, known, born, entry = out[at], replay.live[row], replay.born[row], p.entries[row]
+        o["producer_id"], o["producer_epoch"] = entry.producer_id, entry.epoch
+        o["coordinator_epoch"], o["last_timestamp"] = entry.coordinator_epoch, entry.last_timestamp
+        o["txn_first_offset"] = entry.txn_first_offset
+        o["last_sequence"], o["last_offset"], o["offset_delta"] = -1, -1, 0
+        if entry.cached > 0:
+            newest = p.rings[entry.newest, row]
+            o["last_sequence"], o["last_offset"] = newest.last_sequence, newest.last_offset
+            o["offset_delta"] = newest.offset_delta
+        o["batches"] = known["batches"]
+        o["records"] = known["records"]
+        o["max_epoch"] = known["max_epoch"]
+        o["data_epoch"] = known["data_epoch"]
+        o["data_last_sequence"] = known["data_last_sequence"]
+        o["data_last_offset"] = known["data_last_offset"]
+        o["data_timestamp"] = known["data_timestamp"]
+        o["data_time"] = known["data_time"]
+        o["max_idle_ms"] = known["max_idle_ms"]
+        o["transactional"] = known["transactional"]
+        o["max_data_epoch"] = known["data_epoch"]
+        _fill_first(o, known, born, replay.later)
+        _fill_beside(o, known["marked"], born["below"], replay.marked, replay.below)
+
+
+@kernel
+def _fill_first(o: np.void, known: np.void, born: np.void, table: np.ndarray) -> None:
+    """What a first batch and what came later left."""
+    if known["batches"] > 0:
+        o["first_offset"] = born["first_offset"]
+        o["first_sequence"] = born["first_sequence"]
+        o["first_epoch"] = born["first_epoch"]
+        o["first_segment"] = born["first_segment"]
+        o["first_position"] = born["first_position"]
+        o["first_timestamp"] = born["first_timestamp"]
+        o["first_time"] = born["first_time"]
+    else:
+        o["first_offset"] = -1
+        o["first_sequence"] = -1
+        o["first_epoch"] = -1
+        o["first_segment"] = -1
+        o["first_position"] = -1
+        o["first_timestamp"] = -1
+        o["first_time"] = -1
+    o["max_data_epoch_offset"], o["max_data_epoch_time"], o["idle_count"] = o["first_offset"], o["first_time"], 0
+    if born["later"] >= 0:
+        later = table[born["later"]]
+        o["max_data_epoch_offset"], o["max_data_epoch_time"] = (
+            later["max_data_epoch_offset"],
+            later["max_data_epoch_time"],
+        )
+        o["idle_count"] = later["idle_count"]
+    if known["data_epoch"] < 0:
+        o["max_data_epoch_offset"], o["max_data_epoch_time"] = -1, -1
+
+
+@kernel
+def _fill_beside(o: np.void, marked_row: int, below_row: int, marked: np.ndarray, below: np.ndarray) -> None:
+    """What only some producers have a row for."""
+    o["markers"], o["marker_time"] = 0, -1
+    if marked_row >= 0:
+        m = marked[marked_row]
+        o["markers"], o["marker_time"] = m["markers"], m["time"]
+    o["below_in_snapshot"], o["below_batches"] = 0, 0
+    if below_row >= 0:
+        b = below[below_row]
+        o["below_batches"], o["below_last_offset"] = b["batches"], b["last_offset"]
+        o["below_last_sequence"], o["below_epoch"] = b["last_sequence"], b["epoch"]
+        o["below_timestamp"] = b["timestamp"]
+    else:
+        o["below_last_offset"], o["below_last_sequence"] = -1, -1
+        o["below_epoch"], o["below_timestamp"] = -1, -1

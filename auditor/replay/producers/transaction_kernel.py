@@ -1,4 +1,4 @@
-"""Transactions as one partition sees them: from the first data batch to the marker."""
+"""Transactions of one partition, compiled."""
 
 from __future__ import annotations
 

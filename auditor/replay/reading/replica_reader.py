@@ -1,24 +1,28 @@
-"""One replica of a partition, read once from its first segment to its last: batches in, facts out.
-
-The reader knows files: segments in order, chunks of batches, and where between them bytes lie that could not be read.
-What the batches mean is for the audit's replay, and for the policies that the task asks for, which go by what that one
-makes of each batch. All are given the same bounds.
-
-Memory is bounded by the largest batch, a few arrays a segment and the producers' states; cost is that of walking the
-batches once. Nothing raises on bad bytes: what cannot be read is among ``ReplicaFacts.errors``.
-"""
+"""One replica read from its first segment to its last."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
+import itertools
+import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
 from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.batches import columns_of, header_of
+from auditor.connectors.codec.blanking import KEPT, METADATA, Blanks
+from auditor.connectors.codec.cluster_metadata import decode_metadata_record
 from auditor.connectors.codec.indexes import decode_snapshot, decode_txn_index
+from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.small_files import (
     EpochStart,
@@ -26,29 +30,377 @@ from auditor.connectors.codec.small_files import (
     decode_partition_metadata,
     decode_quorum_state,
 )
+from auditor.connectors.codec.structs import Problem
 from auditor.connectors.logdir.files import DataFile, SegmentFile
 from auditor.connectors.logdir.names import QUORUM_STATE
-from auditor.connectors.stores.storage import read_file
-from auditor.facts.events import Kind
-from auditor.facts.packed import PACK_ABOVE, PackedRows
-from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts
-from auditor.replay.internal.internal_readers import reader_of
-from auditor.replay.producers.audit_replay import AuditReplay
-from auditor.replay.producers.bounds import bounds_of, unread_from
+from auditor.connectors.stores.storage import Place, read_file
+from auditor.connectors.tables import internal_rows, schema
+from auditor.connectors.tables.rows import shown_fields
+from auditor.facts.batch_sums import BatchSums
+from auditor.facts.events import Kind, events_of
+from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
+from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts, SegmentScan
+from auditor.replay.internal_readers import InternalReader, reader_of
+from auditor.replay.producers.audit_replay import AuditReplay, ReplicaBounds, bounds_of, unread_from
 from auditor.replay.producers.policy_replay import PolicyReplay
-from auditor.replay.producers.snapshot_chain import Stored
-from auditor.replay.reading import resume_point
-from auditor.replay.reading.exposed_records import exposed_records
-from auditor.replay.reading.flipped_readings import readings
-from auditor.replay.segments import batch_headers
-from auditor.replay.segments import record_checks as records
-from auditor.replay.segments.chunks import Part, read_behind, read_checked
-from auditor.replay.segments.culprit_reader import Opened, culprits_of, opened_batch
-from auditor.replay.segments.segment_checks import SegmentChecks, SegmentOutcome
-from auditor.replay.segments.segment_point import SegmentPoint
-from auditor.replay.segments.small_files import ReadsSmall, SmallFiles, no_bytes
-from auditor.replay.segments.validated import header_answers, sender_of
-from auditor.replay.task.replica_task import ReplicaTask
+from auditor.replay.producers.snapshot_chain import Chain, Stored
+from auditor.replay.producers.state import Replay, used, with_room
+from auditor.replay.reading import record_checks as records
+from auditor.replay.reading import segment_checks
+from auditor.replay.reading.chunks import (
+    Opened,
+    Part,
+    culprits_of,
+    opened_batch,
+    packed,
+    read_behind,
+    read_checked,
+    read_chunks,
+    shared_key,
+    unpacked,
+)
+from auditor.replay.reading.index_checks import exposed_records
+from auditor.replay.reading.lag_counts import stored_batch
+from auditor.replay.reading.record_checks import header_answers, sender_of
+from auditor.replay.reading.segment_checks import (
+    ReadsSmall,
+    SegmentChecks,
+    SegmentOutcome,
+    SegmentPoint,
+    SmallFiles,
+    checked,
+    no_bytes,
+)
+from auditor.replay.reading.task import ReplicaTask
+
+# Where a reading of a replica may go on: what its batches so far came to, kept for the next look at a growing log.
+#
+# A broker appends to a partition's last segment only. What its batches came to up to the last that the segment's offset
+# index points at is packed, and a later reading that finds all as it was goes on there: ``auditor watch`` reads what is
+# new at each change, not the partition. Where something is to be said of the active segment, or it has no index, the
+# point is where it begins. Anything else that changed (a segment deleted or cut, a setting, the log start, a snapshot
+# or
+# leader epoch below) makes the point worthless, and the replica is read from its first segment.
+
+
+FROM_BYTES = 16 << 20  # before the point; fewer are read again as fast as a point is unpacked
+BYTES_A_PRODUCER = 4096  # likewise: one takes about a microsecond to pack and unpack
+MAX_PRODUCERS = 200_000  # more take memory of whoever keeps the point
+MAX_POINT_BYTES = 64 << 20
+# What moves with the log, and no replay asks for.
+MOVES = ("replica", "high_watermark", "recovery_point", "resume_point")
+_CODEC = pa.Codec("zstd", 1)
+
+
+class Reading(Protocol):
+    """The reading of one replica, as :class:`auditor.replay.reading.replica_reader.ReplicaReader` has it."""
+
+    task: ReplicaTask
+    bounds: ReplicaBounds
+    facts: ReplicaFacts
+    audit: AuditReplay
+    internal: InternalReader | None
+    bytes: dict[str, int]
+    files: SmallFiles
+    refusals: Counter[str]
+    aborted: list[np.ndarray]
+    aborted_rows: int
+
+
+FACTS = (
+    "segments",
+    "segment_bases",
+    "segment_times",
+    "scans",
+    "lost_at",
+    "damaged",
+    "flipped_bits",
+    "unverified",
+    "unverified_batches",
+    "dropped_events",
+    "digests",
+)
+
+
+class SegmentsRead(NamedTuple):
+    """What the batches of a replica came to, and where the replay stands behind them. Plain data, to be pickled.
+
+    ``errors`` and ``bytes`` are those of the segments alone, not of the small files beside them.
+    """
+
+    segments: list[str]
+    segment_bases: list[int]
+    segment_times: list[int]
+    scans: list[SegmentScan]
+    lost_at: int
+    damaged: list[tuple[int, int]]
+    flipped_bits: dict[tuple[int, int], FlippedBit]
+    unverified: list[tuple[int, int]]
+    unverified_batches: int
+    dropped_events: dict[int, int]
+    digests: dict[str, np.ndarray] | PackedColumns | BatchSums
+    errors: list[DecodeError]
+    bytes: dict[str, int]
+    refusals: Counter[str]
+    aborted: list[np.ndarray]
+    internal: InternalReader | None
+    kept: dict[int, int]
+    events: list[np.ndarray]
+    transactions: list[np.ndarray]
+    chain: Chain
+    replay: Replay
+
+
+class Before(NamedTuple):
+    """What the small files of a replica came to, before its first segment: errors so far, and bytes."""
+
+    errors: int
+    bytes: dict[str, int]
+
+
+def leave(reader: Reading, before: Before, inside: SegmentPoint | None = None) -> bytes:
+    """The point at which ``reader`` stands, right before its last segment or ``inside`` of it; nothing where that is
+    not worth it."""
+    task = reader.task
+    closed = task.replica.segments[:-1]
+    read = sum(segment.size for segment in closed) + (inside.position if inside is not None else 0)
+    producers = int(reader.audit.replay.producers.meta[0])
+    worth = read >= max(FROM_BYTES, producers * BYTES_A_PRODUCER) and producers <= MAX_PRODUCERS
+    if not task.leaves_resume_point or not worth:
+        return b""
+    least = task.replica.segments[-1].base_offset if inside is None else inside.next_offset
+    behind = max(least, reader.audit.expected)  # offsets may have gone back
+    state = pickle.dumps((_taken(reader, before), inside), 5)
+    packed = _CODEC.compress(state, asbytes=True)
+    point = pickle.dumps((_signature(reader, len(closed), behind), len(closed), behind, len(state), packed))
+    return point if len(point) <= MAX_POINT_BYTES else b""
+
+
+def resume(reader: Reading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
+    """Puts ``reader``, which has read no segment yet, where its task's point says; returns the segments behind it, and
+    how to go on in the next one where that was begun.
+
+    0, and nothing is changed, where there is no point or what it rests on is no longer so.
+    """
+    if not reader.task.resume_point:
+        return 0, None
+    signature, count, behind, size, state = pickle.loads(reader.task.resume_point)  # made by this program: see leave()
+    segments = reader.task.replica.segments
+    if count >= len(segments) or signature != _signature(reader, count, behind):
+        return 0, None
+    read, inside = pickle.loads(_CODEC.decompress(state, size, asbytes=True))
+    resumed = None
+    if inside is not None:
+        if count + 1 < len(segments) and segments[count + 1].base_offset < behind:
+            return 0, None
+        checks = SegmentChecks.going_on(reader.task, count, reader.files.read, inside)
+        if checks is None:
+            return 0, None
+        resumed = checks, inside
+    _put_back(reader, read)
+    return int(count), resumed
+
+
+def _signature(reader: Reading, count: int, behind: int) -> bytes:
+    """A hash of all that reading the first ``count`` segments, and the next one up to offset ``behind``, rested on.
+
+    What it rested on in that one is for :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on`.
+    """
+    task, replica = reader.task, reader.task.replica
+    rested_on = (
+        [getattr(task, f.name) for f in dataclasses.fields(ReplicaTask) if f.name not in MOVES],
+        (replica.log_dir, replica.topic, replica.partition, replica.folder, replica.topic_id, replica.local_start),
+        reader.bounds,
+        replica.segments[:count],
+        (replica.segments[count].name, replica.segments[count].base_offset),
+        [snapshot for snapshot in replica.snapshots if snapshot.offset < behind],
+        _below(reader.facts.leader_epochs, behind),
+    )
+    return hashlib.sha256(repr(rested_on).encode()).digest()
+
+
+def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
+    """The leader epochs that batches below an offset are compared with: all, where their starts do not ascend."""
+    ascend = all(one[1] <= other[1] for one, other in itertools.pairwise(epochs))
+    return [entry for entry in epochs if entry[1] < offset] if ascend else epochs
+
+
+def _taken(reader: Reading, before: Before) -> SegmentsRead:
+    facts, audit = reader.facts, reader.audit
+    return SegmentsRead(
+        segments=facts.segments,
+        segment_bases=facts.segment_bases,
+        segment_times=facts.segment_times,
+        scans=facts.scans,
+        lost_at=facts.lost_at,
+        damaged=facts.damaged,
+        flipped_bits=facts.flipped_bits,
+        unverified=facts.unverified,
+        unverified_batches=facts.unverified_batches,
+        dropped_events=facts.dropped_events,
+        digests=facts.digests,
+        errors=facts.errors[before.errors :],
+        bytes={name: count - before.bytes[name] for name, count in reader.bytes.items()},
+        refusals=reader.refusals,
+        aborted=reader.aborted,
+        internal=reader.internal,
+        kept=audit.kept,
+        events=audit.events,
+        transactions=audit.transactions,
+        chain=audit.chain,
+        replay=used(audit.replay),
+    )
+
+
+def _put_back(reader: Reading, read: SegmentsRead) -> None:
+    facts, audit = reader.facts, reader.audit
+    for name in FACTS:
+        setattr(facts, name, getattr(read, name))
+    facts.errors += read.errors
+    for name, count in read.bytes.items():
+        reader.bytes[name] += count
+    reader.refusals, reader.aborted = read.refusals, read.aborted
+    reader.aborted_rows = sum(map(len, read.aborted))
+    reader.internal = read.internal
+    audit.kept, audit.events, audit.transactions = read.kept, read.events, read.transactions
+    # Newer snapshots and leader epochs may have come; those that were compared are behind the point.
+    compared = {link.offset for link in read.chain.links}
+    read.chain.waiting = [stored for stored in audit.chain.waiting if stored.offset not in compared]
+    audit.chain = read.chain
+    newer = audit.replay.log
+    log = read.replay.log._replace(epochs=newer.epochs, epoch_starts=newer.epoch_starts)
+    audit.replay = with_room(read.replay._replace(log=log))
+
+
+# Both readings of a batch whose CRC mismatch one flipped bit explains: as it is stored, and with that bit inverted.
+#
+# What neither says is left out, and so is what nobody may carry out of the house: a copy without payload shows the
+# same.
+
+
+BATCHES = 100  # of a replica that are read once more
+HEADER = {  # of a batch: name, first byte, bytes
+    "checksum": (17, 4),
+    "attributes": (21, 2),
+    "last offset delta": (23, 4),
+    "base timestamp": (27, 8),
+    "max timestamp": (35, 8),
+    "producer id": (43, 8),
+    "producer epoch": (51, 2),
+    "base sequence": (53, 4),
+    "record count": (57, 4),
+}
+MARKER_BYTES = 78  # of a batch with one end marker, as brokers write it
+MARKER_TYPE, COORDINATOR_EPOCH = (68, 2), (73, 4)  # first byte and bytes there
+OUTCOMES = {0: "ABORT", 1: "COMMIT"}
+NAMES = ("transactional_id", "group_id", "consumed_topic", "consumed_partition", "topic_id", "name")  # whose record
+
+
+def readings(task: ReplicaTask, facts: ReplicaFacts) -> dict[tuple[int, int], Fields]:
+    """Return both readings of the first damaged batches by segment number and position. Cost: each is read again."""
+    found: dict[tuple[int, int], Fields] = {}
+    for event in events_of(facts.events, Kind.CRC):
+        at = (int(event["segment"]), int(event["position"]))
+        bit = facts.flipped_bits.get(at)
+        if bit is None or len(found) >= BATCHES:
+            continue
+        batch = stored_batch(task, *at)
+        if batch is not None:
+            found[at] = {"base_offset": event["base_offset"], "byte": bit.byte, "bit": bit.bit}
+            found[at] |= _both(*batch, bit, task)
+    return found
+
+
+def _both(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask) -> Fields:
+    stored, size = header_of(row), int(row[walking.SIZE])
+    first, _ = HEADER["checksum"]
+    if len(stored) != walking.HEADER or not first <= bit.byte < size:  # of a copy that others made
+        return {"field": "unknown"}
+    if bit.byte < len(stored):
+        name, (start, size) = next((n, at) for n, at in HEADER.items() if at[0] <= bit.byte < sum(at))
+        return {"field": name} | _numbers(stored[start : start + size], bit, start, signed=name != "checksum")
+    is_control = int(row[walking.ATTRIBUTES]) & walking.CONTROL != 0
+    if is_control and size == MARKER_BYTES:
+        return _of_marker(row, bit)
+    topic = task.replica.topic or ""
+    compressed = int(row[walking.ATTRIBUTES]) & walking.CODEC_MASK != 0
+    if is_control or raw is None or len(raw) != size or topic not in KEPT or compressed:
+        return {"field": "records"}
+    plain = Blanks(topic, task.limits).blanked(columns_of(row[None, :]), [raw])[0]
+    both = [_records(row, plain, topic, task), _records(row, _inverted(plain, bit), topic, task)]
+    return {"field": "records", "records": [_difference(*pair) for pair in zip_longest(*both) if pair[0] != pair[1]]}
+
+
+def _inverted(data: bytes, bit: FlippedBit, start: int = 0) -> bytes:
+    out = bytearray(data)
+    out[bit.byte - start] ^= 1 << bit.bit
+    return bytes(out)
+
+
+def _numbers(data: bytes, bit: FlippedBit, start: int, *, signed: bool = True) -> Fields:
+    as_stored, inverted = (int.from_bytes(each, "big", signed=signed) for each in (data, _inverted(data, bit, start)))
+    return {"as_stored": as_stored, "inverted": inverted}
+
+
+def _of_marker(row: np.ndarray, bit: FlippedBit) -> Fields:
+    """Of an end marker by its columns, which is all that a copy has of it."""
+    for name, (start, size), column in (
+        ("marker", MARKER_TYPE, walking.CONTROL_TYPE),
+        ("coordinator epoch", COORDINATOR_EPOCH, walking.COORDINATOR_EPOCH),
+    ):
+        if start <= bit.byte < start + size:
+            stored = int(row[column]) & (1 << 8 * size) - 1
+            said = _numbers(stored.to_bytes(size, "big"), bit, start)
+            if name == "marker":
+                said = {key: OUTCOMES.get(value, f"type {value}") for key, value in said.items()}
+            return {"field": name} | said
+    return {"field": "records"}
+
+
+def _records(row: np.ndarray, raw: bytes, topic: str, task: ReplicaTask) -> list[Fields]:
+    """The records of a batch, as tables show them."""
+    batches = columns_of(row[None, :])
+    reader = internal_rows.InternalRows(topic, task.limits)
+    out = []
+    for _, record in records_of([raw], batches, file="", limits=task.limits):
+        if isinstance(record, DecodeError):
+            out.append({"unreadable": record.detail})
+        elif topic == METADATA:
+            out.append(_of_metadata(record))
+        else:
+            table, values = reader.row_of("", batches, 0, record)
+            names = schema.DECODED[table].names[len(schema.LOG_KEY) :]
+            out.append({"unreadable": "the record"} if values is None else dict(zip(names, values, strict=True)))
+    return out
+
+
+def _of_metadata(record: Record) -> Fields:
+    said = decode_metadata_record(record.value)
+    if isinstance(said, Problem):
+        return {"unreadable": said.detail}
+    return {"offset": record.offset, "record": said.name, **shown_fields(said, False)}
+
+
+def _difference(stored: Fields | None, inverted: Fields | None) -> Fields:
+    """What two readings of a record do not have alike, and whose record it is."""
+    one, other = stored or {}, inverted or {}
+    names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
+    alike: dict[str, Any] = {name: one[name] for name in ("offset", *NAMES) if name in one and name not in names}
+    return alike | {
+        "as_stored": {name: one[name] for name in names if name in one},
+        "inverted": {name: other[name] for name in names if name in other},
+    }
+
+
+# One replica of a partition, read once from its first segment to its last: batches in, facts out.
+#
+# The reader knows files: segments in order, chunks of batches, and where between them bytes lie that could not be read.
+# What the batches mean is for the audit's replay, and for the policies that the task asks for, which go by what that
+# one
+# makes of each batch. All are given the same bounds.
+#
+# Memory is bounded by the largest batch, a few arrays a segment and the producers' states; cost is that of walking the
+# batches once. Nothing raises on bad bytes: what cannot be read is among ``ReplicaFacts.errors``.
 
 
 def read_replica(task: ReplicaTask) -> ReplicaFacts:
@@ -57,11 +409,11 @@ def read_replica(task: ReplicaTask) -> ReplicaFacts:
 
 
 class ReplicaReader:
-    """The state of reading one replica; :mod:`auditor.replay.reading.text_replica` feeds it from text dumps instead of
+    """The state of reading one replica; :mod:`auditor.replay.reading.other_replicas` feeds it from text dumps instead of
     files.
 
     ``segments`` gives what is in a segment by its number, once each and in order
-    (:func:`auditor.replay.segments.segment_checks.checked`), and ``small`` the content of a file that is read as a
+    (:func:`auditor.replay.reading.segment_checks.checked`), and ``small`` the content of a file that is read as a
     whole; the defaults read them here.
     """
 
@@ -88,7 +440,7 @@ class ReplicaReader:
             recovery_point=task.recovery_point,
             cleaner_offset=task.cleaner_offset,
             log_start_known=task.log_start_known and not task.replica.unread,
-            digests=batch_headers.begun(task),
+            digests=segment_checks.begun(task),
         )
         self.bounds = bounds_of(task)
         self.sender = sender_of(task)
@@ -121,13 +473,13 @@ class ReplicaReader:
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
         self._others()
-        self.before = resume_point.Before(len(self.facts.errors), dict(self.bytes))
+        self.before = Before(len(self.facts.errors), dict(self.bytes))
         return stored
 
     def resume(self) -> int:
         """The first segment to read: those before it, and perhaps its own first batches, are as an earlier reading left
         them."""
-        number, self.resumed = resume_point.resume(self)
+        number, self.resumed = resume(self)
         return number
 
     def read_segment(self, number: int) -> None:
@@ -142,7 +494,7 @@ class ReplicaReader:
             self._parts(number, read_behind(self.task, *resumed), after)
             return
         if last:
-            self.facts.resume_point = resume_point.leave(self, self.before)
+            self.facts.resume_point = leave(self, self.before)
         self.begin_segment(number, segments[number].name, segments[number].base_offset, after)
         self._parts(number, self.segments(number), after)
 
@@ -208,7 +560,7 @@ class ReplicaReader:
         if self.internal is not None:
             self.internal.leave(facts)
         if not isinstance(facts.digests, dict) and facts.digests:
-            batch_headers.finished(facts.digests, self.task)
+            segment_checks.finished(facts.digests, self.task)
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
@@ -257,7 +609,7 @@ class ReplicaReader:
         for part in parts:
             if isinstance(part, SegmentPoint):
                 if len(self.facts.errors) == before:
-                    inside = resume_point.leave(self, self.before, part)
+                    inside = leave(self, self.before, part)
                     self.facts.resume_point = inside or self.facts.resume_point
             elif isinstance(part, SegmentOutcome):
                 self._outcome(number, part, before, after)
@@ -271,7 +623,7 @@ class ReplicaReader:
         self.facts.scans.append(outcome.scan)
         self.facts.errors[before:before] = outcome.errors
         if outcome.digests is not None and not isinstance(self.facts.digests, dict):
-            self.facts.digests = batch_headers.followed(self.facts.digests, outcome.digests, self.task)
+            self.facts.digests = segment_checks.followed(self.facts.digests, outcome.digests, self.task)
         for name, count in outcome.bytes.items():
             self.bytes[name] += count
         if outcome.unopened is not None:
@@ -286,7 +638,7 @@ class ReplicaReader:
         return opened_batch(self.task, number, position)
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
-        self.bytes["bytes_decoded"] += _bytes_of(chunk)
+        self.bytes["bytes_decoded"] += _replica_bytes(chunk)
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.replica.segments[-1])
         answers, flawed = chunk.looked, self.audit.take_flaws() != 0
@@ -345,7 +697,7 @@ class ReplicaReader:
         self.aborted_rows += len(rows)
 
 
-def _bytes_of(chunk: Chunk) -> int:
+def _replica_bytes(chunk: Chunk) -> int:
     """The bytes of its batches, which lie side by side where there is no error between them."""
     rows = chunk.rows
     if chunk.errors or not len(rows):
@@ -354,3 +706,98 @@ def _bytes_of(chunk: Chunk) -> int:
 
 
 __all__ = ["Kind", "ReplicaTask", "read_replica"]
+
+
+# Replicas of a partition whose remote part is the same objects: each is read once, and replayed for every replica.
+#
+# Reading, checksums and decompression take nearly all of the time; the replay differs, as snapshots and what is local
+# do.
+# Memory: the state of all these replays, the packed headers of one segment (:mod:`auditor.replay.reading.chunks`), and
+# at most :data:`KEPT_BYTES` of indexes and snapshots.
+
+
+KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next replica
+
+
+def read_sharing(tasks: Sequence[ReplicaTask]) -> list[ReplicaFacts]:
+    """The facts of each, as reading it alone would give them."""
+    shared, small = _SharedChunks(), _SharedFiles(tasks)
+
+    def read(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentPoint | SegmentOutcome]:
+        return checked(SegmentChecks(task, number, small.read), shared.chunks(task, number))
+
+    readers = [ReplicaReader(task, functools.partial(read, task), small.read) for task in tasks]
+    stored = [reader.open() for reader in readers]
+    at = [reader.resume() for reader in readers]
+    while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.replica.segments)]:
+        # The one that is furthest behind is next, and with it all that have the same segment next.
+        first = min(waiting, key=lambda k: (tasks[k].replica.segments[at[k]].base_offset, k))
+        key = shared_key(tasks[first], at[first])
+        for k in waiting:
+            if k == first or (key is not None and shared_key(tasks[k], at[k]) == key):
+                readers[k].read_segment(at[k])
+                at[k] += 1
+    return [reader.finish(snapshots) for reader, snapshots in zip(readers, stored, strict=True)]
+
+
+class _SharedChunks:
+    """The chunks of the remote segment that was read last, packed, or why it could not be opened."""
+
+    def __init__(self) -> None:
+        self.key: Hashable | None = None
+        self.packs: list[bytes] = []
+        self.failed: DecodeError | None = None
+
+    def chunks(self, task: ReplicaTask, number: int) -> Iterator[Chunk] | DecodeError:
+        """The chunks of a replica's segment, or why its file could not be opened."""
+        key = shared_key(task, number)
+        if key is None:
+            return read_chunks(task, number)
+        if key == self.key:
+            return self.failed or self._again()
+        self.key, self.packs, self.failed = None, [], None
+        found = read_chunks(task, number)
+        if isinstance(found, DecodeError):
+            self.key, self.failed = key, found
+            return found
+        return self._kept(key, found)
+
+    def _kept(self, key: Hashable, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            self.packs.append(packed(chunk))
+            yield chunk
+        self.key = key  # now that all of them are here
+
+    def _again(self) -> Iterator[Chunk]:
+        return map(unpacked, self.packs)
+
+
+class _SharedFiles:
+    """Small remote files, each kept until every replica that has it was given it."""
+
+    def __init__(self, tasks: Sequence[ReplicaTask]) -> None:
+        self.waiting = Counter(
+            (f.place, f.name) for t in tasks for f in t.replica.files() if f.place and f.kind != "log"
+        )
+        self.kept: dict[tuple[Place, str], bytes | DecodeError] = {}
+        self.size = 0
+
+    def read(self, where: Place, name: str, /, *, limit: int) -> bytes | DecodeError:
+        """The content of a file, or why it cannot be had."""
+        key = (where, name)
+        if key not in self.waiting:  # of one replica alone
+            return read_file(where, name, limit=limit)
+        data = self.kept.pop(key, None)
+        if data is None:
+            data = read_file(where, name, limit=limit)
+        else:
+            self.size -= _shared_bytes(data)
+        self.waiting[key] -= 1
+        if self.waiting[key] > 0 and self.size + _shared_bytes(data) <= KEPT_BYTES:
+            self.kept[key] = data
+            self.size += _shared_bytes(data)
+        return data
+
+
+def _shared_bytes(data: bytes | DecodeError) -> int:
+    return 0 if isinstance(data, DecodeError) else len(data)

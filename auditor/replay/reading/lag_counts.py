@@ -1,17 +1,34 @@
-"""What lies ahead of offsets in a log, out of its batches' headers: records by what readers make of them, and markers.
-
-One pass over the batches answers for any number of offsets: what lies ahead of one is all that there is, less what lies
-before it. A stretch that no offset points into may be passed over, by sums. Memory: some hundred bytes an offset.
-"""
+"""Records ahead of an offset, counted from batch headers."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
+from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.indexes import decode_offset_index
+from auditor.connectors.codec.records import decode_records
+from auditor.connectors.codec.segment import Chunk, HeaderHop, before, read_segment
+from auditor.connectors.stores.retries import REFUSED
+from auditor.connectors.stores.storage import open_file, problem, read_file
+from auditor.facts.replica_facts import SegmentScan
+from auditor.replay.producers.audit_replay import known_of
+from auditor.replay.reading.task import ReplicaTask
+
+# What lies ahead of offsets in a log, out of its batches' headers: records by what readers make of them, and markers.
+#
+# One pass over the batches answers for any number of offsets: what lies ahead of one is all that there is, less what
+# lies
+# before it. A stretch that no offset points into may be passed over, by sums. Memory: some hundred bytes an offset.
+
 
 # What a batch is to readers: below the last stable offset; above it, and decided; of a transaction that is open; of an
 # aborted one; a marker or another control record.
@@ -279,3 +296,198 @@ class Counts:
         """The records of each class from one of the offsets to before another, at least and at most."""
         here, there = self.ahead(first), self.ahead(behind)
         return np.maximum(here.least - there.most, 0), here.most - there.least
+
+
+# The headers of a replica from an offset on, once more: for what only a later question asks of single batches.
+#
+# Checksums are not looked at again: the audit that comes before has told what is damaged.
+
+
+ROWS = 512  # of a chunk of large batches: who needs a few of a segment need not look at all
+
+
+class Headers(NamedTuple):
+    """Batches of a segment, as rows of a walk, in order."""
+
+    segment: int
+    rows: np.ndarray
+
+
+def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers | DecodeError]:
+    """The batches of a replica that may hold offsets in ``[offset, end)``, segment by segment, or why one cannot be
+    had. Cost: a walk, without checksums, from where its segment's index puts ``offset``, else from its beginning."""
+    for number, (base, behind) in enumerate(stretches(task)):
+        for found in headers_of(task, number, offset) if behind > offset and base < end else ():
+            yield found if isinstance(found, DecodeError) else Headers(number, found)
+
+
+def stretches(task: ReplicaTask) -> list[tuple[int, int]]:
+    """Where each segment of a replica begins, and the next one; behind the last one :data:`FAR`."""
+    return list(pairwise([*(segment.base_offset for segment in task.replica.segments), FAR]))
+
+
+def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | DecodeError]:
+    """The batches of a segment from one at or before an offset on, or why they end; large ones on a disk are not read
+    beyond their headers."""
+    segment = task.replica.segments[number]
+    start, lowest = _place(task, number, offset)
+    if segment.place is None and not task.place.uri and task.place.view is None:
+        f = open_file(task.place, segment.name)
+        if not isinstance(f, DecodeError):
+            least, below = _offsets(task, number)
+            with contextlib.closing(f):
+                hop = HeaderHop(f, segment.size, task.limits, start, (max(least, lowest), below), ROWS)
+                yield from hop.chunks()
+                if hop.end == segment.size > start:
+                    return
+                start, lowest = (hop.end, hop.next_offset) if hop.end > start else (start, lowest)
+    for chunk in _chunks(task, number, start, None, raw=False, lowest=lowest):
+        yield chunk if isinstance(chunk, DecodeError) else chunk.rows
+
+
+def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
+    """Where a batch at or before an offset begins, by the segment's index, and its offset; from its beginning on where
+    the index does not say, or says what the segment does not."""
+    segment = task.replica.segments[number]
+    if segment.index is None or segment.place is not None or offset <= segment.base_offset:
+        return 0, -1
+    data = read_file(task.place, segment.index.name, limit=task.limits.small_file("index"))
+    if isinstance(data, DecodeError):
+        return 0, -1
+    index, _ = decode_offset_index(data, segment.base_offset, segment.index.name)
+    at = int(np.searchsorted(index.offset, offset, "right")) - 1
+    if at < 0 or not (index.offset[1:] > index.offset[:-1]).all():
+        return 0, -1
+    position = int(index.log_position[at])
+    for chunk in _chunks(task, number, position, position + 1, raw=False):
+        if not isinstance(chunk, DecodeError) and len(chunk.rows):
+            row = chunk.rows[0]
+            if int(row[walking.POSITION]) == position and int(row[walking.LAST_OFFSET]) == int(index.offset[at]):
+                return position, int(row[walking.BASE_OFFSET])
+    return 0, -1
+
+
+def _offsets(task: ReplicaTask, number: int) -> tuple[int, int]:
+    behind = task.replica.segments[number + 1 : number + 2]
+    return offset_range(task.replica.segments[number].base_offset, behind[0].base_offset if behind else -1)
+
+
+def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
+    """The offsets of the records in one batch; None where they cannot be had."""
+    row, raw = stored_batch(task, number, position) or (None, None)
+    if row is None or raw is None:
+        return None
+    decoded = decode_records([raw], walking.columns_of(row[None, :]), limits=task.limits)
+    found = [run for run in decoded if not run.failures]
+    return np.concatenate([run.records.offset for run in found]) if found else None
+
+
+def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndarray, bytes | None] | None:
+    """One batch: its row of a walk, and its bytes as they are stored, None where a copy without payload does not have
+    them; None where it cannot be read."""
+    for chunk in _chunks(task, number, position, position + 1, raw=True):
+        if isinstance(chunk, DecodeError) or not len(chunk.rows):
+            continue
+        row = chunk.rows[0]
+        if int(row[walking.POSITION]) == position:
+            raw = chunk.raw[0] if chunk.raw else b""
+            return row, raw if len(raw) >= min(int(row[walking.SIZE]), walking.HEADER + 1) else None
+    return None
+
+
+def _chunks(
+    task: ReplicaTask, number: int, start: int, stop: int | None, *, raw: bool, lowest: int = -1
+) -> Iterator[Chunk | DecodeError]:
+    segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
+    f = open_file(segment.place or task.place, segment.name)
+    if isinstance(f, DecodeError):
+        yield f._replace(file=segment.name)
+        return
+    least, below = _offsets(task, number)
+    with contextlib.closing(f):
+        try:
+            chunks = read_segment(
+                f,
+                segment.size,
+                file=segment.name,
+                start=start,
+                stop=stop,
+                limits=task.limits,
+                raw=raw,
+                crc=False,
+                offsets=(max(least, lowest), below),
+                known=known_of(task, number),
+            )
+            # Remote segments of different leaders overlap; a broker's own never do where they are sound.
+            yield from before(chunks, behind[0].base_offset) if segment.place is not None and behind else chunks
+        except REFUSED as error:
+            yield problem(segment.name, error)._replace(file=segment.name)
+
+
+# A log counted with as little reading as that takes: what no offset points into goes by sums that its facts have.
+
+
+def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> DecodeError | None:
+    """Gives ``counts`` all that lies from its lowest offset on; why not, where a segment cannot be read. ``scans``: of
+    each segment of the replica what an audit found.
+
+    Cost: of a segment that offsets point into the headers from the first to the last of them, where each offset of it
+    has a record; of a cleaned one those from its beginning to there, or from there to its end; of any other nothing,
+    unless an aborted or open transaction begins in one and goes on in another, or it is remote or odd.
+    """
+    low, end = int(counts.offsets[0]), counts.end
+    each = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
+    each = [(number, base, behind) for number, base, behind in each if low < behind and base < end]
+    for number, base, behind in each:
+        left = _sums(task, number, scans, behind)
+        if left is not None and counts.may_pass(base, behind):
+            counts.pass_over(base, behind, left)
+            continue
+        full = left is not None and _is_full(counts, scans[number])
+        # Where less follows the lowest offset than comes before it, what follows is read to its end.
+        if low - base > behind - low and not full:
+            left = None
+        begins_inside = full and base < low
+        for rows in headers_of(task, number, low if full or left is None else base):
+            if isinstance(rows, DecodeError):
+                if counts.next_offset >= end:  # what is behind had not been written when it was copied
+                    break
+                return rows
+            counts.take(rows, number)
+            if left is None:
+                continue
+            left = left - _of(rows) - (_before(counts, base, rows[0]) if begins_inside else 0)
+            begins_inside = False
+            if counts.may_pass(counts.next_offset, behind):
+                counts.pass_over(counts.next_offset, behind, left)
+                break
+    return None
+
+
+def _sums(task: ReplicaTask, number: int, scans: Sequence[SegmentScan], behind: int) -> np.ndarray | None:
+    """The records of a segment, those of control batches, and its bytes; None where only its batches tell what of it
+    counts."""
+    scan = scans[number] if number < len(scans) else None
+    remote = task.replica.segments[number].place is not None
+    if scan is None or remote or not scan.plain or scan.next_offset > behind:
+        return None
+    return np.array([scan.records, scan.controls, scan.size])
+
+
+def _is_full(counts: Counts, scan: SegmentScan) -> bool:
+    """Whether each offset of a segment has a record, and what all of its markers are is known."""
+    base, behind = scan.base_offset, scan.next_offset
+    return scan.records == behind - base and scan.controls == counts.outcomes.markers_in(base, behind)
+
+
+def _before(counts: Counts, base: int, row: np.ndarray) -> np.ndarray:
+    """The same of what lies before a batch in a segment of which each offset has a record."""
+    at = int(row[walking.BASE_OFFSET])
+    return np.array([at - base, counts.outcomes.markers_in(base, at), row[walking.POSITION]])
+
+
+def _of(rows: np.ndarray) -> np.ndarray:
+    """The same of some batches."""
+    records = np.maximum(rows[:, walking.RECORD_COUNT], 0)
+    controls = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES] & walking.CONTROL, 0) != 0
+    return np.array([records.sum(), records[controls].sum(), rows[:, walking.SIZE].sum()])

@@ -1,4 +1,4 @@
-"""What a worker is given to read one replica of a partition, or a folder of text dumps. Loads no reader."""
+"""What a worker is given to read one replica."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from auditor.base.errors import DEFAULT_LIMITS, Limits
 from auditor.base.user_input import EVERYTHING, Scope
+from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile, TextFile, travels_light
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import Place
 from auditor.connectors.tables import internal_rows
 from auditor.model.policies import DAY_MS, KIP_360, WEEK_MS, Policy
+
+# What a worker is given to read one replica of a partition, or a folder of text dumps. Loads no reader.
+
 
 FAR = 1 << 62  # no offset and no time goes so far
 
@@ -45,7 +51,7 @@ class ReplicaTask:
     of what all replicas of internal topics may leave that this one may, since the driver holds
     what they leave all together.
     ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
-    (:mod:`auditor.replay.reading.resume_point`).
+    (:mod:`auditor.replay.reading.replica_reader`).
     """
 
     place: Place
@@ -133,3 +139,15 @@ class TextTask:
     expiration_ms: int = DAY_MS
     limits: Limits = field(default=DEFAULT_LIMITS)
     scope: Scope = EVERYTHING
+
+
+# The batches of a chunk as records: what kernels read by name.
+
+
+# The columns of BatchColumns; its ``size`` is ``bytes`` here, for numpy's records have a size of their own.
+BATCH = np.dtype([("bytes" if name == "size" else name, "i8") for name in BatchColumns._fields])
+
+
+def as_records(rows: np.ndarray) -> np.ndarray:
+    """A chunk's ``rows`` (a walk's, int64, C order) seen as BATCH records: the same memory, nothing is copied."""
+    return rows.view(BATCH)[:, 0]

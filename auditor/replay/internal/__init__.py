@@ -1,1 +1,0 @@
-"""The records of internal topics while a replica is read, reduced as they pass."""

@@ -1,0 +1,854 @@
+"""The records of internal topics, reduced while they pass."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.base.errors import MIB, DecodeError, Limits
+from auditor.connectors.codec.batches import CONTROL, TRANSACTIONAL, BatchColumns
+from auditor.connectors.codec.group_topics import (
+    GROUP_SIZE,
+    KEY_SIZE,
+    KEY_START,
+    PARTITION,
+    TOPIC_SIZE,
+    TOPIC_START,
+    VALUE,
+    OffsetCommitRow,
+    ShareGroupStateRow,
+    decode_consumer_offsets,
+)
+from auditor.connectors.codec.group_topics import ODD as ODD_OF_GROUP_TOPICS
+from auditor.connectors.codec.group_topics import TOMBSTONE as TOMBSTONE_OF_GROUP_TOPICS
+from auditor.connectors.codec.group_topics import VERSION as VERSION_OF_GROUP_TOPICS
+from auditor.connectors.codec.group_topics import parse as group_topics_parse
+from auditor.connectors.codec.records import FULL, Decoded, Interner
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec.transaction_log import (
+    CLIENT_VERSION,
+    ID_SIZE,
+    ID_START,
+    LAST_UPDATE,
+    LIST_SIZE,
+    LIST_START,
+    ODD,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    START,
+    STATUS,
+    TIMEOUT_MS,
+    VERSION,
+    decode_transaction_log,
+    parse,
+    take_apart,
+)
+from auditor.connectors.codec.transaction_log import TOMBSTONE as NO_VALUE
+from auditor.connectors.tables.internal_rows import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    InternalRows,
+    RecordProblems,
+    data_runs,
+)
+from auditor.connectors.tables.schema import MAX_TIME_MS
+from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries, build, split
+from auditor.facts.offsets import COMMIT_COLUMNS, ShareOffset, WatchedOffsets, in_force
+from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.model.groups import (
+    GROUP_RECORDS,
+    MOST_BEHIND,
+    NO_PRODUCER_ID,
+    Assignments,
+    Commit,
+    Generation,
+    GroupPartition,
+    Story,
+)
+from auditor.model.offset_watch import Committers, Rivals, Values
+from auditor.replay.reading.task import ReplicaTask
+
+# The records of ``__transaction_state`` while a replica is read: columns in, a packed log out.
+#
+# Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
+# a :class:`Room` and :data:`SETS_BYTES` say.
+
+
+DICTIONARY_BYTES = 128 * MIB
+SETS_BYTES = 32 * MIB  # 8 a partition of a set: what a rule looks at becomes Python's text, ten times as large
+MOST_RECORDS = 16 << 20  # of a replica: a broker's cleaner leaves a hundredth of that
+PACKED_BYTES = 256 * MIB  # of them, however odd they are: sound ones take 15 bytes each
+# Of all replicas of a run together, which the driver holds.
+RECORDS_IN_ALL, PACKED_IN_ALL, TRANSACTION_DICTIONARIES = 256 << 20, 1024 * MIB, 512 * MIB
+UNREADABLE = FULL - 1  # in place of a set
+UNKNOWN = len(STATES)  # the first of the states that have no name
+
+
+class Room(NamedTuple):
+    """What one replica may leave: records, bytes of them packed, bytes of each dictionary."""
+
+    records: int = MOST_RECORDS
+    packed_bytes: int = PACKED_BYTES
+    dictionary_bytes: int = DICTIONARY_BYTES
+
+
+def coordinator_room(share: float) -> Room:
+    """The room of a replica that has this part of what all have."""
+    return Room(
+        min(MOST_RECORDS, int(RECORDS_IN_ALL * share)),
+        min(PACKED_BYTES, int(PACKED_IN_ALL * share)),
+        min(DICTIONARY_BYTES, int(TRANSACTION_DICTIONARIES * share)),
+    )
+
+
+ALONE = coordinator_room(1.0)
+
+
+class PartitionSets:
+    """The sets of partitions that stored lists stand for, each list taken apart once, equal sets under one number."""
+
+    def __init__(self, limit: int) -> None:
+        self.lists = Interner(limit)
+        self.topics = Interner(limit)
+        self.sets = Interner(min(limit, SETS_BYTES))  # of their elements' bytes
+        self.set_of = np.empty(0, np.int32)  # by the number of a list, FULL where there was no room for the set
+        self.null = np.empty(0, bool)
+
+    def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the sets (FULL where the limit is reached), and which lists are null."""
+        lists = self.lists.codes(data, starts, sizes)
+        known = len(self.set_of)
+        if len(self.lists) > known:
+            self._learn(known)
+        if not len(self.set_of):
+            return lists, np.zeros(len(lists), bool)
+        found = np.where(lists == FULL, FULL, self.set_of[lists])
+        return found, self.null[lists] & (lists != FULL)
+
+    def _learn(self, known: int) -> None:
+        """Takes new lists apart."""
+        ends = self.lists.ends[known : len(self.lists) + 1]
+        found = take_apart(self.lists.arena, ends[:-1], ends[1:])
+        topics = self.topics.codes(self.lists.arena, found.starts, found.sizes)
+        numbers = np.repeat(np.arange(len(found.ends)), np.diff(found.ends, prepend=0))
+        full = np.zeros(len(found.ends), bool)
+        full[numbers[topics == FULL]] = True
+        self._store(numbers, topics << 32 | (found.partitions & 0xFFFFFFFF), full)
+        sizes = np.diff(ends)
+        first = self.lists.arena[np.minimum(ends[:-1], len(self.lists.arena) - 1)]  # an empty one may stand at its end
+        self.null = np.append(self.null, ((sizes == 1) & (first == 0)) | ((sizes == 4) & (first == 255)))
+
+    def _store(self, numbers: np.ndarray, elements: np.ndarray, full: np.ndarray) -> None:
+        order = np.lexsort((elements, numbers))
+        numbers, elements = numbers[order], elements[order]
+        new = np.ones(len(numbers), bool)
+        new[1:] = (numbers[1:] != numbers[:-1]) | (elements[1:] != elements[:-1])
+        numbers, elements = numbers[new], elements[new]
+        ends = np.searchsorted(numbers, np.arange(len(full)), side="right") * 8
+        starts = np.append(0, ends[:-1])
+        codes = self.sets.codes(np.append(elements, 0).view(np.uint8), starts, ends - starts)
+        self.set_of = np.append(self.set_of, np.where(full, FULL, codes).astype(np.int32))
+
+    def code_of(self, names: list[str]) -> int:
+        """The number of a set of names that were decoded one by one, FULL where there is no room."""
+        elements = []
+        for name in names:
+            topic, partition = split(name)
+            code = self.topics.code(topic.encode("utf-8", "surrogatepass"))
+            if code == FULL:
+                return FULL
+            elements.append(code << 32 | (partition & 0xFFFFFFFF))
+        return self.sets.code(np.unique(np.array(elements, np.int64)).tobytes())
+
+
+class CoordinatorReader(RecordProblems):
+    """Takes the chunks of one replica of ``__transaction_state`` (read with ``raw``) and packs their records."""
+
+    def __init__(self, partition: int, limits: Limits, room: Room = ALONE) -> None:
+        super().__init__()
+        self.room = room
+        self.partition = partition
+        self.limits = limits.counting()
+        self.ids = Interner(room.dictionary_bytes)
+        self.sets = PartitionSets(room.dictionary_bytes)
+        self.rows = PackedColumns({name: np.dtype(kind) for name, kind in COLUMNS.items()})
+        self.count = 0
+        self.files: list[str] = []
+        self.states: dict[int, int] = {}  # status that is none -> number of its state
+        self.left_out = 0
+        self.broken_at = -1
+        self.version_1 = False
+        self.some_odd = False
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        if not self.files or self.files[-1] != file:
+            self.files.append(file)
+        errors: list[DecodeError] = []
+        for one in data_runs(chunk, file, self.limits):
+            errors += one.errors
+            if len(one.sound):
+                errors += self._run(file, one.run, one.batches, one.sound)
+        return errors
+
+    def _run(self, file: str, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
+        records = run.records
+        fields = parse(records, chosen)
+        batch = records.batch[chosen]
+        out = np.empty((len(COLUMNS), len(chosen)), np.int64)
+        at = {name: out[k] for k, name in enumerate(COLUMNS)}
+        at["partition"][:] = self.partition
+        at["offset"][:], at["record_time"][:] = records.offset[chosen], _times(records.timestamp[chosen])
+        at["leader_epoch"][:] = batches.partition_leader_epoch[batch]
+        at["file"][:], at["position"][:] = len(self.files) - 1, batches.position[batch]
+        plain = fields[:, VERSION] != ODD
+        self._plain(records.payload, fields[plain], at, plain)
+        for k in np.flatnonzero(~plain).tolist():
+            where = (file, int(at["position"][k]), int(batches.size[batch[k]]))
+            if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in at.items()}):
+                at["id"][k], at["set"][k] = 0, UNREADABLE
+        left = (at["set"] == FULL) | (at["id"] == FULL)
+        full = self.rows.size > self.room.packed_bytes
+        if full or self.count + len(left) > self.room.records:
+            left[0 if full else max(0, self.room.records - self.count) :] = True
+        kept = np.flatnonzero(~left & (at["set"] >= 0))
+        self.rows.add(out[:, kept] if len(kept) < len(chosen) else out)
+        self.count += len(kept)
+        return self._limit(file, at, left) if left.any() else []
+
+    def _plain(self, payload: np.ndarray, fields: np.ndarray, at: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Fills the rows of records that were read by column."""
+        f = np.ascontiguousarray(fields.T)
+        gone = f[VERSION] == NO_VALUE
+        self.version_1 |= bool((f[VERSION] == 1).any())
+        at["id"][rows] = self.ids.codes(payload, f[ID_START], f[ID_SIZE])
+        at["set"][rows], at["partitions_null"][rows] = self.sets.codes(payload, f[LIST_START], f[LIST_SIZE])
+        at["producer_id"][rows], at["producer_epoch"][rows] = f[PRODUCER_ID], f[PRODUCER_EPOCH]
+        at["timeout_ms"][rows], at["client_version"][rows] = f[TIMEOUT_MS], f[CLIENT_VERSION]
+        at["last_update"][rows], at["start"][rows] = _times(f[LAST_UPDATE]), _times(f[START])
+        at["status"][rows] = f[STATUS]
+        state = np.where(gone, TOMBSTONE, f[STATUS])
+        for status in np.unique(state[(state >= UNKNOWN) | (state < TOMBSTONE) | ((state < 0) & ~gone)]).tolist():
+            state[(f[STATUS] == status) & ~gone] = self._unknown(status)
+        at["state"][rows] = state
+
+    def _unknown(self, status: int) -> int:
+        return self.states.setdefault(status, UNKNOWN + len(self.states))
+
+    def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], at: dict[str, np.ndarray]) -> bool:
+        """Fills the row of one that was not; whether it could be read. ``where``: the batch's file, position, bytes."""
+        row, problem = decode_transaction_log(*run.stored(record))
+        if row is None:
+            if problem is not None:
+                self.note(where, int(at["offset"][0]), problem)
+            return False
+        status = -1 if row.status is None else row.status
+        at["id"][:] = self.ids.code(row.transactional_id.encode("utf-8", "surrogatepass"))
+        at["set"][:] = self.sets.code_of(row.partitions or [])
+        at["state"][:] = TOMBSTONE if row.tombstone else status if 0 <= status < UNKNOWN else self._unknown(status)
+        at["status"][:], at["partitions_null"][:] = status, bool(row.partitions_null)
+        for name in ("producer_id", "producer_epoch", "timeout_ms"):
+            value_of = getattr(row, name)
+            at[name][:] = -1 if value_of is None else value_of
+        at["client_version"][:] = row.client_transaction_version or 0
+        at["last_update"][:], at["start"][:] = _time(row.last_update_timestamp), _time(row.start_timestamp)
+        self.version_1 |= row.value_version == 1
+        self.some_odd = True
+        return True
+
+    def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
+        """Notes records that there is no room for; one error stands for all."""
+        first = not self.left_out
+        self.left_out += int(left.sum())
+        self.broken_at = max(self.broken_at, int(at["offset"][left].max()))
+        row = int(np.flatnonzero(left)[0])
+        behind = f"from the record at offset {at['offset'][row]} on, "
+        if FULL in (at["set"][row], at["id"][row]):
+            new = "transactional ids and lists of partitions that are new are left out"
+            detail = f"{behind}{new}: those before take {self.room.dictionary_bytes / MIB:.3g} MiB"
+        else:
+            detail = f"{behind}records are left out: {self.count} are before it, as many as there is room for"
+        return [DecodeError(file, int(at["position"][row]), -1, "limit", detail)] if first else []
+
+    def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:
+        """The ids in the order in which they first come, and the place of each: odd records were read out of order."""
+        used, first = np.unique(self.rows["id"], return_index=True)
+        order = np.concatenate([used[np.argsort(first)], np.setdiff1d(np.arange(len(ids)), used)])
+        place = np.empty(len(ids), np.int32)
+        place[order] = np.arange(len(ids))
+        return [ids[number] for number in order.tolist()], place
+
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts what was taken into the facts of the replica."""
+        facts.coordinator_log = self.finish()
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
+
+    def finish(self) -> CoordinatorLog:
+        """The packed log of all that was taken."""
+        self.rows.pack()
+        sets = self.sets
+        elements = sets.sets.arena[: sets.sets.ends[len(sets.sets)]].view(np.int64)
+        known = Dictionaries(
+            self.ids.texts(),
+            sets.topics.texts(),
+            sets.sets.ends[1 : len(sets.sets) + 1] // 8,
+            elements,
+            self.files,
+            [f"unknown state {status}" for status in self.states],
+        )
+        if not self.some_odd:
+            log = build(self.rows.__getitem__, self.count, known)
+        else:
+            names, place = self._in_order(known.ids)
+            known = known._replace(ids=names)
+            log = build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, known)
+        log.broken_at, log.version_1 = self.broken_at, self.version_1
+        return log
+
+
+def _times(values: np.ndarray) -> np.ndarray:
+    """Times as the tables have them: none where they are negative or beyond all calendars."""
+    return np.where((values < 0) | (values > MAX_TIME_MS), -1, values)
+
+
+def _time(value: int | None) -> int:
+    return -1 if value is None or not 0 <= value <= MAX_TIME_MS else value
+
+
+# The state batches of a share group in a partition, put together as its coordinator does (KIP-932).
+#
+# Of each offset the state with the higher delivery count holds, of equal counts the higher state. Source:
+# PersisterStateBatchCombiner.
+
+
+SETTLED = (2, 4)  # acknowledged, archived: not delivered again
+Batch = tuple[int, int, int, int]  # first and last offset, delivery count, state
+
+
+def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list[Batch]:
+    """The batches that hold after more have come, without what lies below ``start``, in order. Cost: of n batches
+    n log n, unless many cover the same offsets."""
+    cut = [(max(first, start), *rest) for first, *rest in (*before, *more) if rest[0] >= start]
+    edges = sorted({edge for first, last, *_ in cut for edge in (first, last + 1)})
+    found: list[Batch] = []
+    waiting = sorted(cut, reverse=True)
+    covering: list[tuple[int, ...]] = []
+    for low, high in pairwise(edges):
+        covering = [batch for batch in covering if batch[1] >= low]
+        while waiting and waiting[-1][0] <= low:
+            covering.append(waiting.pop())
+        if covering:
+            count, state = max((batch[2], batch[3]) for batch in covering)
+            if found and found[-1][1] + 1 == low and found[-1][2:] == (count, state):
+                found[-1] = (found[-1][0], high - 1, count, state)
+            else:
+                found.append((low, high - 1, count, state))
+    return found
+
+
+def settled(batches: Iterable[Batch]) -> tuple[tuple[int, int], ...]:
+    """The stretches of offsets that are not delivered again."""
+    return tuple((first, last) for first, last, _, state in batches if state in SETTLED)
+
+
+# ``__share_group_state`` while it is read: the last state of each group in each partition is kept.
+
+
+SNAPSHOT = 0  # key type; 1 is an update of one
+
+
+class ShareReader(InternalRows):
+    """Folds the records of one replica. Memory: a row a group and partition. Source: Kafka's ShareCoordinatorShard."""
+
+    def __init__(self, log_start: int, limits: Limits) -> None:
+        super().__init__(SHARE_GROUP_STATE, limits)
+        self.log_start = log_start
+        self.states: dict[tuple[str, str, int], ShareOffset] = {}
+        self.batches: dict[tuple[str, str, int], list[Batch]] = {}
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        errors = self.add(file, chunk)
+        for name, position, offset, time, *values in self.rows.pop("share_group_state", ()):
+            if offset >= self.log_start:
+                self._record(ShareGroupStateRow(*values), (offset, time, name, position))
+        return errors
+
+    def _record(self, row: ShareGroupStateRow, at: tuple[int, int, str, int]) -> None:
+        key = (row.group_id, row.topic_id, row.consumed_partition)
+        before = self.states.get(key)
+        if row.tombstone:
+            self.states.pop(key, None)
+            self.batches.pop(key, None)
+            return
+        start = -1 if row.start_offset is None else row.start_offset
+        more = [_batch(said) for said in json.loads(row.state_batches or "[]")]
+        delivered = max((last for _, last, *_ in more), default=-1)
+        if row.key_type != SNAPSHOT and before is not None:
+            start = before.start_offset if start < 0 else start
+            delivered = max(delivered, before.delivered)
+            more = combined(self.batches[key], more, start)
+        self.batches[key] = more
+        offset, time, file, position = at
+        delivered = delivered if delivered >= start else -1
+        self.states[key] = ShareOffset(*key, start, delivered, offset, time, file, position)
+
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts the states, and what could not be decoded, into the facts."""
+        facts.share_offsets = [
+            state._replace(settled=settled(combined(self.batches[key], (), state.start_offset)))
+            for key, state in sorted(self.states.items())
+        ]
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
+
+
+def _batch(said: dict[str, int]) -> Batch:
+    return said["firstOffset"], said["lastOffset"], said["deliveryCount"], said["deliveryState"]
+
+
+# The records of ``__consumer_offsets`` while a replica is read: columns in, what is watched and the values in force
+# out.
+#
+# A place (a group's partition) that only has commits outside transactions is followed by a compiled pass. From its
+# first
+# commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.groups.Story` goes
+# on. Memory: some 120 bytes a place, the pending values, and what waits behind an undecided one, which has a bound.
+
+
+OFFSET_DICTIONARIES = 1024 * MIB  # of all replicas of a run: 16 million places
+NOTHING, PLAIN, IN_STORY = range(3)  # of a place: no value, a value in force, handed over to the story
+COMMIT, GONE, SPECIAL = range(3)  # of a record; special: not by column
+# Columns of records and of values in force.
+R_PLACE, R_KIND, R_VALUE, R_OFFSET, R_TIME, R_PRODUCER, R_EPOCH, R_POSITION, R_FIELDS = range(9)
+V_VALUE, V_OFFSET, V_TIME, V_POSITION, V_FILE, V_GENERATION, V_STATE, V_FIELDS = range(8)
+FALLS = 1024  # that the pass may find before it comes back
+DONE, FALLS_FULL, AT_SPECIAL = range(3)
+
+
+@kernel
+def _follow(
+    records: np.ndarray,
+    first: int,
+    file: int,
+    groups: np.ndarray,
+    generations: np.ndarray,
+    values: np.ndarray,
+    falls: np.ndarray,
+    before: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Follows plain places until a record is met that only the story understands. ``out``: where, why, falls found."""
+    found, at, why = 0, first, DONE
+    while at < records.shape[1]:
+        place, kind = records[R_PLACE, at], records[R_KIND, at]
+        if kind == SPECIAL or records[R_PRODUCER, at] != NO_PRODUCER_ID or values[place, V_STATE] == IN_STORY:
+            why = AT_SPECIAL
+            break
+        now = values[place]
+        if kind == GONE:
+            now[V_STATE] = NOTHING
+        else:
+            value = records[R_VALUE, at]
+            if now[V_STATE] == PLAIN and value < now[V_VALUE]:
+                if found == len(falls):
+                    why = FALLS_FULL
+                    break
+                falls[found] = at
+                for k in range(V_FIELDS):
+                    before[found, k] = now[k]
+                found += 1
+            now[V_VALUE], now[V_OFFSET], now[V_TIME] = value, records[R_OFFSET, at], records[R_TIME, at]
+            now[V_POSITION], now[V_FILE] = records[R_POSITION, at], file
+            now[V_GENERATION], now[V_STATE] = generations[groups[place]], PLAIN
+        at += 1
+    out[0], out[1], out[2] = at, why, found
+
+
+def _grown(array: np.ndarray, rows: int, fill: int) -> np.ndarray:
+    if rows <= len(array):
+        return array
+    out = np.full((max(rows, len(array) * 3 // 2, 1024), *array.shape[1:]), fill, array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+def dictionary_room(share: float) -> int:
+    """Bytes for the names that one replica has, of what all replicas have; ``share``: see :class:`ReplicaTask`."""
+    return min(DICTIONARY_BYTES, int(OFFSET_DICTIONARIES * share))
+
+
+class Places:
+    """The places met so far, each a group, a topic and a partition."""
+
+    def __init__(self, limit: int) -> None:
+        self.keys, self.groups, self.topics = Interner(limit), Interner(limit), Interner(limit)
+        self.group = np.empty(0, np.int64)
+        self.topic = np.empty(0, np.int64)
+        self.partition = np.empty(0, np.int64)
+
+    def codes(self, data: np.ndarray, f: np.ndarray) -> np.ndarray:
+        """The place of each commit, whose fields are lines of ``f``; FULL where there is no room."""
+        known = len(self.keys)
+        codes = self.keys.codes(data, f[KEY_START], f[KEY_SIZE])
+        count = len(self.keys)
+        if count > known:
+            new, first = np.unique(codes, return_index=True)
+            rows = first[new >= known]
+            self.group = _grown(self.group, count, 0)
+            self.topic = _grown(self.topic, count, 0)
+            self.partition = _grown(self.partition, count, 0)
+            self.group[known:count] = self.groups.codes(data, f[KEY_START][rows] + 2, f[GROUP_SIZE][rows])
+            self.topic[known:count] = self.topics.codes(data, f[TOPIC_START][rows], f[TOPIC_SIZE][rows])
+            self.partition[known:count] = f[PARTITION][rows]
+        return codes
+
+    def code(self, group: str, topic: str, partition: int) -> int:
+        """The place of a commit that was decoded alone."""
+        first, second = (text.encode("utf-8", "surrogatepass") for text in (group, topic))
+        head = struct.pack(">h", len(first)) + first
+        key = head + struct.pack(">h", len(second)) + second + struct.pack(">i", partition)
+        f = np.zeros((TOPIC_SIZE + 3, 1), np.int64)
+        f[KEY_SIZE], f[GROUP_SIZE], f[TOPIC_START], f[TOPIC_SIZE] = len(key), len(first), len(head) + 2, len(second)
+        f[PARTITION] = partition
+        return int(self.codes(np.frombuffer(bytearray(key), np.uint8), f)[0])
+
+
+class OffsetsReader(RecordProblems):
+    """Takes the chunks of one replica of ``__consumer_offsets`` (read with their bytes), and watches.
+
+    Records below ``log_start`` do not count.
+    """
+
+    def __init__(
+        self,
+        log_start: int,
+        limits: Limits,
+        dictionary_bytes: int = DICTIONARY_BYTES,
+        most_waiting: int = MOST_BEHIND,
+    ) -> None:
+        super().__init__()
+        self.log_start = log_start
+        self.limits = limits.counting()
+        self.dictionary_bytes = dictionary_bytes
+        self.places = Places(dictionary_bytes)
+        self.values = np.empty((0, V_FIELDS), np.int64)
+        self.generation_of = np.empty(0, np.int64)  # of each group now
+        self.generations: dict[Generation, int] = {}
+        self.known_generations: list[Generation] = []
+        self.names: dict[int, str] = {}  # of groups that the story knows
+        assignments = Assignments()
+        self.committers, self.rivals, self.watch = Committers(), Rivals(assignments), Values(assignments)
+        self.story = Story(
+            (self.committers, self.rivals, self.watch), assignments=assignments, most_waiting=most_waiting
+        )
+        self.silent_said = False
+        self.files: list[str] = []
+        self.markers: list[tuple[int, int, bool]] = []  # of the chunk at hand: offset, producer id, commit
+        self.batch_bytes = np.empty(0, np.int64)  # of the chunk being read
+        self.left_out = 0
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        if not self.files or self.files[-1] != file:
+            self.files.append(file)
+        errors: list[DecodeError] = []
+        batches = chunk.batches
+        control = (batches.attributes & CONTROL != 0) & (batches.magic == 2)
+        ends = np.flatnonzero(control & (batches.control_type >= 0) & (batches.control_type <= 1))
+        ends = ends[batches.base_offset[ends] >= self.log_start]
+        columns = (batches.base_offset[ends], batches.producer_id[ends], batches.control_type[ends] == 1)
+        self.markers = list(zip(*(column.tolist() for column in columns), strict=True))[::-1]
+        for one in data_runs(chunk, file, self.limits):
+            errors += one.errors
+            if len(one.sound):
+                errors += self._run(one.run, one.batches, one.sound)
+        self._end_transactions(None)
+        return errors + self._waiting_limit()
+
+    def _run(self, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
+        records = run.records
+        self.batch_bytes = batches.size
+        fields = group_topics_parse(records, chosen)
+        batch = records.batch[chosen]
+        odd = fields[:, VERSION_OF_GROUP_TOPICS] == ODD_OF_GROUP_TOPICS
+        f = np.ascontiguousarray(fields[~odd].T)
+        out = np.empty((R_FIELDS, len(chosen)), np.int64)
+        out[R_PLACE, odd], out[R_VALUE, odd] = 0, 0
+        out[R_PLACE, ~odd], out[R_VALUE, ~odd] = self.places.codes(records.payload, f), f[VALUE]
+        out[R_KIND] = np.where(
+            odd, SPECIAL, np.where(fields[:, VERSION_OF_GROUP_TOPICS] == TOMBSTONE_OF_GROUP_TOPICS, GONE, COMMIT)
+        )
+        out[R_OFFSET], stamp = records.offset[chosen], records.timestamp[chosen]
+        out[R_TIME] = np.where((stamp < 0) | (stamp > MAX_TIME_MS), -1, stamp)
+        inside = (batches.attributes[batch] & TRANSACTIONAL != 0) & (batches.magic[batch] == 2)
+        out[R_PRODUCER] = np.where(inside, batches.producer_id[batch], NO_PRODUCER_ID)
+        out[R_EPOCH] = np.where(inside, batches.producer_epoch[batch], -1)
+        out[R_POSITION] = batches.position[batch]
+        left = out[R_PLACE] == FULL
+        kept = np.flatnonzero(~left & ((out[R_OFFSET] >= self.log_start) | odd))
+        self._make_room()
+        self._records(np.take(out, kept, axis=1) if len(kept) < len(chosen) else out, run, chosen[kept])
+        return self._limit(out, left) if left.any() else []
+
+    def _make_room(self) -> None:
+        self.values = _grown(self.values, len(self.places.keys), 0)
+        self.generation_of = _grown(self.generation_of, len(self.places.groups), -1)
+
+    def _records(self, records: np.ndarray, run: Decoded, numbers: np.ndarray) -> None:
+        """Follows records in order, by column as far as that goes."""
+        falls, before = np.empty(FALLS, np.int64), np.empty((FALLS, V_FIELDS), np.int64)
+        out = np.zeros(3, np.int64)
+        at = 0
+        while at < records.shape[1]:
+            groups = self.places.group if len(self.places.group) else np.zeros(1, np.int64)
+            values = self.values if len(self.values) else np.zeros((1, V_FIELDS), np.int64)
+            _follow(records, at, len(self.files) - 1, groups, self.generation_of, values, falls, before, out)
+            at, why, found = out.tolist()
+            for row, old in zip(falls[:found].tolist(), before[:found], strict=True):
+                place = int(records[R_PLACE, row])
+                self.watch.fall(self._in_force(place, old), self._commit(records[:, row]))
+            if why == AT_SPECIAL:
+                self._special(records[:, at], run, int(numbers[at]))
+                at += 1
+
+    def _special(self, record: np.ndarray, run: Decoded, number: int) -> None:
+        """A record for the story: of a group, in a transaction, of a place that has had one, or odd."""
+        if record[R_KIND] == SPECIAL and not self._odd(record, run, number):
+            return
+        offset = int(record[R_OFFSET])
+        if offset < self.log_start:
+            return
+        place = int(record[R_PLACE])
+        value = self.values[place]
+        if value[V_STATE] != IN_STORY:
+            if value[V_STATE] == PLAIN:
+                self.story.begin_with(self._in_force(place, value))
+            value[V_STATE] = IN_STORY
+        self._end_transactions(offset)
+        group, topic = self._name(int(self.places.group[place])), self._topic(place)
+        self.story.offset_record(
+            offset,
+            (
+                group,
+                topic,
+                int(self.places.partition[place]),
+                bool(record[R_KIND] == GONE),
+                int(record[R_VALUE]),
+                *(int(record[k]) for k in (R_TIME, R_PRODUCER, R_EPOCH)),
+                self.files[-1],
+                int(record[R_POSITION]),
+            ),
+        )
+
+    def _odd(self, record: np.ndarray, run: Decoded, number: int) -> bool:
+        """Reads a record that is not by column; whether it is a commit, which ``record`` then describes."""
+        row, problem = decode_consumer_offsets(*run.stored(number))
+        offset, position = int(record[R_OFFSET]), int(record[R_POSITION])
+        if row is None:
+            if problem is not None:
+                self.note((self.files[-1], position, int(self.batch_bytes[run.records.batch[number]])), offset, problem)
+            return False
+        if isinstance(row, OffsetCommitRow):
+            place = self.places.code(row.group_id, row.consumed_topic, row.consumed_partition)
+            if place == FULL:
+                self.left_out += 1
+                return False
+            self._make_room()
+            gone = row.tombstone or row.committed_offset is None
+            record[R_PLACE], record[R_KIND] = place, GONE if gone else COMMIT
+            record[R_VALUE] = 0 if row.committed_offset is None else row.committed_offset
+            return True
+        group = self.places.groups.code(row.group_id.encode("utf-8", "surrogatepass"))
+        if group != FULL and offset >= self.log_start and row.key_type in GROUP_RECORDS:
+            self._make_room()
+            name = self._name(group)
+            self._end_transactions(offset)
+            of_group = (name, row.key_type, row.tombstone, row.generation, row.member_ids, row.value)
+            self.story.group_record(offset, (*of_group, int(record[R_TIME])))
+            self.generation_of[group] = self._number(self.story.generations.get(name))
+        return False
+
+    def _number(self, generation: Generation | None) -> int:
+        if generation is None:
+            return -1
+        if generation not in self.generations:
+            self.generations[generation] = len(self.known_generations)
+            self.known_generations.append(generation)
+        return self.generations[generation]
+
+    def _name(self, group: int) -> str:
+        if group not in self.names:
+            self.names[group] = self.places.groups.bytes_of(group).decode("utf-8", "replace")
+        return self.names[group]
+
+    def _topic(self, place: int) -> str:
+        return self.places.topics.bytes_of(int(self.places.topic[place])).decode("utf-8", "replace")
+
+    def _commit(self, record: np.ndarray) -> Commit:
+        place = int(record[R_PLACE])
+        row = np.zeros(V_FIELDS, np.int64)
+        row[[V_VALUE, V_OFFSET, V_TIME, V_POSITION]] = record[[R_VALUE, R_OFFSET, R_TIME, R_POSITION]]
+        row[V_FILE], row[V_GENERATION] = len(self.files) - 1, self.generation_of[self.places.group[place]]
+        return self._in_force(place, row)
+
+    def _in_force(self, place: int, row: np.ndarray) -> Commit:
+        """The value of a place that was committed outside a transaction."""
+        value, offset, time, position, file, generation = row[:V_STATE].tolist()
+        topic, partition = self._topic(place), int(self.places.partition[place])
+        group = self.places.groups.bytes_of(int(self.places.group[place])).decode("utf-8", "replace")
+        known = None if generation < 0 else self.known_generations[generation]
+        where = GroupPartition(group, f"{topic}-{partition}")
+        return Commit(
+            place=where,
+            topic=topic,
+            partition=partition,
+            value=value,
+            record_offset=offset,
+            time=time,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=-1,
+            file=self.files[file],
+            position=position,
+            generation=known,
+        )
+
+    def _end_transactions(self, offset: int | None) -> None:
+        """Gives the story the markers below an offset, or of all in the chunk."""
+        while self.markers and (offset is None or self.markers[-1][0] < offset):
+            _, producer_id, commit = self.markers.pop()
+            self.story.marker(producer_id, commit)
+
+    def _limit(self, records: np.ndarray, left: np.ndarray) -> list[DecodeError]:
+        """Notes commits that the dictionaries have no room for; one error stands for all."""
+        first = not self.left_out
+        self.left_out += int(left.sum())
+        row = int(np.flatnonzero(left)[0])
+        detail = (
+            f"from the record at offset {records[R_OFFSET, row]} on, groups and partitions that are new are left out: "
+            f"those before take {self.dictionary_bytes / MIB:.3g} MiB"
+        )
+        return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
+
+    def _waiting_limit(self) -> list[DecodeError]:
+        """Says once that commits behind open transactions were too many to be compared."""
+        c = self.story.waiting.first_left_out
+        if c is None or self.silent_said:
+            return []
+        self.silent_said = True
+        detail = (
+            f"from the record at offset {c.record_offset} on, producers that commit one partition of a group behind an "
+            f"open transaction are not compared in full: {self.story.waiting.most} such commits wait for its end"
+        )
+        return [DecodeError(c.file, c.position, -1, "limit", detail)]
+
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts what was taken into the facts of the replica."""
+        facts.watched_offsets = self.finish()
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
+
+    def finish(self) -> WatchedOffsets:
+        """What was watched, when the last chunk was taken."""
+        self.story.end()
+        story, places = self.story, self.places
+        plain = np.flatnonzero(self.values[: len(places.keys), V_STATE] == PLAIN)
+        rows = self.values[plain]
+        table = np.stack(
+            [
+                places.group[plain],
+                places.topic[plain],
+                places.partition[plain],
+                rows[:, V_VALUE],
+                rows[:, V_OFFSET],
+                rows[:, V_TIME],
+                np.full(len(plain), NO_PRODUCER_ID),
+                np.full(len(plain), -1),
+                rows[:, V_FILE],
+                rows[:, V_POSITION],
+                rows[:, V_GENERATION],
+            ]
+        )
+        groups, topics = places.groups.texts(), places.topics.texts()
+        in_story = np.array(list(self._in_story(groups, topics)), np.int64).reshape(-1, len(COMMIT_COLUMNS)).T
+        table = np.concatenate([table, in_story], axis=1)
+        pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
+        return WatchedOffsets(
+            zombies=self.rivals.zombies,
+            interleaved=self.rivals.interleaved,
+            handed_over=self.rivals.handed_over,
+            falls=self.watch.falls(),
+            skips=self.watch.skips,
+            committers=self.committers.seen,
+            pending=pending,
+            in_force=in_force(table, groups, topics, self.files, self.known_generations),
+            groups=groups,
+        )
+
+    def _in_story(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:
+        """The values in force that the story has, as rows of the table."""
+        commits = list(self.story.in_force())
+        group_numbers = {name: number for number, name in enumerate(groups)} if commits else {}
+        topic_numbers = {name: number for number, name in enumerate(topics)}
+        files = {name: number for number, name in enumerate(self.files)}
+        for c in commits:
+            yield (
+                group_numbers[c.place.group],
+                topic_numbers[c.topic],
+                c.partition,
+                c.value,
+                c.record_offset,
+                c.time,
+                c.producer_id,
+                c.producer_epoch,
+                files[c.file],
+                c.position,
+                self._number(c.generation),
+            )
+
+
+# Who reads the records of an internal topic for an audit.
+
+
+class InternalReader(Protocol):
+    """Takes the chunks of one replica in order, and leaves what they came to."""
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+
+    def errors(self) -> list[DecodeError]:
+        """The records that could not be decoded."""
+
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts what was taken into the facts of the replica."""
+
+
+class CheckedRecords(InternalRows):
+    """Decodes the records of a topic that no rule reads: what cannot be decoded is said, the rest is let go."""
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        errors = self.add(file, chunk)
+        self.rows.clear()
+        return errors
+
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts what could not be decoded into the facts."""
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
+
+
+def reader_of(task: ReplicaTask, log_start: int) -> InternalReader | None:
+    """The reader of a replica's records, None where its topic is none that brokers write for themselves."""
+    if task.replica.topic == TRANSACTION_STATE:
+        return CoordinatorReader(task.replica.partition or 0, task.limits, coordinator_room(task.share))
+    if task.replica.topic == CONSUMER_OFFSETS:
+        return OffsetsReader(log_start, task.limits, dictionary_room(task.share))
+    if task.replica.topic == SHARE_GROUP_STATE:
+        return ShareReader(log_start, task.limits)
+    return CheckedRecords(task.replica.topic or "", task.limits) if task.has_internal_rows else None

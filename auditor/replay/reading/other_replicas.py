@@ -1,0 +1,433 @@
+"""Replicas from a running cluster, a table, or text dumps."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.connectors.codec.batches import BATCH_DTYPES, POSITION, BatchColumns, rows_of
+from auditor.connectors.codec.gaps import ANY_OFFSET
+from auditor.connectors.codec.indexes import AbortedTransactions, OffsetIndex
+from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.files import Replica, SegmentFile
+from auditor.connectors.stores.storage import Place
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.schema import from_rows
+from auditor.connectors.text.folder import TextIndex, TextReplica, read_texts
+from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ABORTED, ReplicaFacts
+from auditor.model.policies import DAY_MS
+from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
+from auditor.replay.producers.snapshot_chain import Stored
+from auditor.replay.reading.chunks import Opened
+from auditor.replay.reading.index_checks import OffsetCheck, TimeCheck
+from auditor.replay.reading.record_checks import look_of
+from auditor.replay.reading.replica_reader import ReplicaReader
+from auditor.replay.reading.task import ReplicaTask, TextTask
+
+# A partition of a running cluster as a replica: batches that a broker hands out go through the same replay as files
+# do.
+#
+# A broker shows neither segments nor checkpoints nor indexes: the log counts as one segment that begins where reading
+# began, and files are not checked. What is below that offset counts as not read: no marker there is reported as
+# missing.
+
+
+OVERHEAD = 12  # bytes of a batch before those that its size counts
+NOWHERE = Place("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTask:
+    """A partition to read from ``start`` on; ``end`` is the offset to read up to. ``log_dir`` stands for its broker.
+
+    ``log_start`` and ``last_stable`` are the leader's log start and last stable offset, -1: not known.
+    """
+
+    topic: str
+    partition: int
+    broker_id: int
+    log_dir: str
+    cluster_id: str | None
+    join_key: str
+    start: int
+    end: int
+    compacted: bool = False
+    expiration_ms: int = DAY_MS
+    before_ms: int | None = None
+    records: bool = False
+    raw: bool = False
+    limits: Limits = field(default=DEFAULT_LIMITS)
+    cleaning_unknown: bool = False
+    log_start: int = -1
+    last_stable: int = -1
+
+    @property
+    def may_be_cleaned(self) -> bool:
+        """Whether records may be missing because the cleaner took them."""
+        return self.compacted or self.cleaning_unknown
+
+    @property
+    def file(self) -> str:
+        """What stands for the files of the log."""
+        return f"{self.topic}-{self.partition}/*.log"
+
+
+class LiveReader(ReplicaReader):
+    """Takes a log in pieces as they come; memory is that of a piece.
+
+    ``watch`` is shown every chunk (its positions are bytes of what was read).
+    """
+
+    def __init__(self, task: LiveTask, watch: Callable[[Chunk], None] | None = None) -> None:
+        self.live = task
+        self.watch = watch
+        self.size = 0
+        self.next_offset = task.start
+        self.holes_end = 0
+        self.segment = SegmentFile(task.file, task.start, 0)
+        replica = Replica(
+            task.log_dir, task.topic, task.partition, f"{task.topic}-{task.partition}", segments=(self.segment,)
+        )
+        super().__init__(
+            ReplicaTask(
+                NOWHERE,
+                replica,
+                task.cluster_id,
+                task.broker_id,
+                task.join_key,
+                clean_shutdown=False,
+                log_start=task.start,
+                cleaner_offset=task.end if task.may_be_cleaned else None,
+                compacted=task.compacted,
+                cleaning_unknown=task.cleaning_unknown,
+                expiration_ms=task.expiration_ms,
+                before_ms=task.before_ms,
+                records=task.records,
+                limits=task.limits,
+            )
+        )
+        none = np.empty(0, np.int64)
+        self.begin([], none, none)
+        self.begin_segment(0, task.file, task.start, -1)
+
+    def take(self, data: bytes) -> bool:
+        """Replays whole batches at the head of ``data`` up to the end; False where they bring the log no further."""
+        whole = data[: whole_batches(data, self.live.end)]
+        before = self.next_offset
+        raw = self.live.raw or self.internal is not None
+        for chunk in read_segment(
+            io.BytesIO(whole),
+            len(whole),
+            file=self.live.file,
+            limits=self.live.limits,
+            records=self.live.records,
+            raw=raw,
+            offsets=(max(self.next_offset, 0), ANY_OFFSET[1]),
+            look=look_of(self.task),
+        ):
+            placed = self._placed(chunk)
+            self._note_holes(placed.batches)
+            self._chunk(self.segment, placed)
+            if self.watch is not None:
+                self.watch(placed)
+        self.size += len(whole)
+        self.bytes["bytes_total"] += len(whole)
+        return self.next_offset > before
+
+    def _opened_batch(self, number: int, position: int) -> Opened | None:
+        """What was fetched is not kept."""
+        return None
+
+    def _placed(self, chunk: Chunk) -> Chunk:
+        """The chunk with positions counted from the first byte that was read of the log."""
+
+        def moved(errors: list[DecodeError]) -> list[DecodeError]:
+            return [e._replace(position=e.position + self.size) for e in errors]
+
+        rows = chunk.rows.copy()
+        rows[:, POSITION] += self.size
+        return replace(
+            chunk,
+            rows=rows,
+            errors=moved(chunk.errors),
+            body_errors=moved(chunk.body_errors),
+            end=chunk.end + self.size,
+        )
+
+    def _note_holes(self, b: BatchColumns) -> None:
+        """Remembers behind which offset nothing has been cleaned away, which only the batches themselves show."""
+        if not len(b.position):
+            return
+        ends = b.last_offset + 1
+        expected = np.concatenate([[self.next_offset], ends[:-1]])
+        gaps = b.base_offset[b.base_offset > expected]
+        thinned = ends[b.record_count < b.last_offset - b.base_offset + 1]
+        self.holes_end = max([self.holes_end, *gaps[-1:].tolist(), *thinned[-1:].tolist()])
+        self.next_offset = max(self.next_offset, int(ends[-1]))
+
+    def done(self, read_at: int, high_watermark: int, why_early: str | None = None) -> ReplicaFacts:
+        """The facts. ``read_at``: ms, what was written by then has been read; ``why_early``: what was in the way of
+        reading to the end.
+        """
+        self.end_segment()
+        facts = self.finish([])
+        facts.text = True  # there are no files that could be judged
+        facts.cleaner_offset = None
+        facts.broker_time = max(facts.broker_time, read_at)
+        facts.log_end = max(facts.log_end, self.live.end if why_early is None else self.next_offset)
+        facts.high_watermark = min(high_watermark, facts.log_end)
+        facts.live = True
+        if 0 <= self.live.log_start < self.live.start:
+            facts.unread_from = self.live.log_start
+            facts.begins_below_lso = self.live.start <= self.live.last_stable
+        if self.live.may_be_cleaned:
+            facts.intact_from = max(self.holes_end, self.live.start)
+        if why_early is not None:
+            facts.breaks_off = True
+            detail = f"not read from offset {self.next_offset} to {self.live.end}: {why_early}"
+            facts.errors.append(DecodeError(self.live.file, self.size, 0, "limit", detail))
+        return facts
+
+
+def whole_batches(data: bytes, end: int) -> int:
+    """How many bytes of an answer are whole batches below the offset ``end``: a broker cuts the last one where its
+    limit is reached. What came behind the end is left, so that all logs show about the same moment.
+    """
+    at = 0
+    while len(data) - at >= OVERHEAD and int.from_bytes(data[at : at + 8], "big", signed=True) < end:
+        size = int.from_bytes(data[at + 8 : at + OVERHEAD], "big", signed=True) + OVERHEAD
+        if size <= OVERHEAD:
+            return len(data)  # no batch begins like that: the decoder says so
+        if at + size > len(data):
+            break
+        at += size
+    return at
+
+
+# Rows of the table ``batches`` as a replica: headers that lie in a table go through the same replay as files do.
+#
+# A table of batches has neither checkpoints nor indexes nor settings nor records: where the log starts, what was
+# cleaned
+# and who owns a producer id is not in it. As with text, a log with holes counts as cleaned, and it begins with its
+# first
+# batch. Memory: some 20 bytes a batch, since only the whole log shows whether it has holes.
+
+
+COLUMNS = dict(zip(BatchColumns._fields, BATCH_DTYPES, strict=True))
+NOT_KNOWN = (
+    "of {} there are batches alone: what rests on snapshots, indexes, checkpoints, settings, records or the "
+    "coordinators' logs is not decided"
+)
+
+
+class LogKey(NamedTuple):
+    """Whose log it is. ``join_key``: its cluster."""
+
+    join_key: str
+    cluster_id: str | None
+    broker_id: int | None
+    log_dir: str
+    topic: str
+    partition: int
+
+
+class _Seen:
+    """The batches of a replica while they come, packed, a segment after the other; and what they show together."""
+
+    def __init__(self) -> None:
+        self.segments: list[tuple[str, int, PackedColumns]] = []
+        self.holes = False
+        self.next_offset = -1
+        self.bytes = 0
+
+    def add(self, file: str, b: BatchColumns) -> None:
+        """More batches, of one file."""
+        if not self.segments or self.segments[-1][0] != file:
+            says = names.data_name(file.rpartition("/")[2])
+            base = int(b.base_offset[0]) if says is None else says.offset
+            self.next_offset = self.next_offset if self.segments else base
+            self.segments.append((file, base, PackedColumns(COLUMNS)))
+        before = np.concatenate([[self.next_offset], b.last_offset[:-1] + 1])
+        self.holes |= bool((b.base_offset > before).any() or (b.record_count < b.last_offset - b.base_offset + 1).any())
+        self.next_offset = max(self.next_offset, int(b.last_offset[-1]) + 1)
+        self.bytes += int(b.size.sum())
+        self.segments[-1][2].add(np.ascontiguousarray(rows_of(b).T))
+
+
+def read_batches(
+    key: LogKey, batches: Iterable[tuple[str, BatchColumns]], expiration_ms: int, is_compacted: bool | None = None
+) -> ReplicaFacts:
+    """The facts of the log whose batches come in its order, each lot of one file, none empty.
+
+    ``expiration_ms``: for how long its broker remembers an idle producer; ``is_compacted``: None where nobody knows.
+    """
+    seen = _Seen()
+    for file, columns in batches:
+        seen.add(file, columns)
+    compacted = key.topic in INTERNAL_TOPICS or (seen.holes if is_compacted is None else is_compacted)
+    files = tuple(SegmentFile(file, base, 0) for file, base, _ in seen.segments)
+    replica = Replica(key.log_dir, key.topic, key.partition, f"{key.topic}-{key.partition}", segments=files)
+    reader = ReplicaReader(
+        ReplicaTask(
+            NOWHERE,
+            replica,
+            key.cluster_id,
+            key.broker_id,
+            key.join_key,
+            clean_shutdown=False,
+            compacted=compacted,
+            expiration_ms=expiration_ms,
+            cleaner_offset=seen.next_offset if compacted else None,
+            log_start_known=False,
+        )
+    )
+    reader.internal = None  # there are no records
+    none = np.empty(0, np.int64)
+    reader.begin([], none, none)
+    for number, (file, base, packed) in enumerate(seen.segments):
+        after = files[number + 1].base_offset if number + 1 < len(files) else -1
+        reader.begin_segment(number, file, base, after)
+        for piece in range(packed.piece_count()):
+            reader.replay_batches(rows_of(BatchColumns(**packed.piece(piece, COLUMNS))))
+        reader.end_segment(after)
+    reader.bytes["bytes_total"] = reader.bytes["bytes_decoded"] = seen.bytes
+    facts = reader.finish([])
+    facts.text = True  # there are no files that could be judged
+    facts.cleaner_offset = None
+    facts.may_be_cleaned = compacted and is_compacted is None
+    facts.notes = [NOT_KNOWN.format(f"{key.topic}-{key.partition}")]
+    return facts
+
+
+# Text dumps as replicas: what they show of each log goes through the same replay as files do.
+#
+# Text has no checkpoints and no settings, so it cannot show where a log starts or whether it is compacted: a log with
+# holes counts as cleaned, and one whose dump breaks off has no end that anything could be concluded from.
+
+
+UNKNOWN_LOG = "(unknown)"
+
+
+def read_text_replicas(task: TextTask) -> list[ReplicaFacts]:
+    """The facts of every log that the dumps show; the first one carries what is said of the folder as a whole."""
+    folder = read_texts(task.place, task.texts, task.limits)
+    wanted = [c for c in folder.replicas if task.scope.wants(c.topic, c.partition, task.broker_id)]
+    facts = [_read(task, replica) for replica in wanted]
+    if not facts:
+        facts = [_read(task, TextReplica(None, None))]
+    lost = [e for e in folder.errors if e.reason in ("unreadable", "vanished", "limit")]
+    bad = sum(max(e.length, 0) for e in folder.errors if e not in lost)
+    unread = sum(t.size for t in task.texts if t.name in {e.file for e in lost})
+    first = facts[0]
+    first.errors = folder.errors + first.errors
+    first.notes = folder.notes
+    first.sums["bytes_total"] = folder.bytes_read + unread
+    first.sums["bytes_error"] = min(bad, folder.bytes_read) + unread
+    first.sums["bytes_decoded"] = folder.bytes_read - min(bad, folder.bytes_read)
+    return facts
+
+
+def _read(task: TextTask, replica: TextReplica) -> ReplicaFacts:
+    topic, partition = replica.topic or UNKNOWN_LOG, -1 if replica.partition is None else replica.partition
+    segments = tuple(SegmentFile(s.file, s.base_offset, 0) for s in replica.segments)
+    cleaned = _may_be_cleaned(replica)
+    compacted = topic in INTERNAL_TOPICS or cleaned
+    reader = ReplicaReader(
+        ReplicaTask(
+            task.place,
+            Replica(task.log_dir, topic, partition, "", segments=segments),
+            task.cluster_id,
+            task.broker_id,
+            task.join_key,
+            clean_shutdown=False,
+            compacted=compacted,
+            expiration_ms=task.expiration_ms,
+            cleaner_offset=_end(replica) if cleaned else None,
+            limits=task.limits,
+        )
+    )
+    reader.internal = None
+    stored = [Stored(s.file, s.offset, s.entries, True) for s in replica.snapshots]
+    none = np.empty(0, np.int64)
+    reader.begin(stored, none, none)
+    for number, segment in enumerate(replica.segments):
+        after = replica.segments[number + 1].base_offset if number + 1 < len(replica.segments) else -1
+        reader.begin_segment(number, segment.file, segment.base_offset, after)
+        reader.replay_batches(rows_of(_countable(segment.batches)))
+        reader.facts.errors += segment.errors
+        reader.end_segment()
+        _indexes(reader, replica, number)
+    reader.facts.text = True  # there are no files that could be read again
+    facts = reader.finish(stored)
+    facts.cleaner_offset = None if not compacted else facts.cleaner_offset
+    key = (task.cluster_id, task.broker_id, task.log_dir, topic, partition)
+    facts.tables = {
+        name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, rows)]) for name, rows in replica.rows.items()
+    }
+    facts.breaks_off, facts.cannot_show, facts.may_be_cleaned = replica.ends_early, replica.cannot_show, compacted
+    facts.unreadable_records = [(0, e.position, e) for e in replica.unreadable]
+    return facts
+
+
+def _may_be_cleaned(replica: TextReplica) -> bool:
+    """Whether the log has holes, between batches or inside them, that compaction would explain."""
+    expected = replica.segments[0].base_offset if replica.segments else -1  # the first batches may be what is gone
+    for segment in replica.segments:
+        b = segment.batches
+        if not len(b.position):
+            continue
+        holes = bool(np.any(b.base_offset[1:] > b.last_offset[:-1] + 1))
+        thinned = bool(np.any((b.record_count >= 0) & (b.record_count < b.last_offset - b.base_offset + 1)))
+        if holes or thinned or (expected >= 0 and int(b.base_offset[0]) > expected):
+            return True
+        expected = int(b.last_offset[-1]) + 1
+    return False
+
+
+def _end(replica: TextReplica) -> int:
+    return max([int(s.batches.last_offset[-1]) + 1 for s in replica.segments if len(s.batches.position)], default=0)
+
+
+def _countable(b: BatchColumns) -> BatchColumns:
+    """The same batches, counts that a dump does not print taken from the span of offsets."""
+    span = (b.last_offset - b.base_offset + 1).astype(b.record_count.dtype)
+    return b._replace(record_count=np.where(b.record_count < 0, span, b.record_count))
+
+
+def _indexes(reader: ReplicaReader, replica: TextReplica, number: int) -> None:
+    """What was dumped of the indexes beside a segment."""
+    segment = replica.segments[number]
+    b = segment.batches
+    rows = rows_of(b)
+    end = int(b.position[-1] + b.size[-1]) if len(b.position) else 0
+    log_end = int(b.last_offset[-1]) + 1 if end else 0
+    for index in (i for i in replica.indexes if i.base_offset == segment.base_offset):
+        if isinstance(index.entries, AbortedTransactions):
+            _aborted(reader, index, number)
+        elif isinstance(index.entries, OffsetIndex):
+            offsets = OffsetCheck(index.entries)
+            offsets.take(rows)
+            reader.audit.keep(offsets.faults(end).events(number, log_end))
+        else:
+            times = TimeCheck(index.entries)
+            times.take(rows)
+            reader.audit.keep(times.faults().events(number, log_end))
+
+
+def _aborted(reader: ReplicaReader, index: TextIndex, number: int) -> None:
+    entries: Any = index.entries
+    rows = np.zeros(len(entries.producer_id), ABORTED)
+    rows["segment"] = number
+    for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
+        rows[name] = getattr(entries, name)
+    reader.aborted.append(rows)
+    reader.facts.indexed_segments = [*(reader.facts.indexed_segments or []), number]
+    reader.facts.abort_indexes.append(number)
