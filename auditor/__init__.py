@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from auditor.api.replayed import ReplayedBatches, replay_batches
     from auditor.api.tabular import Table
     from auditor.base.errors import AuditFailure, AuditInputError
-    from auditor.rules.seen.finding import Finding
+    from auditor.rules.seen.view import Finding
     from auditor.spark.adopted import register
 
 __all__ = (
@@ -60,7 +60,7 @@ _PLACES = {
     "ReplayedBatches": "auditor.api.replayed",
     "replay_batches": "auditor.api.replayed",
     "Findings": "auditor.api.finding_list",
-    "Finding": "auditor.rules.seen.finding",
+    "Finding": "auditor.rules.seen.view",
     "register": "auditor.spark.adopted",
     "AuditInputError": "auditor.base.errors",
     "AuditFailure": "auditor.base.errors",

@@ -19,7 +19,7 @@ Finding = Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
 GRAVE = ("critical", "error")
-# As of auditor.rules.seen.finding.
+# As of auditor.rules.seen.view.
 OUTCOMES = (
     "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
 )  # fmt: skip

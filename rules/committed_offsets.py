@@ -1,4 +1,4 @@
-"""Rules on committed offsets (KIP-447): blocked, written by zombies, gone back, skipped, outside their log."""
+"""Rules on committed offsets (KIP-447) and share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from typing import Any
 from auditor.base.advice import Advice, Look, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
-from auditor.model.groups import Commit, GroupPartition
-from auditor.model.offset_watch import Turns, since
-from auditor.rules.catalogue.kinds import Blocks
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
+from auditor.facts.offsets import ShareOffset
+from auditor.model.groups import Commit, GroupPartition, Member
+from auditor.model.offset_watch import Turns, Zombie, since
+from auditor.rules.catalogue.registry import Blocks, Need, rule
 from auditor.rules.catalogue.relations import By, of_the_same_commit
 from auditor.rules.catalogue.safeguards import GROUP_METADATA, LATE_WRITES
-from auditor.rules.hanging import who
-from auditor.rules.lib import commands
-from auditor.rules.lib.cleaning import whole_from
-from auditor.rules.lib.group_offsets import lost_between, watched
-from auditor.rules.seen.finding import Finding, lowered
-from auditor.rules.seen.view import LogView
-from auditor.rules.transactions import blocking, safety
+from auditor.rules.lib import repairs
+from auditor.rules.lib.evidence import lost_between, watched
+from auditor.rules.lib.log_bounds import whole_from
+from auditor.rules.partition_transactions import who
+from auditor.rules.seen.cluster_view import Bounds
+from auditor.rules.seen.coordinator_history import Window
+from auditor.rules.seen.view import Finding, LogView, iso, lowered
+from auditor.rules.transactions import blocking
 from auditor.rules.transactions.blocking import Standing
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.transactions.windows import naming, skew
+
+# Rules on committed offsets (KIP-447): blocked, written by zombies, gone back, skipped, outside their log.
+
 
 FAMILY = "consumer offsets"
 SHOWN = 20  # partitions or groups that a finding lists
@@ -157,7 +161,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: 
             "start_offset": offset,
             "confidence": "undecidable" if doubt else "proved" if t.klass in ("hanging", "orphan") else "likely",
         },
-        advice=safety.advise(log, t),
+        advice=blocking.advise(log, t),
     )
 
 
@@ -480,7 +484,7 @@ def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
             Verdict.DO_NOT_ACT,
             f"{c.topic} has remote storage, where the records may still lie, and a group that is reset never reads "
             "them",
-            look=(Look(commands.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
+            look=(Look(repairs.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
         )
     return Advice(
         Verdict.LOOK,
@@ -492,5 +496,251 @@ def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
 
 def _dry_run(c: Commit, offset: int) -> Look:
     """Where a group would go on, shown and not run."""
-    command = commands.reset_offset(c.place.group, c.topic, c.partition, offset)
+    command = repairs.reset_offset(c.place.group, c.topic, c.partition, offset)
     return Look(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
+
+
+# The zombie of KIP-447: a producer that commits offsets of a partition which a rebalance gave to another member.
+
+
+@rule(
+    "zombie-offset-commit",
+    family=FAMILY,
+    severities={"error": "", "warning": "before what the log has whole", "info": "where the producers may be a pool"},
+    outcomes={"duplicated": ""},
+    prevented_by=(GROUP_METADATA,),
+    needs=(Need.CONSUMER_OFFSETS,),
+)
+def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
+    """A producer commits offsets of a partition that a rebalance gave to another
+
+    Checks: a transactional commit behind one by another producer for the member that has the partition now, by a
+    producer that has only committed for other members before; or two producers commit a partition in one generation,
+    and the transaction of one of them had begun before that generation, by the coordinator's log. The group's records
+    tell who had it: in a classic group by generation, in one of KIP-848 by assignment, where what a member has still to
+    give up is its own. One owner with many producers is a pool, of which nothing is said. Where the records do not
+    tell, or both producers have worked for the same other member, a zombie is one whose offset does not rise; else it
+    is an info, one a group. Aborted transactions do not count, nor what the producer wrote before its id was
+    initialised again. The evidence has the five steps of the KIP, with the members that owned the partition before and
+    then, and the group.instance.id of static ones.
+    Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
+    gone back. KIP-447 fences this, but only for clients that send their group metadata; in a group of KIP-848 brokers
+    look at the member's epoch alone, since 4.3 at any from that on in which the partition came to it (KIP-1251).
+    Can be wrong: the producer kept the partition, and the other one committed it by mistake; members of one application
+    that share a pool, one of which had never been seen before. With static members the same group.instance.id in both
+    generations is two processes with one id. A group of KIP-848 that consumed more than one topic has owners that are
+    not known, since its records name topics by their ids alone.
+    What to do: call sendOffsetsToTransaction(offsets, groupMetadata) with clients of 2.5 or newer (Streams:
+    exactly_once_v2); deduplicate what the zombie wrote after the other's commit; give each process a
+    group.instance.id of its own.
+    Source: KIP-447, KIP-345, KIP-848, KIP-1251; ConsumerGroup.validateOffsetCommit
+    """
+    harmless: dict[str, list[tuple[Zombie, str]]] = {}
+    for zombie, owned_since in _zombies(log):
+        if zombie.grave:
+            yield _finding(log, zombie, owned_since)
+        else:
+            harmless.setdefault(zombie.late.place.group, []).append((zombie, owned_since))
+    for several in harmless.values():
+        yield _finding(log, *several[0], len(several))
+
+
+def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
+    """Each with the first of its steps."""
+    seen = watched(log)
+    for zombie in seen.zombies if seen is not None else ():
+        older = zombie.older
+        if older is not None and not _initialised_between(log, older, zombie.late):
+            yield zombie, f"{writer(log, zombie.late)} committed {older.value} (record {older.record_offset})"
+    for pair in seen.handed_over if seen is not None else ():
+        for zombie in (pair, pair._replace(rival=pair.late, late=pair.rival)):
+            window = _transaction(log, zombie.late)
+            if window is not None and _begun_before(log, zombie.late, window):
+                yield zombie, f"{writer(log, zombie.late)} began its transaction at {iso(window.start_time)}"
+                break
+
+
+def _initialised_between(log: LogView, older: Commit, late: Commit) -> bool:
+    """Whether another instance had taken the producer's id by its later commit: its epoch is higher by more than what
+    transactions themselves raise it by (version 2), so that the instance which wrote the older one was fenced."""
+    history = log.cluster.coordinator
+    last = None if history is None else history.last_of_producer(late.producer_id)
+    if history is None or last is None or late.producer_epoch <= older.producer_epoch:
+        return False
+    if last.client_version < 2 or last.partition in history.broken:  # the record of it may be one that is lost
+        return True
+    return history.initialised(late.producer_id, older.producer_epoch + 1, late.producer_epoch)
+
+
+def _transaction(log: LogView, c: Commit) -> Window | None:
+    """The coordinator's transaction that a commit was made in, None where it is not the only one it may be."""
+    named = naming(log)
+    mine = named.of(c.producer_id)
+    near = []
+    for number, row in enumerate(named.rows[mine], mine.start):
+        slack = skew(log, int(row["partition"]) if row["partition"] >= 0 else None)
+        begun = row["begun"] >= 0 and row["begun"] - slack <= c.time
+        if begun and (not row["has_complete"] or c.time <= row["ended"] + slack):
+            near.append(number)
+    return named.window(near[0]) if len(near) == 1 else None
+
+
+def _begun_before(log: LogView, c: Commit, window: Window) -> bool:
+    """Whether the transaction had begun before the generation that its commit came in, beyond doubt of the clocks."""
+    entry = window.first or window.decided
+    known = c.generation is not None and c.generation.time >= 0 and entry is not None
+    if not known or c.generation is None or entry is None:
+        return False
+    return window.start_time + skew(log, entry.partition) < c.generation.time
+
+
+def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Finding:
+    c, rival, older = zombie.late, zombie.rival, zombie.older
+    first = min(c, rival, key=lambda commit: commit.record_offset)
+    evidence: Fields = {
+        "older_generation": None if older is None or older.generation is None else older.generation.number,
+        "older_record_offset": None if older is None else older.record_offset,
+        "rival_producer_id": rival.producer_id,
+        "rival_offset": rival.value,
+        "rival_record_offset": rival.record_offset,
+        "owner_before": _member(zombie.owner_before),
+        "owner": _member(zombie.owner),
+        "steps": _steps(log, zombie, since),
+        "confidence": "likely",
+    }
+    behind, generation = first is rival, c.generation
+    why = "a zombie of an older generation was not fenced"
+    if generation is None or not generation.classic:
+        why = f"member {zombie.owner_before} had given the partition up to {zombie.owner}"
+    if not zombie.grave:
+        why = f"a zombie, or two producers of one pool, which the group's records do not tell{_times(times)}"
+        evidence |= {"confidence": "undecidable", "missing": "who owned the partition", "times": times}
+    said = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
+    if not behind:
+        said = (
+            f"of a transaction that is older than the generation in which {writer(log, rival)} took the partition over"
+        )
+    severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
+    return at_commit(
+        log,
+        "zombie-offset-commit",
+        severity if zombie.grave else "info",
+        c,
+        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: {why}{_statically(zombie)}",
+        if_true=None if zombie.grave else severity,
+        evidence=evidence,
+    )
+
+
+def _times(times: int) -> str:
+    return f" (and {times - 1} times more in this group)" if times > 1 else ""
+
+
+def _member(member: Member | None) -> dict[str, str | None] | None:
+    return None if member is None else member._asdict()
+
+
+def _statically(zombie: Zombie) -> str:
+    """Names the static members."""
+    names = [m.instance_id for m in (zombie.owner_before, zombie.owner) if m is not None and m.instance_id is not None]
+    if len(names) == 2 and names[0] == names[1]:
+        return f"; two processes run with the group.instance.id {names[0]}"
+    return f"; static members: {', '.join(dict.fromkeys(names))}" if names else ""
+
+
+def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
+    """The five steps of KIP-447 as the log has them: A is the zombie, B the new owner."""
+    c, rival = zombie.late, zombie.rival
+    generation = c.generation
+    classic = generation is not None and generation.classic
+    word = "generation" if classic else "epoch"
+    began = "" if generation is None else f"{word} {generation.number} began (record {generation.offset})"
+    fence = "without a generation that would have fenced it" if classic else "and brokers look at the epoch alone"
+    return [
+        f"1. A: {since}" + (f", as member {zombie.owner_before}" if zombie.owner_before else ""),
+        f"2. A fell out of sync and the group rebalanced: {began}",
+        f"3. B was assigned {c.place.partition}: {writer(log, rival)}"
+        + (f", as member {zombie.owner}" if zombie.owner else ""),
+        f"4. B saw no pending offsets of A, went on and committed {rival.value} (record {rival.record_offset})",
+        f"5. A came back and committed {c.value} (record {c.record_offset}), {fence}",
+    ]
+
+
+# Rules on share groups (KIP-932): how far they had come against the logs that they consume.
+
+
+@rule(
+    "share-offset-out-of-range",
+    family="consumer offsets",
+    severities={
+        "error": "above the log's end",
+        "warning": "below its start",
+        "info": "where the files may be of different times",
+    },
+    outcomes={"at_risk": ""},
+    needs=(Need.SHARE_OFFSETS,),
+)
+def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
+    """What a share group has settled or been given lies outside the log that it reads
+
+    Checks: the last state of a share group in a partition, by __share_group_state: its start offset, and the last
+    offset that was delivered from there on, against the end of that log's leader replica; its start offset against the
+    log start, which for a tiered log lies in remote storage.
+    Why it matters: above the end, the partition lost its tail: the records that come there again are taken for settled
+    ones and are not delivered. Below the start, retention took records before the group had settled them.
+    Can be wrong: the log was copied before the state (then the finding says so: in flight); a group that nobody uses
+    any more.
+    What to do: find out what the log lost before its leader writes on; kafka-share-groups.sh --reset-offsets --dry-run
+    shows where the start offset of a group without members would go (--execute moves it); raise retention above the
+    time that the group needs.
+    Source: KIP-932; SharePartition, ShareCoordinatorShard
+    """
+    if not log.leader.share_offsets:  # as of nearly all logs: to walk all partitions for each would take their square
+        return
+    names = {b.topic_id: topic for (topic, _), b in log.cluster.bounds.items() if b.topic_id is not None}
+    for state in log.leader.share_offsets:
+        topic = names.get(state.topic_id)
+        bounds = None if topic is None else log.cluster.bounds.get((topic, state.partition))
+        if topic is not None and bounds is not None and state.start_offset >= 0:
+            yield from _judged(log, topic, bounds, state)
+
+
+def _judged(log: LogView, topic: str, bounds: Bounds, state: ShareOffset) -> Iterator[Finding]:
+    furthest = max(state.start_offset, state.delivered + 1)
+    above, below = furthest > bounds.log_end, state.start_offset < bounds.log_start
+    if not above and not below:
+        return
+    other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
+    late = above and log.cluster.lacks(topic, state.partition, state.time, other_clock=other)
+    doubt = late or (bounds.starts_late and not above)
+    where = f"share group {state.group_id} in {topic}-{state.partition}"
+    if above:
+        message = (
+            f"The state of {where} goes up to offset {furthest - 1}, but the log ends at {bounds.log_end}: records "
+            f"that come at these {plural(furthest - bounds.log_end, 'offset')} may never be delivered"
+        )
+    else:
+        gone = plural(bounds.log_start - state.start_offset, "offset")
+        message = f"Of {where} {gone} from {state.start_offset} on were deleted before all of them were settled"
+    yield log.finding(
+        "share-offset-out-of-range",
+        "error" if above else "info" if doubt else "warning",
+        message + (" (the files may be of different times)" if doubt else ""),
+        topic=topic,
+        partition=state.partition,
+        offset=state.start_offset,
+        last_offset=state.delivered if state.delivered >= 0 else None,
+        group_id=state.group_id,
+        time_ms=state.time,
+        file=state.file,
+        position=state.position,
+        evidence={
+            "state_partition": log.name,
+            "record_offset": state.record_offset,
+            "log_start": bounds.log_start,
+            "log_end": bounds.log_end,
+            "confidence": "undecidable" if doubt else "proved",
+        },
+        doubt=late,
+        lost=lost_between(log, state.record_offset) or (above and bounds.end_damaged),
+    )

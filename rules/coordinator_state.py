@@ -1,31 +1,256 @@
-"""Rules on how things stand in ``__transaction_state``: ids that do not go on, time-outs, keys, unreadable records."""
+"""Rules on the records of __transaction_state."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict, for_flink, may_be_flinks
-from auditor.base.words import NO_TIMEOUT_MS, duration
-from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
+from auditor.base.at_rest import Fields
+from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, Entry, split
 from auditor.model.transaction_states import partition_for
-from auditor.rules.catalogue.kinds import Blocks, Hold
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
-from auditor.rules.lib import commands, repairs
-from auditor.rules.lib.group_offsets import watched
-from auditor.rules.seen.cluster_view import COUNT_SETTINGS
-from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, Entry
-from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.floods import Unmade, made
-from auditor.rules.settled.together import by_cause, count
-from auditor.rules.transactions import blocking, outdated, safety
+from auditor.rules.catalogue.registry import Blocks, Hold, Need, rule
+from auditor.rules.catalogue.relations import By, same_record
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.lib import repairs
+from auditor.rules.lib.evidence import watched
+from auditor.rules.resolution.finding_limits import Unmade, made
+from auditor.rules.resolution.resolve import by_cause, count
+from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE
+from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory
+from auditor.rules.seen.view import Finding, LogView, iso
+from auditor.rules.transactions import blocking, open_transactions
+from auditor.rules.transactions.coordinated import (
+    TOPIC,
+    alone,
+    commit_offsets,
+    last_entries,
+    last_records,
+    producer_runs,
+    records,
+    resumed,
+    steps,
+)
 from auditor.rules.transactions.open_transactions import time_allowed
-from auditor.rules.transactions.state_records import TOPIC, commit_offsets, last_entries, last_records, records
-from auditor.rules.transitions import FAMILY, at_entry
+
+# Rules on ``__transaction_state`` record by record: what the coordinators wrote of an id, step after step.
+
+
+FAMILY = "coordinator"
+REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
+
+
+def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Entry, **fields: Any) -> Finding:
+    """A finding that points at a record of ``__transaction_state``."""
+    fields.setdefault("last_offset", entry.offset)
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        offset=entry.offset,
+        producer_id=entry.producer_id if entry.producer_id >= 0 else None,
+        producer_epoch=entry.producer_epoch if entry.producer_epoch >= 0 else None,
+        transactional_id=entry.transactional_id,
+        time_ms=entry.time,
+        file=entry.file,
+        position=entry.position if entry.position >= 0 else None,
+        **fields,
+    )
+
+
+def _facts(old: Entry, new: Entry, problems: list[str]) -> Fields:
+    return {
+        "before": {
+            "offset": old.offset,
+            "state": old.state,
+            "producer_id": old.producer_id,
+            "epoch": old.producer_epoch,
+        },
+        "after": {
+            "offset": new.offset,
+            "state": new.state,
+            "producer_id": new.producer_id,
+            "epoch": new.producer_epoch,
+        },
+        "problems": problems,
+    }
+
+
+@rule(
+    "illegal-transition",
+    family=FAMILY,
+    severities={"critical": ""},
+    outcomes={"at_risk": ""},
+    prevented_by=(CLEAN_ELECTION,),
+    needs=(Need.TRANSACTION_STATE,),
+)
+def illegal_transition(log: LogView) -> Iterator[Finding]:
+    """A transactional id went from one state to another that cannot follow
+
+    Checks: a record of an id, in a region never cleaned, whose state the coordinator never writes behind the record
+    before it, nor behind an earlier one where those between may have failed under the same coordinator epoch
+    (coordinator-append-failed); a stored Dead or PrepareEpochFence, which live in memory only.
+    Can be wrong: records of coordinators that are older than Kafka 2.5 and failed to fence twice.
+    What to do: check elections of this __transaction_state partition; move its leadership so that it is reloaded.
+    Source: KIP-98, KIP-890; TransactionState.validPreviousStates
+    """
+    for old, new, problems, _ in steps(log):
+        if "illegal_state" in problems:
+            yield at_entry(
+                log,
+                "illegal-transition",
+                "critical",
+                f"{new.transactional_id} went from {old.state} to {new.state or 'tombstone'} at offset {new.offset}",
+                new,
+                evidence=_facts(old, new, problems),
+            )
+    for entry, problems in alone(log):
+        if "state_never_written" in problems:
+            yield at_entry(
+                log,
+                "illegal-transition",
+                "critical",
+                f"A record of {entry.transactional_id} has state {entry.state}, which is never written",
+                entry,
+                evidence={"found": entry.state, "status": entry.status},
+            )
+
+
+@rule(
+    "transition-invariant-broken",
+    family=FAMILY,
+    severities={"error": ""},
+    outcomes={"at_risk": ""},
+    absorbed_by=(By("illegal-transition", same_record),),
+    needs=(Need.TRANSACTION_STATE,),
+)
+def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
+    """A record of a transactional id contradicts the one before it
+
+    Checks: neighbouring records, in a region never cleaned: partitions shrink or differ at the decision, the time-out
+    changes outside of Empty, the start changes inside a transaction, where no append that failed explains it; a record
+    by itself: Complete with partitions, Empty with a start, any other state without one.
+    Can be wrong: clocks that went back are legal and not reported.
+    What to do: check elections of this __transaction_state partition, and compare its replicas; move its leadership so
+    that it is reloaded.
+    Source: TransactionMetadata.completeTransitionTo
+    """
+    for old, new, problems, _ in steps(log):
+        broken = [p for p in problems if p != "illegal_state" and p not in REGRESSIONS]
+        if broken and "illegal_state" not in problems:
+            yield at_entry(
+                log,
+                "transition-invariant-broken",
+                "error",
+                f"The record of {new.transactional_id} at offset {new.offset} breaks an invariant: {', '.join(broken)}",
+                new,
+                evidence=_facts(old, new, broken),
+            )
+    for entry, problems in alone(log):
+        broken = [p for p in problems if p != "state_never_written"]
+        if broken and entry.state in STATES:
+            yield at_entry(
+                log,
+                "transition-invariant-broken",
+                "error",
+                f"The record of {entry.transactional_id} at offset {entry.offset} is not sound: {', '.join(broken)}",
+                entry,
+                evidence={"state": entry.state, "problems": broken},
+            )
+
+
+@rule(
+    "state-epoch-regression",
+    family=FAMILY,
+    severities={"critical": ""},
+    outcomes={"at_risk": ""},
+    absorbed_by=(By(("illegal-transition", "producer-id-reused"), same_record),),
+    prevented_by=(CLEAN_ELECTION,),
+    needs=(Need.TRANSACTION_STATE,),
+)
+def state_epoch_regression(log: LogView) -> Iterator[Finding]:
+    """A transactional id's epoch went down, or rose as it never does
+
+    Checks: neighbouring records of one id with the same producer id and a lower epoch, or a rise that no step of the
+    protocol makes; another producer id without its epoch starting at 0.
+    Why it matters: the coordinator lost a bump: zombies of the higher epoch may pass.
+    Can be wrong: old state restored from a backup.
+    What to do: stop the producers of the id, compare with the epochs in the data.
+    Source: KIP-360; TransactionMetadata
+    """
+    for old, new, problems, _ in steps(log):
+        broken = [p for p in problems if p in REGRESSIONS]
+        if broken and "illegal_state" not in problems:
+            yield at_entry(
+                log,
+                "state-epoch-regression",
+                "critical",
+                f"{new.transactional_id} went from producer {old.producer_id} epoch {old.producer_epoch} to producer "
+                f"{new.producer_id} epoch {new.producer_epoch} at offset {new.offset}",
+                new,
+                evidence=_facts(old, new, broken),
+            )
+
+
+@rule(
+    "producer-id-reused",
+    family=FAMILY,
+    severities={"critical": ""},
+    outcomes={"refused": ""},
+    needs=(Need.TRANSACTION_STATE,),
+)
+def producer_id_reused(log: LogView) -> Iterator[Finding]:
+    """One producer id has two owners, or came back
+
+    Checks: a producer id that records of two transactional ids have; a transactional id that returns to a producer id
+    it had before another.
+    Why it matters: producer ids are given out once. Shared ones make state of one application fence the other's.
+    Can be wrong: raw copies of two clusters in one input.
+    What to do: check ProducerIdsRecord in __cluster_metadata: the allocator was reset.
+    Source: KIP-98, KIP-730
+    """
+    history, found = log.cluster.coordinator, records(log)
+    if history is None or found is None:
+        return
+    runs = producer_runs(found, log.leader.log_start)
+    pairs, times = np.unique(runs[:, :2], axis=0, return_counts=True)
+    odd = np.isin(runs[:, 0], pairs[times > 1, 0]) | np.isin(runs[:, 1], history.with_several_owners())
+    odd = np.isin(runs[:, 0], runs[odd, 0])
+    previous: set[int] = set()
+    last_id = -1
+    failed: set[int] | None = None
+    for number, producer_id, piece, row in runs[odd].tolist():
+        if number != last_id:
+            previous, last_id = set(), number
+        entry = found.at(piece, row)
+        tid = entry.transactional_id
+        if producer_id in previous:
+            if failed is None:  # a rotation that failed leaves the producer id as it was
+                failed = {step.new.offset for step in resumed(log) if step.old.producer_id != step.new.producer_id}
+            if entry.offset in failed:
+                continue
+            yield _reused(log, entry, tid, f"{tid} returned to producer id {producer_id}")
+        elif (other := _other_owner(history, entry)) is not None:
+            yield _reused(log, entry, other, f"Producer id {producer_id} belongs to {other} and to {tid}")
+        previous.add(producer_id)
+
+
+def _other_owner(history: CoordinatorHistory, entry: Entry) -> str | None:
+    """Another id that had this producer id first."""
+    owner = history.first_owner(entry.producer_id)
+    return owner if owner != entry.transactional_id else None
+
+
+def _reused(log: LogView, entry: Entry, other: str, message: str) -> Finding:
+    return at_entry(log, "producer-id-reused", "critical", message, entry, evidence={"other_transactional_id": other})
+
+
+# Rules on how things stand in ``__transaction_state``: ids that do not go on, time-outs, keys, unreadable records.
+
 
 SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
 ENDLESS = Advice(
@@ -81,14 +306,16 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
         if age <= allowed + blocking.LATE_MS and not away:
             continue
         due = entry.time + allowed + blocking.LATE_MS
-        doubt = outdated.ended(log.cluster, entry) if away else outdated.unsure(log.cluster, entry, due)
+        doubt = (
+            open_transactions.ended(log.cluster, entry) if away else open_transactions.unsure(log.cluster, entry, due)
+        )
         severity = blocking.prepared_severity(log.cluster, entry)
         make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
         yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
 
 
 def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
-    lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
+    lacking = {name: here.first_offset for name, here in open_transactions.still_open(log.cluster, entry).items()}
     unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
     not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
     which = "whether" if len(entry.partitions) == 1 else "which of"
@@ -128,13 +355,13 @@ def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
     )
     advice = Advice(
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
-        "nothing is lost by waiting" if entry.state == "PrepareAbort" else safety.COMMITTED,
-        look=(Look(commands.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"),),
+        "nothing is lost by waiting" if entry.state == "PrepareAbort" else blocking.COMMITTED,
+        look=(Look(repairs.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"),),
         then=f"{first}. Only then, if it does not go on, "
-        f"{safety.other_coordinator(log.cluster, log.partition)}, so that its markers are "
+        f"{blocking.other_coordinator(log.cluster, log.partition)}, so that its markers are "
         "sent again. Do not abort it by hand",
     )
-    return safety.reloaded(
+    return blocking.reloaded(
         log.cluster, log.partition, entry.transactional_id, for_flink(entry.transactional_id, advice)
     )
 
@@ -186,8 +413,8 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
         over = log.cluster.as_of - begin - entry.timeout_ms
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
-        ended = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
-        never = None if ended else outdated.never_begun(log.cluster, entry)
+        ended = open_transactions.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
+        never = None if ended else open_transactions.never_begun(log.cluster, entry)
         severity = "error" if over > blocking.LATE_MS else "warning"
         make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, ended, never)
         yield Unmade(severity, entry.offset, make, doubt=bool(ended or never))
@@ -214,7 +441,7 @@ def _beyond_timeout_finding(
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
-        advice=safety.unended(log.cluster, entry, log.partition, "its records"),
+        advice=blocking.unended(log.cluster, entry, log.partition, "its records"),
     )
 
 
@@ -359,3 +586,118 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
                 position=position,
                 evidence={"reason": error.reason, "detail": error.detail},
             )
+
+
+# The rule on records of ``__transaction_state`` that were written although their append failed.
+
+
+APART_MS = 10 * 60_000  # between two records that failed: another stretch of time
+OUT_OF_SYNC = "NOT_ENOUGH_REPLICAS_AFTER_APPEND: a follower of this partition fell out of sync"
+TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not have it within the transaction's time-out"
+FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?"), ("timed", "?")])
+
+
+@rule("coordinator-append-failed", family=FAMILY, severities={"info": ""}, needs=(Need.TRANSACTION_STATE,))
+def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
+    """A coordinator's record was written, but its append failed
+
+    Checks: records of an id behind which its coordinator, under the same epoch, went on from the state before them: a
+    decision, a completion, an Ongoing, an Empty record or a tombstone that was written again or gone back on. One
+    finding for each stretch of time, with less than ten minutes from one to the next.
+    Why it matters: nothing is lost by it, its client was told COORDINATOR_NOT_AVAILABLE and tries again. But the
+    partition had too few replicas in sync, or slow ones, and the transactions of its ids waited for them.
+    Can be wrong: a record that failed and that the next one follows all the same is not seen: there may be more.
+    What to do: see whether this __transaction_state partition has all its replicas in sync (kafka-topics.sh --describe
+    --topic __transaction_state), and what its followers' brokers had at that time: a restart, a slow disk or network.
+    Three replicas with min.insync.replicas=2 go through the loss of one. Nothing has to be repaired.
+    Source: TransactionStateManager.appendTransactionToLog, TransactionMarkerChannelManager.tryAppendToLog
+    """
+    ids: dict[str, int] = {}
+    rows = np.fromiter(_failed(log, ids), FAILED)
+    if not len(rows):
+        return
+    rows = rows[np.argsort(rows["offset"])]
+    names = list(ids)
+    for mine in np.split(rows, np.flatnonzero(np.diff(rows["time"]) >= APART_MS) + 1):
+        yield _stretch(log, mine, names)
+
+
+def _failed(log: LogView, ids: dict[str, int]) -> Iterator[tuple[int, int, int, int, bool, bool]]:
+    """Those records as rows of :data:`FAILED`; ``ids`` gets a number for each id."""
+    for step in resumed(log):
+        for entry in step.failed:
+            number = ids.setdefault(entry.transactional_id, len(ids))
+            state = -1 if entry.state is None else STATES.index(entry.state)
+            time = _written(entry)
+            timed = entry.timeout_ms > 0  # which a tombstone does not say
+            yield entry.offset, time, number, state, timed and _written(step.new) - time >= entry.timeout_ms, timed
+
+
+def _written(entry: Entry) -> int:
+    return entry.record_time if entry.record_time >= 0 else entry.time
+
+
+def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
+    numbers = np.unique(rows["id"])
+    states = np.unique(rows["state"], return_counts=True)
+    first, last, name = rows[0], rows[-1], names[rows[0]["id"]]
+    many = len(numbers) > 1
+    evidence: Fields = {
+        "records": len(rows),
+        "transactional_ids": len(numbers),
+        "states": {"tombstone" if s < 0 else STATES[s]: int(n) for s, n in zip(*states, strict=True)},
+        "first_time": iso(int(first["time"])),
+        "last_time": iso(int(rows["time"].max())),
+        "likely_cause": TOO_SLOW if 2 * rows["waited"].sum() > rows["timed"].sum() else OUT_OF_SYNC,
+    }
+    return log.finding(
+        "coordinator-append-failed",
+        "info",
+        f"{plural(len(rows), 'record')} of {plural(len(numbers), 'transactional id') if many else name} in {log.name} "
+        f"{'were' if len(rows) > 1 else 'was'} written, but the append failed, likely since too few replicas were in "
+        "sync, or they were too slow; the coordinator went on from before",
+        offset=first["offset"],
+        last_offset=last["offset"],
+        transactional_id=None if many else name,
+        time_ms=first["time"],
+        evidence=evidence,
+    )
+
+
+# The rule on a coordinators' log that begins after the data: its silence says nothing of what is older.
+
+
+@rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
+def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
+    """The coordinators' log begins after the data
+
+    Checks: markers of producer ids that no record of __transaction_state names, older than the first record of one of
+    its partitions, though these are there from offset 0 on and were never cleaned.
+    Why it matters: the topic was made again, or restored or moved without what it had: who had a transaction open then
+    cannot end it, and ids begin anew. What is older is not judged by the silence of that log: this audit cannot tell a
+    marker that nobody decided from one whose decision is gone.
+    Can be wrong: markers that another cluster's coordinator wrote, as in files that were mirrored.
+    What to do: look for transactions that are open since before (kafka-transactions.sh find-hanging), whose coordinator
+    does not know them any more: they hang, and each client has to be known to be gone before it is aborted.
+    Source: KIP-98, TransactionStateManager
+    """
+    history = log.cluster.coordinator
+    if history is None or history.starts_late is None or log.topic != TRANSACTION_STATE:
+        return
+    if log.partition != min(history.whole_log):
+        return
+    late = history.starts_late
+    yield log.finding(
+        "coordinator-log-starts-late",
+        "warning",
+        f"{TRANSACTION_STATE} begins at {iso(late.begins)}, after markers of {plural(late.producers, 'producer id')} "
+        f"that it never names, the first in {late.name} at {iso(late.oldest)}: what is older is not judged by it",
+        producer_id=late.producer_id,
+        time_ms=late.oldest,
+        evidence={
+            "begins": iso(late.begins),
+            "oldest_marker": iso(late.oldest),
+            "partition": late.name,
+            "producers": late.producers,
+        },
+    )

@@ -1,33 +1,52 @@
-"""Rules on epochs as partitions show them: those that go down, those that climb too fast or too high."""
+"""Rules on epochs and allocated ids, and on what another policy would have decided."""
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.advice import IF_FLINK, Advice, Look, Verdict, may_be_flinks
+from auditor.base.at_rest import Fields
 from auditor.base.numbers import LAST_EPOCH
+from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
-from auditor.rules.catalogue.relations import WRITTEN_LATE, By, of_the_marker_that_raised_its_epoch
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
-from auditor.rules.lib import commands
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView, runs
-from auditor.rules.transactions.state_records import raised
+from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
+from auditor.rules.catalogue.registry import Need, Unverified, rule
+from auditor.rules.catalogue.relations import (
+    ABANDONED,
+    ABANDONED_FOR_SURE,
+    WRITTEN_LATE,
+    By,
+    of_the_marker_that_raised_its_epoch,
+)
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
+from auditor.rules.lib import repairs
+from auditor.rules.markers import CROSS_CHECKS, TOPIC
+from auditor.rules.producer_memory import CAPACITY, SHOWN
+from auditor.rules.resolution.resolve import by_cause, logs_of
+from auditor.rules.seen.cluster_view import METADATA_TOPIC
+from auditor.rules.seen.coordinator_history import SKEW_MS, arrived
+from auditor.rules.seen.view import Finding, LogView, iso, runs
+from auditor.rules.transactions.coordinated import raised
+from auditor.rules.transactions.windows import marker_window, matching, naming, owner_complete, skew
+from auditor.rules.transactions.written_times import around, at_the_latest
 
-FAMILY = "epochs"
+# Rules on epochs as partitions show them: those that go down, those that climb too fast or too high.
+
+
+EPOCHS = "epochs"
 NEAR_EXHAUSTION = 30_000
 
 
 @rule(
     "epoch-regression",
-    family=FAMILY,
+    family=EPOCHS,
     severities={"critical": "for data", "error": "for markers and where the leader had changed"},
     outcomes={"at_risk": ""},
     absorbed_by=(
@@ -72,7 +91,7 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "coordinator-epoch-regression",
-    family=FAMILY,
+    family=EPOCHS,
     severities={"error": ""},
     outcomes={"at_risk": ""},
     needs=(Need.EVENTS,),
@@ -106,7 +125,7 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "epoch-near-exhaustion",
-    family=FAMILY,
+    family=EPOCHS,
     severities={"warning": "from 30000 on", "info": "in normal rotation", "error": "for transactional data at 32767"},
     outcomes={"at_risk": ""},
     needs=(Need.EVENTS, Need.PRODUCERS),
@@ -138,7 +157,7 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
                 "brokers take nothing more of it",
                 look=(
                     Look(
-                        commands.describe_producers(log.topic, log.partition),
+                        repairs.describe_producers(log.topic, log.partition),
                         f"it lists producer {e['producer_id']} with ProducerEpoch {LAST_EPOCH}",
                     ),
                 ),
@@ -193,7 +212,7 @@ def _near(log: LogView, p: np.void) -> Finding:
     )
 
 
-@rule("epoch-bump-storm", family=FAMILY, severities={"warning": ""}, needs=(Need.EVENTS, Need.TRANSACTION_STATE))
+@rule("epoch-bump-storm", family=EPOCHS, severities={"warning": ""}, needs=(Need.EVENTS, Need.TRANSACTION_STATE))
 def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is raised again and again
 
@@ -259,3 +278,347 @@ def _storms(log: LogView, rises: Iterator[Entry], count: int) -> Iterator[Findin
                 evidence={"bumps": count, "first_epoch": first.producer_epoch, "window_ms": 600_000},
             )
             return
+
+
+# Rules on what another policy would have said.
+
+
+def _verdicts(log: LogView) -> list[Fields]:
+    """The rows of table ``verdicts`` of the leader replica, ``max_timestamp`` in ms; a plain audit has none."""
+    table = log.leader.tables.get("verdicts")
+    if table is None:
+        return []
+    times = table["max_timestamp"].cast(pa.int64())  # a client may write years that Python's dates do not hold
+    rows: list[Fields] = table.drop_columns(["max_timestamp"]).append_column("max_timestamp", times).to_pylist()
+    return rows
+
+
+@rule("what-if-rejection", family=CAPACITY, severities={"info": ""}, what_if=True)
+def what_if_rejection(log: LogView) -> Iterator[Finding]:
+    """Another policy would have refused what is in the log
+
+    Checks: the verdicts of 'auditor what-if': stored batches and markers that a broker under the named policy would
+    have refused or answered otherwise; the first of each run of a producer, together by policy and error.
+    Why it matters: it shows what an upgrade or a downgrade of the brokers would have changed for this very history.
+    Can be wrong: only accepted batches are stored, so retries and real refusals are not seen; retention and restarts
+    are simulated.
+    What to do: read the table of policies in what-if.json before you decide on an upgrade.
+    Source: KIP-360, KIP-890, KIP draft on keeping only the latest batch
+    """
+    groups: dict[tuple[str, str], list[Fields]] = {}
+    for v in _verdicts(log):
+        groups.setdefault((v["policy"], v["error"]), []).append(v)
+    for (policy, error), rows in sorted(groups.items()):
+        first = rows[0]
+        yield _verdict(
+            log,
+            "what-if-rejection",
+            "info",
+            f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error}, "
+            f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
+            first,
+            evidence={
+                "policy": policy,
+                "error": error,
+                "runs": len(rows),
+                "batches": sum(v["batches"] for v in rows),
+                "producers": len({v["producer_id"] for v in rows}),
+                "base_sequence": first["base_sequence"],
+                "known_last_sequence": first["known_last_sequence"],
+                "offsets": [v["base_offset"] for v in rows[:SHOWN]],
+                "confidence": "likely",
+            },
+        )
+
+
+@rule("draft-false-duplicate", family=CAPACITY, severities={"warning": ""}, what_if=True)
+def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
+    """The latest-batch draft would lose records by calling them duplicates
+
+    Checks: the verdicts of 'auditor what-if' under latest-batch-only: a stored batch that would be answered
+    DUPLICATE_SEQUENCE_NUMBER although no record with its sequences was stored before in that epoch.
+    Why it matters: a client takes that answer for success. The records would be lost, and nobody would know.
+    Can be wrong: the range was stored before, and retention or cleaning has removed it.
+    What to do: compare these cases with the first phase of the draft, which changes brokers alone.
+    Source: KIP draft on keeping only the latest batch
+    """
+    for v in _verdicts(log):
+        duplicate = POLICIES[v["policy"]].is_draft and v["error"] == ERRORS[DUPLICATE_SEQUENCE_NUMBER]
+        if duplicate and not v["stored_before"]:
+            yield _verdict(
+                log,
+                "draft-false-duplicate",
+                "warning",
+                f"Under {v['policy']}, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
+                f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
+                "records lost: nothing with these sequences is stored before it",
+                v,
+                evidence={
+                    "base_sequence": v["base_sequence"],
+                    "last_sequence": v["last_sequence"],
+                    "known_last_sequence": v["known_last_sequence"],
+                    "batches": v["batches"],
+                    "confidence": "likely",
+                },
+            )
+
+
+def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: Fields, **more: Any) -> Finding:
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        offset=v["base_offset"],
+        last_offset=v["last_offset"],
+        producer_id=v["producer_id"],
+        producer_epoch=v["producer_epoch"],
+        transactional_id=log.owner(v["producer_id"]),
+        file=v["file"],
+        position=v["position"],
+        time_ms=v["max_timestamp"],
+        **more,
+    )
+
+
+# Rules that hold the data in a partition against what the coordinators and the controller gave out.
+
+
+@rule(
+    "partition-not-in-transaction",
+    family=CROSS_CHECKS,
+    severities={"error": ""},
+    outcomes={"blocked": "while it is open", "at_risk": "where a marker ended it"},
+    absorbed_by=(
+        ABANDONED,
+        WRITTEN_LATE,
+    ),
+    prevented_by=LATE_WRITES,
+    unverified=Unverified.NOT_ADDED,
+    needs=(Need.TRANSACTIONS,),
+)
+def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
+    """Data was written to a partition that its transaction did not have
+
+    Checks: transactional data whose epoch has records of the coordinator, none of which names this partition up to its
+    marker, with the whole history of the id in the input.
+    Why it matters: the client skipped AddPartitionsToTxn, or the write came late: no marker will come for it.
+    Can be wrong: the clocks of two brokers (30 s are allowed for).
+    What to do: do what hanging-transaction says of it while it is open; else list its records (offsets in the
+    evidence), and compensate downstream.
+    Source: KIP-890
+    """
+    history = log.cluster.coordinator
+    if history is None or log.topic == TOPIC:
+        return
+    for t in log.leader.transactions:
+        if t["first_offset"] < log.leader.log_start or not owner_complete(log, t["producer_id"]):
+            continue
+        if _named(log, t):
+            continue
+        last = history.last_ongoing(int(t["producer_id"]), int(t["producer_epoch"]))
+        if last is None or not _seen(log, t, last):
+            continue
+        if t["marker_offset"] >= 0 and not t["commit"] and marker_window(log, t) is None:
+            continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision report it
+        yield _not_in_transaction(log, t, last)
+
+
+def _named(log: LogView, t: np.void) -> bool:
+    """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
+
+    What stands between the two markers shows when the data came; its own stamps may be of any time. Where both markers'
+    decisions are known, no clock is asked.
+    """
+    found = matching(log, int(t["producer_id"]))
+    own, before = (found.number(int(t[name])) for name in ("marker_offset", "prev_marker_offset"))
+    if own is not None:
+        between = found.windows[(0 if before is None else before + 1) : own + 1]
+        if ((between["added_row"] >= 0) & (between["added_epoch"] == t["producer_epoch"])).any():
+            return True
+    slack = max((skew(log, p) for p in np.unique(found.windows["partition"]).tolist()), default=SKEW_MS)
+    slack = max(slack, SKEW_MS)
+    after = int(t["prev_marker_time"]) - slack if t["prev_marker_offset"] >= 0 else -1
+    until = int(t["marker_timestamp"]) + slack if t["marker_offset"] >= 0 else None
+    return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
+
+
+def _seen(log: LogView, t: np.void, entry: Entry) -> bool:
+    # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
+    stamp = log.time(t["last_time"])
+    time = max(at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp), int(t["marker_timestamp"]))
+    return not log.cluster.lacks(TOPIC, entry.partition, time, other_clock=True)
+
+
+def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
+    return log.finding(
+        "partition-not-in-transaction",
+        "error",
+        f"Producer {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, a "
+        "partition that its transaction does not have",
+        at=t,
+        transactional_id=entry.transactional_id,
+        outcome="blocked" if t["marker_offset"] < 0 else "at_risk",
+        evidence={"partitions": sorted(entry.partitions), "coordinator_offset": entry.offset, "records": t["records"]},
+    )
+
+
+def _not_there_yet(found: Sequence[Finding]) -> str:
+    producers, places = len({f.producer_id for f in found}), len(logs_of(found))
+    return (
+        f"{plural(producers, 'producer')} wrote with {'an epoch' if producers == 1 else 'epochs'} that the "
+        f"coordinators do not know of, in {plural(places, 'partition')}: {TOPIC} may have been copied before"
+    )
+
+
+@rule(
+    "data-epoch-ahead-of-coordinator",
+    family=CROSS_CHECKS,
+    severities={"critical": "", "info": "while it may be in flight"},
+    outcomes={"at_risk": ""},
+    absorbed_by=(ABANDONED_FOR_SURE,),
+    prevented_by=(CLEAN_ELECTION,),
+    together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
+    needs=(Need.PRODUCERS,),
+)
+def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
+    """Data has an epoch that the coordinator never gave
+
+    Checks: transactional data of a producer id with a higher epoch than any record of its id.
+    Why it matters: the coordinator's state went back, after an unclean election or a restore: zombies may pass.
+    Can be wrong: __transaction_state was copied before the data (then the finding says so: in flight).
+    What to do: restart the producers so that they initialise again. If the id may be Flink's
+    (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the transactions which it
+    holds and aborts the others.
+    Source: KIP-360
+    """
+    history = log.cluster.coordinator
+    if history is None or log.topic == TOPIC:
+        return
+    producers = log.leader.producers
+    for p in producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]:
+        highest = history.highest_epoch(int(p["producer_id"]))
+        if highest is None or p["max_data_epoch"] <= highest:
+            continue
+        entry = history.last_of_producer(int(p["producer_id"]))
+        assert entry is not None
+        time, partition = log.time(p["max_data_epoch_time"]), entry.partition
+        written = at_the_latest(log, int(p["producer_id"]), int(p["max_data_epoch_offset"]), time)
+        other = skew(log, partition) > 1_000
+        yield log.finding(
+            "data-epoch-ahead-of-coordinator",
+            "critical",
+            f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
+            f"knows of "
+            f"{highest} at most",
+            offset=p["max_data_epoch_offset"],
+            last_offset=p["data_last_offset"],
+            producer_id=p["producer_id"],
+            producer_epoch=p["max_data_epoch"],
+            transactional_id=entry.transactional_id,
+            time_ms=time,
+            evidence={"expected": highest, "found": p["max_data_epoch"]},
+            advice=_if_flinks(entry.transactional_id),
+            doubt=log.cluster.lacks(TOPIC, partition, written, other_clock=other) or partition in history.broken,
+        )
+
+
+def _if_flinks(transactional_id: str) -> Advice | None:
+    """In place of a restart of an id's producer, which ends what a Flink job may have to commit; None for others."""
+    if not may_be_flinks(transactional_id):
+        return None
+    return Advice(Verdict.LOOK, then=f"{IF_FLINK}. A job that is restored initialises its producers by itself")
+
+
+@rule(
+    "producer-id-not-allocated",
+    family=CROSS_CHECKS,
+    severities={"error": "", "info": "while it may be in flight"},
+    outcomes={"at_risk": ""},
+    absorbed_by=(ABANDONED_FOR_SURE,),
+    needs=(Need.PRODUCERS,),
+)
+def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
+    """Data has a producer id that this cluster has not given out yet
+
+    Checks: data of a producer id at or above the allocator's next one in __cluster_metadata.
+    Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
+    What to do: start the producers of these ids again, so that they get ids that were given out; look whether the
+    segments, or the metadata, were restored from another cluster or time, and compensate downstream.
+    Source: KIP-730
+    """
+    limit = log.cluster.next_producer_id
+    if limit is None:
+        return
+    producers = log.leader.producers
+    foreign = producers[(producers["producer_id"] >= limit) & (producers["batches"] > 0)]
+    if not len(foreign):
+        return
+    p = foreign[np.argmin(foreign["first_offset"])]
+    time = log.time(p["first_time"])
+    seen = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
+    yield log.finding(
+        "producer-id-not-allocated",
+        "error",
+        f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "
+        f"the first {p['producer_id']}; its next one is {limit}",
+        segment=int(p["first_segment"]),
+        offset=p["first_offset"],
+        last_offset=p["data_last_offset"],
+        producer_id=p["producer_id"],
+        producer_epoch=p["first_epoch"],
+        time_ms=time,
+        position=p["first_position"],
+        evidence={"next_producer_id": limit, "producers": len(foreign)},
+        doubt=not seen,
+    )
+
+
+@rule(
+    "expired-id-still-producing",
+    family=CROSS_CHECKS,
+    severities={"warning": ""},
+    time=True,
+    prevented_by=(ID_EXPIRATION,),
+    needs=(Need.PRODUCERS,),
+)
+def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
+    """A producer writes although the coordinator has forgotten its id
+
+    Checks: transactional data of a producer id later than the tombstone of its transactional id.
+    Why it matters: its next request to the coordinator fails with INVALID_PRODUCER_ID_MAPPING.
+    Can be wrong: clocks of two brokers.
+    What to do: restart the producer, so that it gets a producer id again; let it write more often than it is forgotten.
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
+    Source: KIP-360, KIP-854
+    """
+    history = log.cluster.coordinator
+    if history is None or log.topic == TOPIC:
+        return
+    producers = log.leader.producers
+    writing = producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]
+    if not len(writing):
+        return
+    for p in writing[history.forgotten(writing["producer_id"])]:
+        last = log.last_entry(int(p["producer_id"]))
+        if last is None or history.may_be_outdated(last):
+            continue
+        expired = last.record_time + log.cluster.went_back  # by a clock that was set back since, it was then
+        if log.time(p["data_time"]) <= expired + SKEW_MS:
+            continue
+        _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))
+        if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later
+            continue
+        yield log.finding(
+            "expired-id-still-producing",
+            "warning",
+            f"Producer {p['producer_id']} of {last.transactional_id} wrote to {log.name} after its id had expired",
+            offset=p["data_last_offset"],
+            last_offset=p["data_last_offset"],
+            producer_id=p["producer_id"],
+            producer_epoch=p["data_epoch"],
+            transactional_id=last.transactional_id,
+            time_ms=log.time(p["data_time"]),
+            evidence={"tombstone_offset": last.offset, "tombstone_time": iso(last.record_time)},
+            advice=_if_flinks(last.transactional_id),
+        )

@@ -1,8 +1,8 @@
-"""Rules on the bytes of one replica: checksums, tails, offset order, indexes, leader epochs, checkpoints."""
+"""Rules on the bytes of one replica."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,12 @@ from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.relations import (
     ANOTHER_BATCH_ELSEWHERE,
     By,
+    at_the_log_end,
+    end_that_another_has,
     hole_of_its_marker,
     index_entry_of_its_batch,
     missing_right_behind,
@@ -24,24 +25,24 @@ from auditor.rules.catalogue.relations import (
     offsets_that_another_has,
     same_offset_on_the_same_replica,
 )
-from auditor.rules.catalogue.safeguards import IN_SYNC_REPLICAS
-from auditor.rules.lib import commands, repairs
-from auditor.rules.lib.cleaning import LEADERS_LOG, Missing, hole
-from auditor.rules.lib.damaged_fields import EPOCH, OFFSET, damaged_fields
-from auditor.rules.lib.stamps_ahead import is_ahead_of_all
-from auditor.rules.lib.tails import tails
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView, runs
-from auditor.rules.settled.together import in_each_replica
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.lib import repairs
+from auditor.rules.lib.evidence import EPOCH, OFFSET, damaged_fields
+from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, hole, is_ahead_of_all, tails
+from auditor.rules.resolution.resolve import by_cause, in_each_replica
+from auditor.rules.seen.view import Finding, LogView, runs
 
-FAMILY = "segment integrity"
+# Rules on the bytes of one replica: checksums, tails, offset order, indexes, leader epochs, checkpoints.
+
+
+SEGMENT_INTEGRITY = "segment integrity"
 SHOWN = 20  # batches of a finding whose readings it has
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
 @rule(
     "batch-crc-mismatch",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={"critical": "", "info": "while it may be in flight"},
     outcomes={"unreadable": "in the leader", "at_risk": "in another replica"},
     voids=True,
@@ -97,7 +98,7 @@ def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
 
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
     """The same, with a look at the batches before."""
-    dump = commands.dump(replica.file(int(e["segment"])), "--deep-iteration")
+    dump = repairs.dump(replica.file(int(e["segment"])), "--deep-iteration")
     return replace(advice, look=(Look(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look))
 
 
@@ -108,7 +109,7 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
 
 @rule(
     "torn-tail",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={
         "warning": "",
         "error": "before the newest segment",
@@ -189,7 +190,7 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
 
 @rule(
     "offset-hole",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={"error": "", "info": "where its leader may have cleaned"},
     outcomes={
         "lost": "in the leader",
@@ -268,7 +269,7 @@ def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
 
 @rule(
     "offsets-not-increasing",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={"critical": ""},
     outcomes={"reordered": ""},
     absorbed_by=(
@@ -318,7 +319,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "index-mismatch",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={"warning": "", "info": "for what a crash left in a file that is longer than its entries"},
     absorbed_by=(
         By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), index_entry_of_its_batch),
@@ -400,7 +401,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
 
 @rule(
     "leader-epoch-mismatch",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={"error": ""},
     outcomes={"at_risk": ""},
     absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
@@ -443,3 +444,103 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
                 advice=repairs.refetch(log, replica),
             )
+
+
+# The rule on checkpoints that promise more log than there is.
+
+
+OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
+
+
+def _of_one_directory(f: Finding) -> Hashable:
+    return f.evidence["log_dir"] if f.evidence.get("in_flight") else None
+
+
+def _all_beyond(found: Sequence[Finding]) -> str:
+    return f"Checkpoints of {plural(len(found), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
+
+
+@rule(
+    "checkpoint-beyond-log-end",
+    family=SEGMENT_INTEGRITY,
+    severities={"error": "", "critical": "for the high watermark", "info": "in a live directory"},
+    outcomes={"at_risk": ""},
+    absorbed_by=(
+        By(("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"), at_the_log_end),
+        By("replica-missing-range", end_that_another_has),
+    ),
+    prevented_by=(CLEAN_ELECTION,),
+    together=by_cause(_of_one_directory, _all_beyond),
+)
+def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
+    """A checkpoint promises more log than there is
+
+    Checks: the recovery point, the high watermark or the cleaner checkpoint lies beyond the log end, or the log start
+    beyond the high watermark.
+    Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
+    Can be wrong: the checkpoint was copied after the log (live directory: then the finding says so: in flight).
+    What to do: compare with the other replicas before this one becomes leader.
+    Source: UnifiedLog, LogManager (checkpoints)
+    """
+    for replica in log.replicas:
+        if not replica.segments or _end_unknown(replica):
+            continue
+        hw = replica.high_watermark
+        checks = [
+            ("high watermark", hw, replica.log_end, "critical"),
+            ("recovery point", replica.recovery_point, replica.log_end, "error"),
+            ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
+            ("log start", replica.own_start if hw is not None else None, hw, "error"),
+        ]
+        beyond = [
+            (name, value, limit, sev)
+            for name, value, limit, sev in checks
+            if value is not None and value > (limit or 0)
+        ]
+        if beyond:
+            yield _beyond(log, replica, beyond)
+
+
+def _end_unknown(replica: ReplicaFacts) -> bool:
+    """Whether the newest segment could not be read to its end: then nobody knows where the log ends."""
+    lost = ("unreadable", "vanished", "limit", "batch_limit")
+    return any(e.file == replica.segments[-1] and e.reason in lost for e in replica.errors)
+
+
+def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, int | None, str]]) -> Finding:
+    name, value, limit, severity = beyond[0]
+    live = not replica.clean_shutdown
+    what = "high watermark" if name == "log start" else "log end"
+    return log.finding(
+        "checkpoint-beyond-log-end",
+        severity,
+        f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
+        + (OF_DIFFERENT_TIMES if live else _lost_tail(name, replica)),
+        replica=replica,
+        offset=limit,
+        last_offset=value,
+        evidence={
+            "checkpoints": {n: v for n, v, _, _ in beyond},
+            "log_end": replica.log_end,
+            "high_watermark": replica.high_watermark,
+            **_perhaps_not_copied(replica),
+        },
+        doubt=live and not replica.unreadable,
+        advice=repairs.compared(log, replica, limit or 0),
+    )
+
+
+def _lost_tail(name: str, replica: ReplicaFacts) -> str:
+    if name == "log start":
+        return ": brokers delete nothing beyond it"
+    return ": the tail of this replica is lost" + (", or was not copied" if _perhaps_not_copied(replica) else "")
+
+
+def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:
+    """For the evidence of a lost tail: where the log ends like a segment that has another one behind it."""
+    if replica.log_end not in {link.offset for link in replica.snapshots}:
+        return {}
+    return {
+        "confidence": "undecidable",
+        "missing": f"perhaps the segment file {replica.log_end:020}.log, if not copied",
+    }

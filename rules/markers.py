@@ -9,8 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.words import plural
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.relations import (
     ABANDONED,
     OPEN_AT_ITS_COORDINATOR,
@@ -20,24 +19,22 @@ from auditor.rules.catalogue.relations import (
     same_record,
 )
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
-from auditor.rules.lib import commands
-from auditor.rules.lib.cleaning import whole_from
-from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.seen.named import Window
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.together import in_flight
-from auditor.rules.transactions import safety
-from auditor.rules.transactions.open_transactions import open_of
-from auditor.rules.transactions.skipped import (
+from auditor.rules.lib import repairs
+from auditor.rules.lib.log_bounds import whole_from
+from auditor.rules.resolution.resolve import in_flight
+from auditor.rules.seen.coordinator_history import Window
+from auditor.rules.seen.view import Finding, LogView, iso
+from auditor.rules.transactions import blocking
+from auditor.rules.transactions.coordinated import (
     Ended,
     as_decided_after_all,
     defect_in_words,
     ended_by_another,
-    key,
     of_the_defect,
+    skipped_key,
     until_it_is_fixed,
 )
-from auditor.rules.transactions.when_read import ended_behind
+from auditor.rules.transactions.open_transactions import open_of
 from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     begins_inside,
@@ -50,9 +47,9 @@ from auditor.rules.transactions.windows import (
     skew,
     unmarked_windows,
 )
-from auditor.rules.transactions.written_times import closed, must_have_marker
+from auditor.rules.transactions.written_times import closed, ended_behind, must_have_marker
 
-FAMILY = "cross-checks"
+CROSS_CHECKS = "cross-checks"
 TOPIC = "__transaction_state"
 LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
 
@@ -97,7 +94,7 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
 
 @rule(
     "missing-marker",
-    family=FAMILY,
+    family=CROSS_CHECKS,
     severities={"critical": "", "info": "while it may be in flight, or where a later marker ended its data as decided"},
     outcomes={"blocked": "", "at_risk": "where none of its data is open"},
     absorbed_by=(
@@ -131,7 +128,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
         return
     ended = ended_by_another(log)
     for window, between in unmarked_windows(log):
-        after_all = ended.get(key(window))
+        after_all = ended.get(skipped_key(window))
         if after_all is not None and after_all.as_decided:
             yield _late(log, after_all)
         elif must_have_marker(log, window, between[0]) and not ended_behind(log, window):
@@ -193,13 +190,13 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
         },
         doubt=in_flight or newer,
         outcome="at_risk" if row is None else "blocked",
-        advice=None if row is None else safety.advise(log, opened[0]),
+        advice=None if row is None else blocking.advise(log, opened[0]),
     )
 
 
 @rule(
     "split-decision",
-    family=FAMILY,
+    family=CROSS_CHECKS,
     severities={"critical": "", "info": "where retention may have taken its own marker"},
     outcomes={"hidden": "where COMMIT was decided", "exposed": "where ABORT was decided"},
     prevented_by=(CLEAN_ELECTION,),
@@ -287,7 +284,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
         f"undo downstream what came of {ended.data()}"
         if t["commit"]
         else f"{sent_again(window.transactional_id, ended.data())}; readers with isolation.level=read_uncommitted, and "
-        f"{commands.dump(None, '--print-data-log')}, still show them"
+        f"{repairs.dump(None, '--print-data-log')}, still show them"
     )
     advice = Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN, then=f"compensate: {amends}")
     return log.finding(
@@ -339,7 +336,7 @@ def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
 
 @rule(
     "marker-contradicts-decision",
-    family=FAMILY,
+    family=CROSS_CHECKS,
     severities={"critical": ""},
     outcomes={
         "hidden": "where COMMIT was decided",
@@ -389,7 +386,7 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
 
 @rule(
     "marker-without-decision",
-    family=FAMILY,
+    family=CROSS_CHECKS,
     severities={"warning": "if it closed something", "info": "else"},
     absorbed_by=(By("epoch-regression", same_record),),
     needs=(Need.TRANSACTIONS,),
@@ -435,7 +432,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
-        yield replace(found, advice=safety.undecided_marker(t, closed=closed, by_hand=by_hand))
+        yield replace(found, advice=blocking.undecided_marker(t, closed=closed, by_hand=by_hand))
 
 
 def _decided(log: LogView, t: np.void) -> bool:
@@ -450,7 +447,7 @@ def _decided(log: LogView, t: np.void) -> bool:
 
 @rule(
     "unknown-coordinator-epoch",
-    family=FAMILY,
+    family=CROSS_CHECKS,
     severities={"error": "", "info": "while it may be in flight"},
     outcomes={"at_risk": ""},
     needs=(Need.TRANSACTIONS,),

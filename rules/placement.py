@@ -1,23 +1,30 @@
-"""The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker."""
+"""Rules on placement, elections and tiered storage."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
+from auditor.base.at_rest import Fields
+from auditor.base.remote_segments import RemotePartition, RemoteSegment, State, holes
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
-from auditor.rules.lib import repairs, stops
-from auditor.rules.seen.cluster_view import METADATA_TOPIC
-from auditor.rules.seen.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.together import by_cause
+from auditor.rules.catalogue.registry import Need, rule
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.lib import repairs
+from auditor.rules.lib.lost_batches import left, lost_of, saved
+from auditor.rules.lib.replicas import pairs as replica_pairs
+from auditor.rules.replicas import REPLICAS
+from auditor.rules.resolution.resolve import by_cause
+from auditor.rules.seen.cluster_view import HOUR_MS, METADATA_TOPIC, SHUTTING_DOWN, UP, Election, Offline, WithoutLeader
+from auditor.rules.seen.view import Finding, LogView, iso
 
-FAMILY = "replicas"
+# The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker.
+
+
+PLACEMENT = "replicas"
 OF_REMOVED = "replica-of-removed-topic"
 WHILE = ", while "
 STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
@@ -35,7 +42,7 @@ def _all_offline(found: Sequence[Finding]) -> str:
 
 @rule(
     "partition-offline",
-    family=FAMILY,
+    family=PLACEMENT,
     severities={
         "error": "",
         "critical": "for internal topics",
@@ -124,7 +131,7 @@ def _all_absent(found: Sequence[Finding]) -> str:
 
 @rule(
     "replica-absent",
-    family=FAMILY,
+    family=PLACEMENT,
     severities={"critical": "", "info": "where files were copied one after another"},
     outcomes={"at_risk": ""},
     together=by_cause(_of_one_copy, _all_absent),
@@ -161,7 +168,7 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
 
 @rule(
     OF_REMOVED,
-    family=FAMILY,
+    family=PLACEMENT,
     severities={"info": "", "warning": "where it is in sync and nothing shows that it was removed"},
     needs=(Need.OF_ANOTHER,),
 )
@@ -210,7 +217,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "partition-in-two-log-dirs",
-    family=FAMILY,
+    family=PLACEMENT,
     severities={"error": "", "info": "where the directories cannot be told apart"},
     outcomes={"at_risk": ""},
     needs=(Need.REPLICAS,),
@@ -245,7 +252,7 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
             },
             advice=Advice(
                 Verdict.DO_NOT_ACT,
-                stops.VOTE,
+                repairs.VOTE,
                 then="keep both, and move neither: a broker reads the one in metadata.log.dir",
             )
             if log.topic == METADATA_TOPIC
@@ -283,3 +290,321 @@ def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
             ids = [log.cluster.directory_ids.get(c.log_dir) for c in (one, other)]
             if None in ids or ids[0] != ids[1]:
                 yield one, other, None not in ids
+
+
+# The rule on elections of leaders that did not have to have everything, by what the controller decided.
+
+
+WITHOUT = " without having been in sync "
+
+
+def _one_start(f: Finding) -> Hashable:
+    """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
+    alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
+    return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
+
+
+def _elected(found: Sequence[Finding]) -> str:
+    leader, how = found[0].evidence["leader"], found[0].message.partition(WITHOUT)[2]
+    return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
+
+
+@rule(
+    "unclean-election",
+    family=REPLICAS,
+    severities={
+        "critical": "",
+        "warning": "where the replicas show that nothing was lost",
+        "info": "where nothing committed can be",
+    },
+    outcomes={"at_risk": ""},
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    together=by_cause(_one_start, _elected),
+    needs=(Need.ELECTIONS,),
+)
+def unclean_election(log: LogView) -> Iterator[Finding]:
+    """A replica became leader that did not have to have everything
+
+    Checks: by __cluster_metadata, a leader that was neither in sync nor eligible (ELR) in the record before, or that
+    the controller marks as recovering. One that a reassignment brought in is none. Info where the leader is the only
+    last known eligible replica: it led last, so only its own unflushed tail can be gone. Info, too, where the last
+    leader's own copy of the metadata ends before the record that took the new leader out of the in-sync set: it had
+    stopped by then, and until then could commit nothing without the new leader; what it had appended beyond that is
+    named by replica-divergence.
+    Why it matters: what only the replicas before had, acknowledged or not, is lost when they follow the new leader, and
+    their offsets are given out again; consumers, groups and transactions refer to records that no longer exist.
+    Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
+    which has not followed the new one yet, shows it. That the last leader had stopped is wrong where its metadata log
+    was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
+    that log to the disk. In doubt where a majority of the voters is in the input and has not the record.
+    What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
+    (replica-divergence names the offsets, and which were not sent again) and produce again what is missed of these.
+    Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
+    """
+    for election in log.cluster.elected(log.topic, log.partition):
+        if not election.clean:
+            yield _unclean(log, election)
+
+
+def _in_sync(brokers: Sequence[int]) -> str:
+    if not brokers:
+        return "nobody was in sync"
+    return f"in sync {'was' if len(brokers) == 1 else 'were'} {', '.join(map(str, brokers))}"
+
+
+def _unclean(log: LogView, election: Election) -> Finding:
+    pair = next((p for p in replica_pairs(log) if p.replica.broker_id == election.last_leader), None)
+    begins = next((at for epoch, at in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
+    # Only a replica that has not followed the new leader yet can show what there was.
+    as_it_was = pair if pair is not None and pair.replica.last_leader_epoch < election.leader_epoch else None
+    lost = lost_of(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
+    compared = None if as_it_was is None or as_it_was.undecided else as_it_was
+    whole = compared is not None and lost is None and begins is not None and compared.replica.log_end <= begins
+    severity, meaning = _harm(election, lost, whole=whole)
+    return log.finding(
+        "unclean-election",
+        severity,
+        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
+        f"({_in_sync(election.isr_before)}): {meaning}",
+        offset=begins,
+        doubt=severity != "info" and log.cluster.may_be_uncommitted(election.offset),
+        time_ms=election.time,
+        evidence={
+            "metadata_offset": election.offset,
+            "isr_before": list(election.isr_before),
+            "eligible_before": list(election.elr_before),
+            "last_known_eligible_before": list(election.last_known_elr_before),
+            "isr": list(election.isr),
+            "leader_before": election.last_leader,
+            "leader": election.leader,
+            "leader_epoch": election.leader_epoch,
+            "recovering": election.recovering,
+            "left_sync_at_metadata_offset": election.left_sync,
+            "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
+            "lost": lost,
+        },
+        advice=saved(log, as_it_was.replica, lost) if as_it_was is not None and lost else None,
+    )
+
+
+def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str, str]:
+    """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
+    again = lost is not None and lost["all_sent_again"]
+    some = lost and not again and (left(lost) or f"offsets {lost['first_offset']} to {lost['last_offset']}")
+    gone = some and f"{some} of broker {election.last_leader} are lost"
+    if election.in_sync_to_the_end:
+        what = (
+            f"{gone}, none of them committed, so only producers with acks=0 or 1 count on them"
+            if gone
+            else "nothing that was committed is lost"
+        )
+        return "info", f"{what}: it was in sync as long as broker {election.last_leader} ran, unless that lost power"
+    if gone:
+        return "critical", gone
+    if election.only_its_own_tail:
+        return "info", "it had led last, alone, so only its own unflushed tail can be gone"
+    if again:
+        return "warning", f"the producers of what only broker {election.last_leader} has sent it again"
+    if whole:
+        return "warning", "the replica of the leader before it shows that nothing was lost"
+    return "critical", "what only the replicas before it had is lost"
+
+
+# Rules on tiered storage (KIP-405): what the metadata says of a log's remote part against its local one.
+
+
+TIERED_STORAGE = "tiered storage"
+SHOWN = 20  # segments that a finding lists
+
+
+@rule(
+    "remote-log-gap",
+    family=TIERED_STORAGE,
+    severities={"error": "", "info": "while the metadata may have been copied before the log"},
+    outcomes={"lost": ""},
+    needs=(Need.REMOTE,),
+)
+def remote_log_gap(log: LogView) -> Iterator[Finding]:
+    """Offsets of a tiered log are neither local nor in remote storage
+
+    Checks: from the log start offset to the first local segment every offset has to lie in a segment whose copy is
+    finished by __remote_log_metadata and not deleted, with leader epochs as in the log's own leader-epoch-checkpoint.
+    Segments may overlap, as they do after a change of leader. Not judged where records of that topic are missing.
+    Why it matters: a consumer that comes to such an offset gets an error or is sent elsewhere by auto.offset.reset: the
+    records are lost to it, although the log start offset says that they are there.
+    Can be wrong: of running brokers, what lies right below the first local segment: it may have been copied and taken
+    away after the metadata was read (then info).
+    What to do: find out whether a replica still has the offsets locally and keep its folder before retention takes it;
+    look for segments of them in the remote storage, and in the brokers' logs for errors of the RemoteStorageManager;
+    move no group beyond them before that.
+    Source: KIP-405; RemoteLogManager
+    """
+    remote, replica = log.remote, log.leader
+    if remote is None or not remote.whole or not replica.log_start_known or replica.local_start < 0:
+        return
+    for first, behind in holes(remote.finished(replica.leader_epochs), replica.own_start, replica.local_start):
+        at_rest = remote.clean and replica.clean_shutdown
+        late = behind == replica.local_start and not at_rest
+        yield _gap(log, remote, first, behind - 1, late)
+
+
+def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: bool) -> Finding:
+    there = [s for s in remote.segments.values() if s.start_offset <= last and s.end_offset >= first]
+    holders = [c.log_dir for c in log.replicas if 0 <= c.local_start <= first and c.log_end > last]
+    elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
+    return log.finding(
+        "remote-log-gap",
+        "error",
+        f"Offsets {first} to {last} of {log.name} ({last + 1 - first}) lie below its first local segment at "
+        f"{log.leader.local_start}, and no segment in remote storage has them{elsewhere}"
+        + (" (__remote_log_metadata may have been copied before the log)" if late else ""),
+        offset=first,
+        last_offset=last,
+        evidence={
+            "log_start": log.leader.own_start,
+            "local_log_start": log.leader.local_start,
+            "missing_range": [first, last],
+            "segments_there": [_described(s) for s in there[:SHOWN]],
+            "local_copies": holders or None,
+            "missing": "a later copy of __remote_log_metadata" if late else None,
+        },
+        doubt=late,
+    )
+
+
+def _described(s: RemoteSegment) -> dict[str, object]:
+    return {
+        "segment_id": s.segment_id,
+        "offsets": [s.start_offset, s.end_offset],
+        "state": State(s.state).name if s.state in list(State) else s.state,
+        "leader_epochs": [list(pair) for pair in s.leader_epochs],
+        "broker_id": s.broker_id,
+        "changed": iso(s.changed_at),
+    }
+
+
+@rule("remote-segment-leftover", family=TIERED_STORAGE, severities={"info": ""}, time=True, needs=(Need.REMOTE,))
+def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
+    """Remote storage holds segments that the log does not use
+
+    Checks: by __remote_log_metadata, for an hour or longer: a copy that was begun and neither finished nor deleted, a
+    deletion that was begun and not finished, a segment whose leader epochs are not the log's (of a leader whose tail
+    was cut), a second segment of the same offsets.
+    Why it matters: readers never see them, but they are stored and paid for. Deletions that do not end also point to a
+    RemoteStorageManager that fails.
+    Can be wrong: legal after a broker was killed while it copied, and after unclean elections; a slow storage.
+    What to do: look for errors of the RemoteStorageManager in the log of the broker that the segment names; brokers
+    delete what is left over together with the topic, newer ones by retention too.
+    Source: KIP-405; RemoteLogSegmentState, RemoteLogManager
+    """
+    remote = log.remote
+    if remote is None:
+        return
+    old = [s for s in remote.segments.values() if log.cluster.as_of - s.changed_at > HOUR_MS]
+    kinds = {
+        "copies that were never finished": [s for s in old if s.state == State.COPY_SEGMENT_STARTED],
+        "deletions that were never finished": [s for s in old if s.state == State.DELETE_SEGMENT_STARTED],
+        "segments of other leader epochs": _of_others(old, log.leader),
+        "segments that were copied twice": _twice(old),
+    }
+    for kind, found in kinds.items():
+        if found:
+            yield log.finding(
+                "remote-segment-leftover",
+                "info",
+                f"Remote storage of {log.name}: {plural(len(found), 'segment')} ({sum(s.size for s in found):,} bytes) "
+                f"that nobody reads: {kind}",
+                offset=min(s.start_offset for s in found),
+                last_offset=max(s.end_offset for s in found),
+                time_ms=max(s.changed_at for s in found),
+                evidence={"kind": kind, "segments": [_described(s) for s in found[:SHOWN]], "count": len(found)},
+            )
+
+
+def _of_others(segments: Iterable[RemoteSegment], replica: ReplicaFacts) -> list[RemoteSegment]:
+    finished = (s for s in segments if s.state == State.COPY_SEGMENT_FINISHED)
+    return [s for s in finished if not s.is_of(replica.leader_epochs)]
+
+
+def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
+    """Finished segments with the same offsets and leader epochs as a later one."""
+    last: dict[object, RemoteSegment] = {}
+    out = []
+    finished = (s for s in segments if s.state == State.COPY_SEGMENT_FINISHED)
+    for s in sorted(finished, key=lambda s: s.record_offset):
+        at = (s.start_offset, s.end_offset, s.leader_epochs)
+        if at in last:
+            out.append(last[at])
+        last[at] = s
+    return out
+
+
+@rule(
+    "remote-copy-behind",
+    family=TIERED_STORAGE,
+    severities={"warning": "", "info": "where only the producers' clocks tell how long"},
+    needs=(Need.REMOTE,),
+)
+def remote_copy_behind(log: LogView) -> Iterator[Finding]:
+    """Closed segments of a tiered log wait to be copied
+
+    Checks: local segments behind which another one begins, below the last stable offset, that no finished remote
+    segment has an hour after the log went beyond them. Not judged where remote.copy.disable is set.
+    Why it matters: brokers delete no local segment before it is copied, whatever local.retention.* says: the disk fills
+    up, and what is not copied is lost with the replicas.
+    Can be wrong: the storage or its quota (remote.log.manager.copy.max.bytes.per.second) is slow after a burst.
+    What to do: look at RemoteCopyLagSegments and RemoteCopyErrorsPerSec of the leader, and in its log for errors of the
+    RemoteLogManager or the RemoteStorageManager.
+    Source: KIP-405, KIP-963
+    """
+    remote, replica = log.remote, log.leader
+    if remote is None or not remote.whole or log.cluster.setting(log.topic, "remote.storage.enable") != "true":
+        return
+    if log.cluster.setting(log.topic, "remote.copy.disable") == "true" or replica.local_start < 0:
+        return
+    waiting = _waiting(log, remote)
+    if not waiting:
+        return
+    first, behind = waiting[0][0], waiting[-1][1]
+    waited, proved = _waited(log, waiting[0][1])
+    if waited > HOUR_MS:
+        yield log.finding(
+            "remote-copy-behind",
+            "warning" if proved else "info",
+            f"{plural(len(waiting), 'closed segment')} of {log.name} (offsets {first} to {behind - 1}) "
+            f"{'is' if len(waiting) == 1 else 'are'} not in remote storage {waited // HOUR_MS} h after the log went on",
+            offset=first,
+            last_offset=behind - 1,
+            evidence={
+                "segments": len(waiting),
+                "waited_ms": waited,
+                "copied_last": iso(max((s.changed_at for s in remote.finished()), default=-1)),
+                "confidence": "proved" if proved else "likely",
+            },
+        )
+
+
+def _waiting(log: LogView, remote: RemotePartition) -> list[tuple[int, int]]:
+    """The offsets, (first, behind the last), of closed local segments below the last stable offset with a hole in the
+    remote log."""
+    replica, rows = log.leader, log.leader.transactions
+    open_from = rows["first_offset"][(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
+    stable = min([log.high_watermark, *open_from.tolist()])
+    finished = remote.finished(replica.leader_epochs)
+    local = [base for base in replica.segment_bases if base >= replica.local_start]
+    closed = [(max(a, replica.own_start), b) for a, b in itertools.pairwise(local) if b <= stable]
+    return [(a, b) for a, b in closed if a < b and any(holes(finished, a, b))]
+
+
+def _waited(log: LogView, behind: int) -> tuple[int, bool]:
+    """How long in ms the log has gone on behind an offset, at the newest time that brokers wrote, and whether a
+    broker's clock says so: that of a marker behind it, not of a transaction that was open across it."""
+    rows = log.leader.transactions
+    later = rows[rows["marker_offset"] >= behind]
+    across = later["marker_timestamp"][later["first_offset"] < behind]
+    if len(later):
+        since = max(int(later["marker_timestamp"].min()), *across.tolist(), -1)
+        return log.cluster.newest_time - since, True
+    times = [t for base, t in zip(log.leader.segment_bases, log.leader.segment_times, strict=False) if base >= behind]
+    since = min((log.time(t) for t in times if t >= 0), default=log.cluster.newest_time)
+    return log.cluster.newest_time - since, False

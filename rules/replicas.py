@@ -1,4 +1,4 @@
-"""Rules on the replicas of one log on several brokers: what replication made alike must be alike."""
+"""Rules on the replicas of one log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from auditor.base.advice import Act, Advice, Condition, Look, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.relations import (
     DIVERGED_BEFORE,
     By,
@@ -21,17 +20,19 @@ from auditor.rules.catalogue.relations import (
     same_batch_on_another_broker,
 )
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
-from auditor.rules.lib import commands, repairs
-from auditor.rules.lib.lost_batches import left, lost_of, never_visible, saved, why_not_lost
-from auditor.rules.lib.pairs import Gap, Pair, row_of
-from auditor.rules.lib.pairs import pairs as replica_pairs
-from auditor.rules.lib.replica_batches import COMPARED
+from auditor.rules.lib import repairs
+from auditor.rules.lib.headers import COMPARED
+from auditor.rules.lib.lost_batches import TOP, left, lost_of, never_visible, saved, why_not_lost
+from auditor.rules.lib.replicas import Gap, Pair, row_of, watermark
+from auditor.rules.lib.replicas import pairs as replica_pairs
+from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.together import by_cause, logs_of
+from auditor.rules.seen.view import Finding, LogView
 
-FAMILY = "replicas"
+# Rules on the replicas of one log on several brokers: what replication made alike must be alike.
+
+
+REPLICAS = "replicas"
 COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
 ONE_BATCH = "but it is one batch, of which no checksum covers the leader epoch: damaged on one, or sent again, under"
 FEW = 5  # partitions in which a replica is behind, each of which is named
@@ -52,7 +53,7 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
 
 @rule(
     "replica-divergence",
-    family=FAMILY,
+    family=REPLICAS,
     severities={
         "critical": "",
         "warning": "for the tail of a crashed leader that a clean election left behind",
@@ -184,7 +185,7 @@ def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
 
 def _of_one_batch(first: int) -> Advice:
     look = Look(
-        commands.dump(None, "--deep-iteration"), f"both have one batch at offset {first}, but for its leader epoch"
+        repairs.dump(None, "--deep-iteration"), f"both have one batch at offset {first}, but for its leader epoch"
     )
     return Advice(Verdict.LOOK, look=(look,), then="nothing is lost by it: leave both replicas as they are")
 
@@ -195,7 +196,7 @@ def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
     right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
     refetched = repairs.refetch(log, replica, leader)
     advice = refetched.unless(right)
-    look = Look(commands.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
+    look = Look(repairs.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
     then = f"compare both at offset {first}, and the leader epochs in the evidence"
     later = "" if refetched.act else advice.then  # the steps are not given, so nothing comes after them
     return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, later))))
@@ -234,7 +235,7 @@ def _all_behind(found: Sequence[Finding]) -> str:
 
 @rule(
     "replica-missing-range",
-    family=FAMILY,
+    family=REPLICAS,
     severities={"critical": "below both high watermarks", "warning": "where a follower is ahead", "info": "else"},
     outcomes={"at_risk": ""},
     absorbed_by=(
@@ -358,7 +359,7 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
         return Advice(
             Verdict.DO_NOT_ACT,
             f"broker {holder.broker_id} has them, but must not lead: {why}",
-            then=f"{keep}, and read the copy: {commands.dump(None, '--print-data-log')}",
+            then=f"{keep}, and read the copy: {repairs.dump(None, '--print-data-log')}",
         )
     if not again.act:
         return replace(again, then=_and(keep, again.then))
@@ -368,3 +369,111 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
 
 def _and(first: str, then: str) -> str:
     return f"{first}; {then}" if then else first
+
+
+# Where replicas of one log start, and which producers they know: legal, and said before a failover shows it.
+
+
+@rule(
+    "replica-state-differs",
+    family=REPLICAS,
+    severities={"info": ""},
+    absorbed_by=(DIVERGED_BEFORE,),
+    needs=(Need.REPLICAS,),
+)
+def replica_state_differs(log: LogView) -> Iterator[Finding]:
+    """Replicas know different producers, or start at different offsets
+
+    Checks: a follower whose log start lies below the leader's; a leader whose log start lies below a follower's, though
+    that lies within a segment, where only a leader's DeleteRecords puts it: it went back at a failover, since brokers
+    note it once a minute. Snapshots of two replicas at the same offset that know different producers.
+    Why it matters: the next leader may know a producer that this one forgot, or the other way round: before 2.5 clients
+    then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER. Where the start went back, deleted records can be read
+    again.
+    Can be wrong: legal, since each replica has its own retention, expiry and start. A running leader's start may be
+    higher than what it noted last (then the finding says that it may be in flight).
+    What to do: nothing while clients are 2.5 or newer.
+    Source: KIP-360 (problem 2, and the note on reassignment); ProducerStateManager.truncateAndReload
+    """
+    for pair in replica_pairs(log):
+        if pair.replica.segments and pair.leader.segments and pair.replica.own_start < pair.leader.own_start:
+            yield _lower_start(log, pair)
+        if _went_back(pair):
+            yield _start_back(log, pair)
+        differing = pair.snapshots()
+        if differing:
+            yield _other_producers(log, pair, differing)
+
+
+def _lower_start(log: LogView, pair: Pair) -> Finding:
+    replica, leader = pair.replica, pair.leader
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"{log.name} starts at offset {replica.own_start} on broker {replica.broker_id}, at {leader.own_start} on "
+        f"broker {leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
+        replica=replica,
+        offset=replica.own_start,
+        last_offset=leader.own_start - 1,
+        evidence={
+            "log_start": replica.own_start,
+            "log_start_of_leader_copy": leader.own_start,
+            "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir},
+        },
+    )
+
+
+def _went_back(pair: Pair) -> bool:
+    """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
+    replica, leader = pair.replica, pair.leader
+    known = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
+    known = known and replica.unread_from < 0  # else nobody looked whether it begins within a segment
+    return bool(known) and leader.own_start < replica.own_start and replica.own_start not in replica.segment_bases
+
+
+def _start_back(log: LogView, pair: Pair) -> Finding:
+    replica, leader = pair.replica, pair.leader
+    doubt = not log.at_rest(leader)
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"The start of {log.name} went back from {replica.own_start} to {leader.own_start} when broker "
+        f"{leader.broker_id} became leader or restarted: records that were deleted can be read again, and producers "
+        "are known again" + (" (it may only not have noted its start yet)" if doubt else ""),
+        replica=leader,
+        offset=leader.own_start,
+        last_offset=replica.own_start - 1,
+        evidence={
+            "log_start": leader.own_start,
+            "log_start_before": replica.own_start,
+            "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch],
+            "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir},
+        },
+        doubt=doubt,
+        advice=Advice(
+            Verdict.LOOK,
+            then=f"if those below {replica.own_start} have to be gone, delete them once more "
+            "(kafka-delete-records.sh), which cannot be undone",
+        ),
+    )
+
+
+def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:
+    offset, only_replica, only_leader = differing[-1]
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_replica)} only "
+        f"on broker {pair.replica.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
+        replica=pair.replica,
+        offset=offset,
+        last_offset=offset,
+        file=next((link.file for link in pair.replica.snapshots if link.offset == offset), None),
+        evidence={
+            "only_in_this_copy": only_replica[:TOP].tolist(),
+            "only_in_leader_copy": only_leader[:TOP].tolist(),
+            "snapshots": [at for at, _, _ in differing][-TOP:],
+            "leader_copy": {"broker_id": pair.leader.broker_id, "log_dir": pair.leader.log_dir},
+            "high_watermarks": [watermark(pair.replica), watermark(pair.leader)],
+        },
+    )

@@ -11,16 +11,12 @@ from auditor.connectors.codec import batches as col
 from auditor.facts.events import Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import ERRORS, FINE, OF_HEADER, OFFSET_RANGE
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
-from auditor.rules.lib import commands
-from auditor.rules.lib.cleaning import Missing, hole
-from auditor.rules.lib.culprits import blamed
-from auditor.rules.lib.damaged_fields import LENGTH, MAGIC, damaged_fields
-from auditor.rules.lib.tails import is_whole, tails
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView, runs
+from auditor.rules.lib import repairs
+from auditor.rules.lib.evidence import LENGTH, MAGIC, blamed, damaged_fields
+from auditor.rules.lib.log_bounds import Missing, hole, is_whole, tails
+from auditor.rules.seen.view import Finding, LogView, runs
 
 FAMILY = "record validation"
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
@@ -201,7 +197,7 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
                 f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
                 look=(
                     Look(
-                        commands.describe_topic(log.topic),
+                        repairs.describe_topic(log.topic),
                         f"the Isr of {log.name} lists no broker whose copy shows these bytes whole",
                     ),
                 ),
@@ -232,7 +228,7 @@ def _invalid(
             Verdict.LOOK,
             look=(
                 Look(
-                    commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
+                    repairs.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
                     f"it shows such a batch at offset {e['base_offset']}",
                 ),
             ),

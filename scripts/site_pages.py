@@ -18,9 +18,13 @@ from auditor.base.words import GLOSSARY  # noqa: E402
 from auditor.cli import GROUPS, main, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules.catalogue import registry  # noqa: E402
-from auditor.rules.catalogue import rule_page as text_pages  # noqa: E402
-from auditor.rules.catalogue.kinds import SECTIONS, Kind, Rule  # noqa: E402
-from auditor.rules.catalogue.registry import FAMILIES  # noqa: E402
+from auditor.rules.catalogue import registry as text_pages  # noqa: E402
+from auditor.rules.catalogue.registry import (  # noqa: E402
+    FAMILIES,
+    SECTIONS,
+    Kind,
+    Rule,
+)
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

@@ -11,7 +11,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_audit import Say, nobody
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import SEVERITIES, Finding
 from tests.facts import here, opened
 
 LOOKS: list[Callable[[Audit], None]] = []

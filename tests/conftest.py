@@ -19,7 +19,7 @@ from auditor.spark import jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from auditor.rules.seen.finding import Finding
+    from auditor.rules.seen.view import Finding
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,7 +37,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 @pytest.fixture(scope="session", autouse=True)
 def severities_are_declared() -> Iterator[None]:
     """Whatever a check finds in any test, its severity is one that the rule's page says."""
-    from auditor.rules.catalogue.kinds import Kind
+    from auditor.rules.catalogue.registry import Kind
 
     completed = Kind.completed
 

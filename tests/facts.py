@@ -18,10 +18,9 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.processes.isolation import Pool
 from auditor.rules.catalogue import registry
+from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.resolve import resolve
+from auditor.rules.seen.view import Finding, LogView
 from tests import corpora
 
 Task = TypeVar("Task")

@@ -17,7 +17,7 @@ import cramjam
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import calc_crc32c
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora, segments
 from tests.audited import audit_folder
 

@@ -19,9 +19,8 @@ from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline import results
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import safeguards
-from auditor.rules.catalogue.safeguards import Safeguard
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.prevention import NOT_SHOWN
+from auditor.rules.catalogue.safeguards import NOT_SHOWN, Safeguard
+from auditor.rules.seen.view import Finding
 from tests.blocked_states import surfaces
 
 SIGNS = re.compile(r"[\s`'\\\"]")  # what lines, quotes and markup add or change

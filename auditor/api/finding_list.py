@@ -17,7 +17,7 @@ from auditor.base.user_input import fits
 from auditor.connectors.tables.schema import array_of
 from auditor.dashboards.selection import LEAST, Selection
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import FIELDS, SEVERITIES, Finding
+from auditor.rules.seen.view import FIELDS, SEVERITIES, Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from auditor import running
 from auditor.base.at_rest import Values
 from auditor.base.words import plural
 from auditor.dashboards.wording import visible
-from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import SEVERITIES, Finding
 
 MAX_ROWS = 200
 MAX_HELD = 20  # partitions that are shown beside the headline

@@ -63,7 +63,7 @@ class Act:
 class Moves:
     """What an advice does to the replicas of its partition, by broker: ``away`` loses its folder and is fetched again
     from one of ``sources``; ``leads`` is made leader. None and empty for none. It is on no surface: advices of one run
-    are held against each other by it (:mod:`auditor.rules.settled.crossed`)."""
+    are held against each other by it (:mod:`auditor.rules.resolution.resolve`)."""
 
     away: int | None = None
     sources: tuple[int, ...] = ()

@@ -20,7 +20,7 @@ from auditor.outputs.claim import write_whole
 from auditor.pipeline import accepted_findings as baseline
 from auditor.pipeline.accepted_findings import Entry
 from auditor.pipeline.options import out_of
-from auditor.rules.settled.fingerprint import cluster_of
+from auditor.rules.resolution.resolve import cluster_of
 
 FILE = Path("auditor-baseline.json")
 DAYS = 90

@@ -27,12 +27,12 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     require("great_expectations")
     from auditor.pipeline.table_schemas import schemas
-    from auditor.rules.expectations import exported
+    from auditor.rules.expectations import suites as expectations_suites
 
     target: Path = args.export
     names = []
     try:
-        for name, text in exported.files(schemas()):
+        for name, text in expectations_suites.files(schemas()):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             write_whole(target / name, text)
             names.append(name)

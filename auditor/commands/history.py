@@ -13,7 +13,7 @@ from auditor.commands.dashboard import add_expected
 from auditor.commands.parser import examples
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
 from auditor.pipeline.options import out_of
-from auditor.rules.seen.finding import SEVERITIES
+from auditor.rules.seen.view import SEVERITIES
 
 if TYPE_CHECKING:
     from auditor.outputs.runs import Run

@@ -29,7 +29,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     from auditor.rules.catalogue import registry
-    from auditor.rules.catalogue.rule_page import catalogue, page
+    from auditor.rules.catalogue.registry import catalogue, page
 
     known = registry.load()
     if args.id is None:

@@ -33,7 +33,7 @@ from auditor.pipeline.read_step import KeptFacts
 from auditor.pipeline.runner import Replicas, Runner
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.task import ReplicaTask, TextTask
-from auditor.rules.seen.finding import iso
+from auditor.rules.seen.view import iso
 
 CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too
 Place = tuple[str, str, int]  # log_dir, topic, partition

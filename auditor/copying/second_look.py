@@ -1,7 +1,7 @@
 """Logs of a running broker that look held in a fresh copy are read once more, and their coordinators' behind them.
 
 Data is read before its coordinator's log: a transaction that ended in between is open in the one and over in the
-other. The times of both mostly tell (:mod:`auditor.rules.transactions.when_read`); what they do not is read again. Only
+other. The times of both mostly tell (:mod:`auditor.rules.transactions.written_times`); what they do not is read again. Only
 logs at whose end a transaction is open are looked at, which the copy knows of its own, and what judges them.
 """
 

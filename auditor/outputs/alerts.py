@@ -35,7 +35,7 @@ from auditor.outputs.shelf import Shelf
 from auditor.pipeline import results
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import SEVERITIES
+from auditor.rules.seen.view import SEVERITIES
 
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 # The channels: the secret that each needs, and the one that has its address.

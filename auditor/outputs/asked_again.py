@@ -23,8 +23,8 @@ from auditor.pipeline import results
 from auditor.pipeline.options import LEVELS
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import GRAVE, SEVERITIES, Finding, iso
-from auditor.rules.settled.fingerprint import OF_ONE_REPLICA, cluster_of
+from auditor.rules.resolution.resolve import OF_ONE_REPLICA, cluster_of
+from auditor.rules.seen.view import GRAVE, SEVERITIES, Finding, iso
 
 DEFAULT_LEVEL = "error"
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from auditor.outputs import changes, runs
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
-from auditor.rules.seen.finding import GRAVE, SEVERITIES
+from auditor.rules.seen.view import GRAVE, SEVERITIES
 
 GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
 LEAST_GAPS = 2

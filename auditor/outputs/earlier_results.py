@@ -14,7 +14,7 @@ from auditor.connectors.stores.results import folder, why
 from auditor.connectors.stores.retries import REFUSED
 from auditor.outputs.claim import SUMMARY
 from auditor.rules.catalogue import registry
-from auditor.rules.settled.fingerprint import cluster_of, fingerprint
+from auditor.rules.resolution.resolve import cluster_of, fingerprint
 
 
 class Earlier(NamedTuple):

@@ -37,12 +37,13 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: Written |
 
     Decoded and derived tables are judged when ``--tables`` wrote them, findings, logs and the run always.
     """
-    from auditor.rules.expectations import gx_run, suites
+    from auditor.rules.expectations import suites
+    from auditor.rules.expectations import suites as expectations_suites
 
     tables = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
     judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
     judged |= {} if tables_written is None else _of_tables(audit, tables_written)
-    rows = gx_run.run(judged)
+    rows = expectations_suites.run(judged)
     table = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
     written(table, folder / "tables" / "expectations")
     failed = [row for row in rows if not row["success"]]

@@ -17,7 +17,7 @@ from auditor.outputs import delivery
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.kinds import SECTIONS
+from auditor.rules.catalogue.registry import SECTIONS
 
 
 def check(audit: Audit, selection: Selection) -> None:

@@ -31,11 +31,10 @@ from auditor.pipeline.cluster import absent
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.catalogue import registry
-from auditor.rules.lib import commands, crash_recovery
+from auditor.rules.catalogue import registry, safeguards
+from auditor.rules.lib import crash_recovery, repairs
 from auditor.rules.seen.coordinator_history import CoordinatorHistory
-from auditor.rules.seen.finding import GRAVE, OUTCOMES, SEVERITIES, Finding, iso
-from auditor.rules.settled import prevention
+from auditor.rules.seen.view import GRAVE, OUTCOMES, SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 if TYPE_CHECKING:
@@ -321,12 +320,12 @@ def _prevention(audit: Audit) -> list[Fields]:
     of_dir, kinds = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.kinds()
     clusters, bootstrap = audit.clusters, audit.options.bootstrap
     found = (
-        (f, prevention.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
+        (f, safeguards.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
         for f in audit.open_findings
         if f.severity != "info" and (key := of_dir.get(f.evidence.get("log_dir", ""))) in clusters
     )
-    rows = prevention.summed(found)
-    return [row | {"commands": [commands.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]
+    rows = safeguards.summed(found)
+    return [row | {"commands": [repairs.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]
 
 
 def _ran(audit: Audit) -> Fields:

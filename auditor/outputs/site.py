@@ -24,7 +24,7 @@ from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
 from auditor.pipeline import results
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import GRAVE, iso
+from auditor.rules.seen.view import GRAVE, iso
 
 LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked for: runs, and findings of them
 _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")

@@ -23,7 +23,7 @@ from auditor.dashboards import addresses
 from auditor.outputs.runs import History, Run
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
-from auditor.rules.seen.finding import SEVERITIES
+from auditor.rules.seen.view import SEVERITIES
 
 LIST, KIND = "pages.json", "text/html; charset=utf-8"
 MOST_FINDINGS = 2000  # of a cluster that get a page at a time, those of the last run first, the gravest first

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.rules.seen.finding import SEVERITIES
+from auditor.rules.seen.view import SEVERITIES
 
 KEY = "accepted"
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")

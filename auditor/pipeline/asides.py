@@ -15,8 +15,7 @@ from auditor.pipeline import group_positions
 from auditor.pipeline.tables import cleaner_table, lag_table, space_table
 from auditor.pipeline.tables.read_cluster import ReadCluster
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import iso
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import LogView, iso
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 
 
 def without_news(found: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:

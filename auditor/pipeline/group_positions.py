@@ -12,7 +12,7 @@ from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.tables.read_cluster import Log, ReadCluster
 from auditor.replay.reading.task import ReplicaTask
-from auditor.rules.lib.group_offsets import watched
+from auditor.rules.lib.evidence import watched
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from auditor.base.at_rest import Fields, Values
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE
-from auditor.rules.seen.finding import GRAVE, Finding
+from auditor.rules.seen.view import GRAVE, Finding
 from auditor.rules.transactions.blocking import LATE_MS
 from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 

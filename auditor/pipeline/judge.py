@@ -17,18 +17,16 @@ from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.pipeline import asides
 from auditor.rules import placement
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.kinds import Kind
-from auditor.rules.catalogue.needs import Need, there
+from auditor.rules.catalogue.registry import Kind, Need, there
 from auditor.rules.lib import crash_recovery
-from auditor.rules.lib.expiry import PROVED, verdict
-from auditor.rules.lib.pairs import unread_again
-from auditor.rules.lib.readers import readers
+from auditor.rules.lib.evidence import readers
+from auditor.rules.lib.log_bounds import PROVED, verdict
+from auditor.rules.lib.replicas import unread_again
 from auditor.rules.placement import OF_REMOVED
+from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import iso
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.floods import judge_bounded
-from auditor.rules.transactions import blocking, safety
+from auditor.rules.seen.view import LogView, iso
+from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
@@ -74,9 +72,9 @@ def _asked(kinds: tuple[str, ...], is_gone: bool, has: frozenset[Need]) -> tuple
 def _advice(log: LogView, row: Fields, opened: dict[int, OpenTransaction]) -> Advice:
     """What to do about what holds a partition; ``row`` of ``blocking.blocked``, that of an absent partition too."""
     if row["first_offset"] is not None:
-        return safety.advise(log, opened[row["first_offset"]])
+        return blocking.advise(log, opened[row["first_offset"]])
     name = f"{row['topic']}-{row['partition']}"
-    return safety.undelivered(log.cluster, name, row["transactional_id"], row["state"], log.partition)
+    return blocking.undelivered(log.cluster, name, row["transactional_id"], row["state"], log.partition)
 
 
 def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> Fields:
@@ -217,7 +215,7 @@ def _open_row(log: LogView, t: OpenTransaction) -> Fields:
         "transactional_id": t.owner,
         **blocking.said(blocking.judged(log, t)),
         "why": t.reason,
-        "advice": safety.advise(log, t).row(),
+        "advice": blocking.advise(log, t).row(),
         "in_flight": t.in_flight,
         "first_offset": int(t.row["first_offset"]),
         "last_offset": int(t.row["last_offset"]),

@@ -22,12 +22,11 @@ from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.read_audit import ReadAudit
 from auditor.pipeline.runner import LOG, JudgedLogs, Placed, place_of
 from auditor.rules.catalogue import registry
-from auditor.rules.lib import commands
+from auditor.rules.lib import repairs
+from auditor.rules.resolution.finding_limits import Kept
+from auditor.rules.resolution.resolve import resolve_each, signed
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding, iso
-from auditor.rules.settled.fingerprint import signed
-from auditor.rules.settled.floods import Kept
-from auditor.rules.settled.resolve import resolve_each
+from auditor.rules.seen.view import Finding, iso
 
 if TYPE_CHECKING:
     pass
@@ -136,7 +135,7 @@ class JudgedAudit(ReadAudit):
         """A row with the commands of its advice, where it has one, as this cluster takes them."""
         if self.options.bootstrap is None or "advice" not in row:
             return row
-        return row | {"advice": commands.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
+        return row | {"advice": repairs.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
 
     @property
     def logs(self) -> JudgedLogs:
@@ -169,7 +168,7 @@ class JudgedAudit(ReadAudit):
         found = begun_inside.without_news(found, self._begun_inside)
         for finding in found:
             if finding.advice is not None:
-                finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
+                finding.advice = repairs.addressed(finding.advice, self.options.bootstrap)
         found = signed(found, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return found

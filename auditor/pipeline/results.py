@@ -16,8 +16,8 @@ from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Named
 from auditor.connectors.tables.schema import LOG_KEY, TIME, array_of, declared, lists, texts
 from auditor.pipeline.accepted_findings import ENTRY, Verdicts
-from auditor.rules.seen.finding import FIELDS, SEVERITIES
-from auditor.rules.settled.fingerprint import cluster_of
+from auditor.rules.resolution.resolve import cluster_of
+from auditor.rules.seen.view import FIELDS, SEVERITIES
 from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from auditor.pipeline.read_step import KeptFacts
 from auditor.processes.isolation import Pool
 from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa

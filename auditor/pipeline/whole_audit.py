@@ -18,7 +18,7 @@ from auditor.pipeline import held, results
 from auditor.pipeline.judged_audit import JudgedAudit
 from auditor.pipeline.tables import derived_tables
 from auditor.processes.isolation import KILLS
-from auditor.rules.seen.finding import SEVERITIES
+from auditor.rules.seen.view import SEVERITIES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What one finding must have to do with another to explain it: named relations, for ``absorbed_by`` of a rule."""
+"""Named relations by which one finding explains another."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from auditor.base.numbers import SEQUENCES
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.coordinator_history import SKEW_MS
+from auditor.rules.seen.view import Finding
 
 Test = Callable[[Finding, Finding], bool]
 

@@ -1,10 +1,4 @@
-"""Recovery dry run: what a current broker (4.1) would make of a log directory after a crash.
-
-After a crash a broker trusts nothing from the recovery point on: it scans those segments batch by batch, cuts the log
-at the first one that is not sound and drops what follows. There are two dry runs: one that scans everything, as without
-recovery points (the worst case), and one from the recovery points as they stand.
-Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState.
-"""
+"""What a broker would make of a log directory after a crash."""
 
 from __future__ import annotations
 

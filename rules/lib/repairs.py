@@ -1,18 +1,398 @@
-"""What may be done to replicas and leaders without losing records: one wording for every advice."""
+"""Commands and repairs that findings give, and when a broker may be stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from shlex import quote
+from typing import NamedTuple
 
-from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, may_be_flinks
 from auditor.base.errors import DAMAGED_FIELD
+from auditor.base.numbers import setting_number
+from auditor.base.words import few, plural
 from auditor.facts.events import Kind
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib import commands
-from auditor.rules.lib.pairs import Pair, pairs
-from auditor.rules.lib.stops import BY_METADATA, NOT_BY_METADATA, gated, moved, of_quorum
-from auditor.rules.seen.cluster_view import METADATA_TOPIC, Cluster
+from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
+from auditor.model.policies import SKIPS_MARKERS
+from auditor.rules.lib.replicas import Pair, pairs
+from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Alone, Cluster
 from auditor.rules.seen.view import LogView
+
+# The commands of Kafka that findings give to copy: printed, never run. Names in them come from untrusted input.
+
+
+PLACE = "--bootstrap-server B "
+TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
+
+
+def addressed(advice: Advice, bootstrap: str | None) -> Advice:
+    """An advice whose commands go to this ``host:port`` in place of the letter B."""
+    return advice if bootstrap is None else advice.worded(lambda words: addressed_to(words, bootstrap))
+
+
+def addressed_to(words: str, bootstrap: str | None) -> str:
+    """The same of words that hold commands."""
+    return words if bootstrap is None else words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
+
+
+def abort(topic: str, partition: int, offset: int) -> str:
+    """Closes the hanging transaction that begins at an offset."""
+    return f"{TRANSACTIONS} abort --topic {quote(topic)} --partition {partition} --start-offset {offset}"
+
+
+def describe_producers(topic: str, partition: int) -> str:
+    """Shows the open transactions of a partition as its leader knows them."""
+    return f"{TRANSACTIONS} describe-producers --topic {quote(topic)} --partition {partition}"
+
+
+def describe_id(transactional_id: str) -> str:
+    """Shows a transactional id as its coordinator knows it."""
+    return f"{TRANSACTIONS} describe --transactional-id {quote(transactional_id)}"
+
+
+def find_hanging(topic: str) -> str:
+    """Lists the transactions of a topic that hang."""
+    return f"{TRANSACTIONS} find-hanging --topic {quote(topic)}"
+
+
+def describe_topic(topic: str) -> str:
+    """Shows the leaders and in-sync replicas of a topic."""
+    return f"kafka-topics.sh --bootstrap-server B --describe --topic {quote(topic)}"
+
+
+def quorum() -> str:
+    """Shows how far each voter has the log of the metadata."""
+    return "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"
+
+
+def remove_voter(broker: int | None, directory: str | None) -> str:
+    """Takes a voter out of a dynamic quorum; ``directory``: its directory.id (KIP-853)."""
+    return (
+        f"kafka-metadata-quorum.sh --bootstrap-server B remove-controller --controller-id {broker} "
+        f"--controller-directory-id {quote(directory or 'ID')}"
+    )
+
+
+def add_voter() -> str:
+    """Makes the node of these properties a voter of a dynamic quorum."""
+    return "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
+
+
+def unavailable() -> str:
+    """Lists the partitions that nobody leads."""
+    return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"
+
+
+def under_replicated() -> str:
+    """Lists the partitions of which not every replica is in sync."""
+    return "kafka-topics.sh --bootstrap-server B --describe --under-replicated-partitions"
+
+
+def describe_topics() -> str:
+    """Shows the leaders and in-sync replicas of all topics."""
+    return "kafka-topics.sh --bootstrap-server B --describe"
+
+
+def list_ids() -> str:
+    """Lists all transactional ids with their producer ids and states."""
+    return f"{TRANSACTIONS} list"
+
+
+def prefer(topic: str, partition: int) -> str:
+    """Lets the first of a partition's replicas lead, where it is in sync. An election of type ``unclean`` would let one
+    lead that is not, and drop what it lacks."""
+    return (
+        f"kafka-leader-election.sh --bootstrap-server B --election-type preferred --topic {quote(topic)} "
+        f"--partition {partition}"
+    )
+
+
+def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
+    """Shows where a group would go on in a partition; whoever has read what it loses runs it with ``--execute``."""
+    return (
+        f"kafka-consumer-groups.sh --bootstrap-server B --group {quote(group)} --topic {quote(f'{topic}:{partition}')} "
+        f"--reset-offsets --to-offset {offset} --dry-run"
+    )
+
+
+def dump(file: str | None, how: str) -> str:
+    """Prints a segment: ``how`` is the option that says how deep."""
+    return f"kafka-dump-log.sh --files {quote(file or 'SEGMENT')} {how}"
+
+
+# One gate for what stops a broker, or moves a folder of its away: what must be so before, by what the metadata shows.
+#
+# It shows that as of its copy, so each advice that passes has what is to be seen now beside it. Each says what the stop
+# puts at risk, too: :func:`at_risk`.
+
+
+NAMED, ASKED = 5, 3  # partitions or ids in a sentence, and ids that a command each asks for
+AUDIT_AFTERWARDS = "audit again after the start in any case: a transaction that ended during the stop may hang"
+ELR, KRAFT = "eligible.leader.replicas.version", "kraft.version"
+BY_METADATA, NOT_BY_METADATA = METADATA_TOPIC, f"no {METADATA_TOPIC} in the input says it"
+VOTE = (
+    f"a folder of {METADATA_TOPIC} holds quorum-state, the vote of its node, and one that forgets how it voted may "
+    "elect a second leader"
+)
+
+
+def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
+    """What must be so before a broker is stopped: while it is down, nobody who lacks what it has can be elected, and
+    the quorum goes on. A partition without other replicas, and a quorum of one, wait for it, and lose nothing."""
+    alone = sorted(cluster.alone_in_sync.get(-1 if broker is None else broker, []))
+    known = cluster.has_metadata and broker is not None
+    by = f"{few(alone)}" if alone else BY_METADATA if known else NOT_BY_METADATA
+    others = Condition(
+        f"no partition that has other replicas is in sync on broker {broker} alone, with none of them eligible to lead",
+        not alone if known else None,
+        by,
+    )
+    found = [others]
+    if alone:
+        found.append(_elected_cleanly(cluster, alone))
+    if broker in cluster.voters and len(cluster.voters) > 1:
+        left = len(cluster.voters) - 1 > len(cluster.voters) // 2
+        found.append(Condition(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA))
+    return tuple(found)
+
+
+def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
+    """That nobody who lacks records is elected for partitions that are in sync on one broker alone."""
+    values = {name: effective(cluster, name.rpartition("-")[0], UNCLEAN, "false") for name in names}
+    unclean = [name for name, value in values.items() if value == "true"]
+    unknown = [name for name, value in values.items() if value not in ("true", "false")]
+    holds = False if unclean else None if unknown else True
+    by = f"{UNCLEAN}=true for {few(unclean)}" if unclean else f"unknown for {few(unknown)}" if unknown else BY_METADATA
+    return Condition("no replica that lacks records may be elected for these meanwhile", holds, by)
+
+
+def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | None:
+    """A setting of a topic: its own, its brokers', or Kafka's default where it is known that nobody set it."""
+    own = cluster.setting(topic, name)
+    if own is not None:
+        return own
+    found = {cluster.broker_setting(broker, name) for broker in (*cluster.of_files, None)}
+    if len(found - {None}) == 1:
+        return next(iter(found - {None}))
+    return default if not found - {None} and cluster.of_files and cluster.has_metadata else None
+
+
+def moved(log: LogView, broker: int | None) -> tuple[Condition, ...]:
+    """What must be so, too, before a broker's replica of a partition is moved away: that it may not lead before it has
+    been fetched. With eligible leader replicas (KIP-966) a broker that leaves fewer in sync than
+    ``min.insync.replicas`` stays eligible, and its empty log could be elected."""
+    cluster, place = log.cluster, (log.topic, log.partition)
+    if cluster.levels.get(ELR, 0) < 1:
+        return ()
+    least = setting_number(effective(cluster, log.topic, MIN_IN_SYNC, "1"))
+    in_sync = set(cluster.in_sync.get(place, ())) - set(cluster.eligible.get(place, ())) - {broker}
+    what = f"without broker {broker} enough replicas of {log.name} stay in sync, so that its empty one may not lead"
+    if least is None:
+        return (Condition(what, None, f"{MIN_IN_SYNC} is not in the input, and {ELR} is 1"),)
+    enough = len(in_sync) >= least and broker not in cluster.eligible.get(place, ())
+    return (Condition(what, enough, f"{len(in_sync)} of {MIN_IN_SYNC}={least}, and {ELR} is 1"),)
+
+
+def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition) -> Advice:
+    """An advice that has a broker stopped: its acts stay where all that must be so is known to be, and it says who has
+    to wait meanwhile. Where a replica that lacks records would be elected, the broker must not be stopped."""
+    conditions = (*more, *stop(cluster, broker))
+    advice = at_risk(cluster, broker, advice)
+    look = (seen_all_in_sync(), *((_seen_quorum(cluster, broker),) if _votes(cluster, broker) else ()))
+    asked = replace(advice, look=(*advice.look, *look)).unless(*conditions)
+    asked = replace(asked, cost="; ".join(filter(None, (asked.cost, waits(cluster, broker)))))
+    if asked.act or not advice.act:
+        return asked
+    lossy = any(c.holds is False and c.what.startswith("no replica that lacks") for c in conditions)
+    acts = " ; ".join(act.command for act in advice.act)
+    then = f"only once that is so: {acts}{f'. {_begun(advice.then)}' if advice.then else ''}"
+    # What it would move counts, so that no other finding's advice fetches from there.
+    return replace(asked, verdict=Verdict.DO_NOT_ACT if lossy else asked.verdict, then=then, moves=advice.moves)
+
+
+def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = "") -> Advice:
+    """An advice that stops or restarts a broker, with what that puts at risk: the partitions without another in-sync
+    replica, and the transactional ids with data there. Brokers with KAFKA-20734 complete a transaction that ends
+    meanwhile without its marker, so that these ids' transactions end before the stop. ``broker``: None for one that the
+    input does not tell; ``but``: the id that the advice is about, which does not end before."""
+    alone = cluster.alone.get(broker, Alone()) if cluster.has_metadata and broker is not None else None
+    which = "the broker" if broker is None else f"broker {broker}"
+    if alone is not None and not alone.names:
+        safe = Condition(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
+        look = Look(describe_topics(), f"it shows no partition with Isr: {broker} alone")
+        return replace(advice, conditions=(*advice.conditions, safe), look=(*advice.look, look))
+    ids = _ids_there(cluster, alone, but)
+    if alone is None:
+        cost = f"which partitions {which} has without another in-sync replica is not in the input"
+        seen = (
+            f"you know the partitions that it shows with the Isr of {which} alone, and have seen to them as said below"
+        )
+    else:
+        cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
+        seen = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
+    look = Look(describe_topics(), seen)
+    acts = _ended_before(ids) if _may_skip_markers(cluster) else ()
+    afterwards = AUDIT_AFTERWARDS if acts else ""
+    asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
+    if advice.act:
+        return replace(asked, act=(*acts, *advice.act), then="; ".join(filter(None, (advice.then, afterwards))))
+    before = " ; ".join(act.command for act in acts)
+    then = (advice.then, f"before {which} is stopped: {before}" if before else "", afterwards)
+    return replace(asked, then=". ".join(_begun(part) for part in then if part))
+
+
+def _begun(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _without_leader(names: Collection[str]) -> str:
+    count = len(names)
+    has = "has" if count == 1 else "have"
+    return f"{plural(count, 'partition')} without another in-sync replica {has} no leader: {some(names)}"
+
+
+class Ids(NamedTuple):
+    """How many transactional ids, and the first of them."""
+
+    total: int
+    first: list[str]
+
+    def __str__(self) -> str:
+        return some(self.first, self.total)
+
+
+def _ids_there(cluster: Cluster, alone: Alone | None, but: str) -> Ids | None:
+    """The transactional ids with data in partitions that wait for one broker; None where nothing shows them."""
+    history = cluster.coordinator
+    return None if alone is None or history is None else Ids(*history.ids_in(alone.names, alone.producers, but))
+
+
+def _whose(cluster: Cluster, ids: Ids | None) -> str:
+    """Which transactional ids have data there, in words."""
+    if ids is None:
+        return "which transactional ids have data there is not in the input"
+    whole = cluster.coordinator is not None and cluster.coordinator.covered()
+    so_far = "" if whole else " (not all of __transaction_state is in the input)"
+    if not ids.total:
+        return f"no transactional id is known to have data there{so_far}"
+    return f"{plural(ids.total, 'transactional id')} with data there: {ids}{so_far}"
+
+
+def _may_skip_markers(cluster: Cluster) -> bool:
+    """Whether a coordinator may run a release with KAFKA-20734. The input seldom shows which release it is."""
+    return not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
+
+
+def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
+    """The steps before such a stop, so that no transaction ends while its partition has no leader."""
+    named = ids.first if ids is not None else []
+    whose = str(ids) if named else "every transactional id with data in these partitions"
+    releases = SKIPS_MARKERS.releases.replace(" and ", " or ")
+    job = (
+        "; if this is Flink: stop the job with a savepoint, which commits them"
+        if any(map(may_be_flinks, named))
+        else ""
+    )
+    shown = [Act(describe_id(name)) for name in named[:ASKED]]
+    rest = [Act(list_ids())] if ids is None or not named or ids.total > ASKED else []
+    return (
+        Act(
+            f"where brokers run {releases} ({SKIPS_MARKERS.issue}), first end the transactions of {whose}, then stop "
+            "their producers: a producer that stops with a transaction open leaves one that hangs, since it times out "
+            f"while its partition has no leader{job}"
+        ),
+        Act("stop the broker only when these commands show each of them Empty, CompleteCommit or CompleteAbort"),
+        *shown,
+        *rest,
+    )
+
+
+def some(names: Collection[str], count: int | None = None) -> str:
+    """The first few of some names, and how many more there are; ``count``: of all, where there are more than given."""
+    every = len(names) if count is None else count
+    more = f" and {every - NAMED:,} more" if every > NAMED else ""
+    return ", ".join([*names][:NAMED]) + more
+
+
+def waits(cluster: Cluster, broker: int | None) -> str:
+    """Who cannot write while a broker is down, in words."""
+    first, count = cluster.short_without.get(-1 if broker is None else broker, ("", 0))
+    if not count:
+        return ""
+    some = first if count == 1 else f"{plural(count, 'partition')}, {first} among them,"
+    return f"while broker {broker} is down, writes with acks=all to {some} are refused ({MIN_IN_SYNC})"
+
+
+def seen_all_in_sync() -> Look:
+    """That every replica is in sync now, so that a broker may be stopped."""
+    return Look(under_replicated(), "it lists no partition")
+
+
+def _votes(cluster: Cluster, broker: int | None) -> bool:
+    return broker in cluster.voters and len(cluster.voters) > 1
+
+
+def _seen_quorum(cluster: Cluster, broker: int | None) -> Look:
+    others = [each for each in cluster.voters if each != broker]
+    return Look(quorum(), f"of the voters {few(others)} all but a minority have a Lag near 0")
+
+
+def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
+    """What may be done about a node's log of the metadata: an observer's is fetched again, a voter's keeps its vote."""
+    cluster, broker = log.cluster, replica.broker_id
+    if cluster.voters and broker is not None and broker not in cluster.voters:
+        observes = Condition(f"broker {broker} is no voter of the quorum", True, BY_METADATA)
+        again = Act(
+            f"stop broker {broker}, move {replica.folder} away and keep it, start it: it is fetched again from the "
+            "quorum"
+        )
+        return gated(
+            cluster,
+            broker,
+            Advice(
+                Verdict.ACT,
+                "it loses nothing: the voters have what was committed",
+                look=(Look(quorum(), f"it lists broker {broker} as an Observer"),),
+                act=(again,),
+                moves=Moves(broker, cluster.voters),
+            ),
+            observes,
+        )
+    if cluster.levels.get(KRAFT, 0) >= 1 and broker in cluster.voters:
+        return _other_voter(cluster, replica)
+    return Advice(
+        Verdict.DO_NOT_ACT,
+        VOTE,
+        look=(Look(quorum(), f"it lists broker {broker} as Leader or Follower, which vote"),),
+        then=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that broker "
+        "starts; a static quorum has no way to take in a voter with another log",
+    )
+
+
+def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
+    """Letting a voter of a dynamic quorum (KIP-853) leave, and come back with a log that it fetches."""
+    voters, broker = cluster.voters, replica.broker_id
+    directory = cluster.directory_ids.get(replica.log_dir)
+    others = [voter for voter in voters if voter != broker]
+    advice = Advice(
+        Verdict.LOOK,
+        f"a voter leaves the quorum before its log is taken from it: {VOTE}",
+        (
+            Condition("the quorum takes voters in and out (kraft.version 1)", True, BY_METADATA),
+            Condition(f"a majority is left without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
+            Condition("the other voters have all of it", None, "kafka-metadata-quorum.sh shows it"),
+        ),
+        (Look(quorum(), f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
+        then=f"only once that is so: {remove_voter(broker, directory)} ; stop broker {broker}, copy "
+        f"{replica.folder} to a safe place, format its metadata.log.dir, which must hold nothing else "
+        "(kafka-storage.sh format --no-initial-controllers), start it, and once its Lag is near 0: "
+        f"{add_voter()}",
+    )
+    return at_risk(cluster, broker, advice)
+
+
+# What may be done to replicas and leaders without losing records: one wording for every advice.
+
 
 PRODUCE_AGAIN = "produce again what is missed"
 DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
@@ -60,7 +440,7 @@ def has_in_sync(name: str, broker: int | None) -> str:
 
 def seen_in_sync(log: LogView, *brokers: int | None) -> Look:
     """Who is in sync now."""
-    return Look(commands.describe_topic(log.topic), isr_lists(log.name, brokers))
+    return Look(describe_topic(log.topic), isr_lists(log.name, brokers))
 
 
 def isr_lists(name: str, brokers: Collection[int | None]) -> str:
@@ -75,7 +455,7 @@ def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
             f"make broker {replica.broker_id} the leader: put it first among the replicas of {log.name} "
             "(kafka-reassign-partitions.sh)"
         ),
-        Act(commands.prefer(log.topic, log.partition)),
+        Act(prefer(log.topic, log.partition)),
     )
 
 
@@ -103,7 +483,7 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
         Verdict.ACT if known else Verdict.LOOK,
         cost,
         (has_all,),
-        (Look(commands.unavailable(), f"it lists {some}"),),
+        (Look(unavailable(), f"it lists {some}"),),
         act,
         then="" if known else leader_back(cluster, names),
     )
@@ -127,7 +507,7 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     named = synced if holder is None else [b for b in [holder.broker_id] if b is not None]
     brokers = [b for b in named if b not in damaged]
     if not brokers:
-        return keep(replica.folder, replica.broker_id, commands.describe_topic(log.topic))
+        return keep(replica.folder, replica.broker_id, describe_topic(log.topic))
     again = Act(
         f"stop broker {replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched "
         "again"
@@ -182,7 +562,7 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODU
         f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
         f"{offset} when it starts",
         act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then=f"read the copy: {commands.dump(None, '--print-data-log')} ; {amends}",
+        then=f"read the copy: {dump(None, '--print-data-log')} ; {amends}",
     )
 
 
@@ -220,7 +600,7 @@ def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) 
         act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
         then="let a replica lead that is in sync and has the records, where there is one"
         if others
-        else f"there is no other replica: read the copy for what is cut off: {commands.dump(None, '--print-data-log')}",
+        else f"there is no other replica: read the copy for what is cut off: {dump(None, '--print-data-log')}",
     )
 
 
@@ -228,3 +608,73 @@ def _some(values: Collection[object], most: int = 5) -> str:
     named = [str(value) for value in values][:most]
     more = f" and {len(values) - most} more" if len(values) > most else ""
     return f"{' or '.join(named) if not more else ', '.join(named)}{more}" if named else "none"
+
+
+# What a producer snapshot that is not what the log gives needs: seldom anything, and never a start as after a crash.
+#
+# A start without ``.kafka_cleanshutdown`` takes a broker out of the in-sync and eligible replicas of all its partitions
+# (KIP-966), for one snapshot of one of them.
+
+
+def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
+    """What a wrong snapshot needs: nothing where no start reads it; another leader where one of the replicas in sync
+    goes by what the log says; only where its broker holds a transaction open (``opened``) a start without it."""
+    newest = max(replica.snapshots, key=lambda other: other.offset)
+    name = log.name
+    if newest is not link:
+        return Advice(
+            Verdict.WAIT,
+            f"nothing is lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
+            then=f"keep {link.file} for a report",
+        )
+    if replica is not log.leader or log.cluster.last_leader(log.topic, log.partition) not in (None, replica.broker_id):
+        if not opened:
+            return Advice(
+                Verdict.WAIT,
+                f"nothing is lost while broker {replica.broker_id} follows: it takes each producer's state from what "
+                "the leader stored next",
+                then=f"do not make it the leader of {name} before these producers have written again",
+            )
+        return _without_snapshot(log, replica, link)
+    sound = next((c for c in log.replicas if c is not replica and keeps_out(log, c) is None), None)
+    if sound is not None and not any(each.differences for each in sound.snapshots):
+        return Advice(
+            Verdict.ACT,
+            f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
+            (Condition(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),),
+            (seen_in_sync(log, sound.broker_id),),
+            lead(log, sound),
+            then=f"broker {replica.broker_id} then takes each producer's state from what it follows",
+            moves=Moves(leads=sound.broker_id),
+        ).unless(in_sync(log, sound.broker_id))
+    if opened:
+        return _without_snapshot(log, replica, link)
+    return Advice(
+        Verdict.WAIT,
+        "nothing is to be done: a producer whose next batch is refused for it (OUT_OF_ORDER_SEQUENCE_NUMBER) goes on "
+        "with a new epoch, and a batch that was sent twice meanwhile may be stored twice",
+        then=f"let another replica lead {name} where one is in sync; keep {link.file} for a report",
+    )
+
+
+def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
+    """Starting without a wrong snapshot that holds a transaction open, where the log that it sums up is still there. A
+    clean start reads the next older one, and replays the log from there; nothing makes it one as after a crash."""
+    older = any(other.offset < link.offset for other in replica.snapshots)
+    begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
+    if not older:
+        return Advice(
+            Verdict.DO_NOT_ACT,
+            "the log below it is gone, so what it knows of older producers would be lost"
+            if begins_later
+            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
+            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
+        )
+    act = Act(
+        f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older one is "
+        "loaded, the log replayed"
+    )
+    there = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
+    return gated(
+        log.cluster, replica.broker_id, Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)), there
+    )

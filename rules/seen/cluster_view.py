@@ -1,24 +1,257 @@
-"""Everything known of one cluster beyond a single log."""
+"""What is known of one cluster beyond a single log."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import Shown
 from auditor.rules.seen.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
+    SKEW_MS,
     CoordinatorHistory,
+    arrived,
 )
-from auditor.rules.seen.elections import Absent, Alone, Election, Elections, Leaderless, Offline
-from auditor.rules.seen.incarnations import Incarnations
-from auditor.rules.seen.log_bounds import Bounds, OpenHere, Read
-from auditor.rules.seen.named import SKEW_MS, arrived
+
+# Who led a partition, and whether its leader was one that had to have all of it: what the controller decided.
+
+
+UP, SHUTTING_DOWN = "up", "shutting down"  # how a broker stands
+RECOVERING = 1  # LeaderRecoveryState: elected without being in sync, and not yet seen to it
+
+
+class Election(NamedTuple):
+    """A leader that the controller put in place, by a PartitionChangeRecord of ``__cluster_metadata``.
+
+    ``offset`` (in the metadata log) and ``time`` (ms) are None where only a snapshot says it. The lists ``_before``
+    are those of the record before: replicas in sync, eligible (ELR), and the last known eligible one. ``recovering``:
+    this record set RECOVERING; ``reassigned``: it completed a reassignment. ``last_leader``: the broker that led last.
+    ``left_sync``: the metadata offset at which the new leader had left the in-sync set, None where that is not shown;
+    ``in_sync_to_the_end``: the last leader's own metadata log ends before that record, so that it had stopped by then.
+    """
+
+    topic_id: str
+    leader: int
+    leader_epoch: int
+    last_leader: int
+    isr: tuple[int, ...]
+    isr_before: tuple[int, ...]
+    elr_before: tuple[int, ...]
+    last_known_elr_before: tuple[int, ...]
+    recovering: bool
+    reassigned: bool
+    offset: int | None
+    time: int | None
+    left_sync: int | None = None
+    in_sync_to_the_end: bool = False
+
+    @property
+    def clean(self) -> bool:
+        """Whether the leader had all that was committed: it was in sync, or eligible. Source: KIP-966."""
+        if self.recovering:
+            return False
+        return self.reassigned or self.leader in self.isr_before or self.leader in self.elr_before
+
+    @property
+    def only_its_own_tail(self) -> bool:
+        """Whether the leader had led last, alone: nobody else can have more, only its own unflushed tail can be gone.
+
+        An automatic election after a kill, where a partition has one replica. Source: KIP-966, last known ELR.
+        """
+        return self.last_known_elr_before == (self.leader,)
+
+
+def standing(
+    rank: tuple[int, int], settled_end: int, reach: int, broker_id: int | None, named: int | None
+) -> tuple[int, int, bool]:
+    """Orders the replicas of a log: the highest is the leader replica (rules.md, *leader copy*).
+
+    ``rank``: last leader epoch and log end; an end that is not settled counts only as far as any replica is sure to
+    ``reach``. Of equals it is who led last by the metadata; not that one always: its copy may have been made before
+    the others', and then it lacks what it wrote itself.
+    """
+    end = rank[1] if rank[1] <= reach else settled_end
+    return (rank[0], end, broker_id is not None and broker_id == named)
+
+
+class WithoutLeader(NamedTuple):
+    """A time (ms) in which nobody led a partition, since ``offset`` in the metadata log; ``until`` is None while it
+    lasts."""
+
+    topic_id: str
+    since: int
+    until: int | None = None
+    offset: int | None = None
+
+
+class Offline(NamedTuple):
+    """A partition that nobody leads at the end of the metadata, while some broker of the cluster is up.
+
+    ``in_sync``: the replicas in sync and the eligible ones (ELR), each with how its broker stands: ``up``, ``fenced``,
+    ``shutting down`` or ``not registered``; ``up``: the brokers that are up, the first of them.
+    """
+
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: dict[int, str]
+    up: tuple[int, ...]
+
+
+class Absent(NamedTuple):
+    """A replica in sync by the metadata whose broker is in the input without a folder of it.
+
+    ``in_sync``: the replicas in sync, and the eligible ones, as before the shutdowns that end the metadata;
+    ``sure``: its broker's own metadata ends with it, and its files are of one moment with that.
+    """
+
+    topic: str
+    partition: int
+    broker_id: int
+    in_sync: tuple[int, ...]
+    sure: bool
+
+
+class Alone(NamedTuple):
+    """What waits for one broker while it is down: ``names``, the partitions (``topic-N``) of which it has the only
+    replica in sync, and the ids of the ``producers`` that have transactions there by these logs, some of each log."""
+
+    names: tuple[str, ...] = ()
+    producers: tuple[int, ...] = ()
+
+
+Elections = dict[tuple[str, int], list[Election]]
+Leaderless = dict[tuple[str, int], list[WithoutLeader]]
+
+
+# Topics that were made again under their name: which copies are of the topic that there is, which of a removed one.
+#
+# A broker that was down keeps the folders of topics that were removed meanwhile. They are logs of their own: told apart
+# by the topic ids in ``partition.metadata`` and ``__cluster_metadata`` (KIP-516).
+
+
+class Known(NamedTuple):
+    """A copy of a partition: its topic, with its id (None: not known), and the newest time (ms) that a broker wrote."""
+
+    topic: str
+    topic_id: str | None
+    time: int
+
+
+NOBODY = ""  # the id of a topic of which every copy is of a removed one
+
+
+class Incarnations(NamedTuple):
+    """``now``: of topics of which some copies are of another one the id of those that are not; ``removed``: the ids of
+    topics that are gone."""
+
+    now: Mapping[str, str] = {}
+    removed: frozenset[str] = frozenset()
+
+    def is_of_another(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a copy is of another topic than the one that has the name: removed, and perhaps made again."""
+        return topic_id is not None and self.now.get(topic, topic_id) != topic_id
+
+    def parted(self, copies: list[ReplicaFacts]) -> tuple[list[ReplicaFacts], list[ReplicaFacts]]:
+        """The copies of a partition that are replicas of it, and those of another topic."""
+        if not self.now:
+            return copies, []
+        strange = [self.is_of_another(c.topic, c.topic_id) for c in copies]
+        return (
+            [c for c, one in zip(copies, strange, strict=True) if not one],
+            [c for c, one in zip(copies, strange, strict=True) if one],
+        )
+
+
+def topic_ids(
+    copies: Iterable[Known], current: Mapping[str, str], removed: Collection[str], metadata_time: int
+) -> dict[str, str]:
+    """By topic of which some copies are of another one the id of those that are not.
+
+    ``current``: the ids of the topics that there are by the metadata, which ends at ``metadata_time`` (ms);
+    ``removed``: of those that there are no more. Where nothing else tells, the copies that were written last count.
+    """
+    times: dict[str, dict[str, int]] = {}
+    for copy in copies:
+        if copy.topic_id is not None:
+            known = times.setdefault(copy.topic, {})
+            known[copy.topic_id] = max(copy.time, known.get(copy.topic_id, -1))
+    found = {}
+    for topic, ids in times.items():
+        living = {i: time for i, time in ids.items() if i == current.get(topic) or i not in removed}
+        if not living:
+            found[topic] = NOBODY
+        elif len(ids) > 1:
+            found[topic] = max(living, key=lambda i: _order(i == current.get(topic), living[i], metadata_time))
+    return found
+
+
+def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool, int]:
+    """One that was made behind the end of the metadata goes before the one that this knows."""
+    return (is_current or time > metadata_time, not is_current and time > metadata_time, time)
+
+
+# The little of one log that must be known everywhere: where it begins and ends, and until when its file is whole.
+
+
+class Read(NamedTuple):
+    """When a log was read, as a copy of it says, in ms by its broker's clock: it has what was written before ``begun``,
+    and nothing that came after ``done``. Times of one ``clock`` compare as they are.
+    """
+
+    begun: int
+    done: int
+    clock: str
+
+
+class Bounds(NamedTuple):
+    """Where the leader replica of a log begins and ends, and what its file can prove about time.
+
+    ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
+    ``open_known``: whether all transactions that are open in it are known. ``moment`` (ms): its file has all that was
+    written until then, by its own newest time, or by how long copying its log directory can have taken.
+    ``read``: when, as a copy says; ``moment`` is then its beginning.
+    ``out_of_sync``: its broker is not in sync by the metadata, and none that is got just as far in the input; or it ran
+    on, or again, behind what is here. ``until``: it was stopped cleanly, but may have gone on behind this time (ms).
+    ``end_damaged``: a batch with a CRC mismatch is behind ``log_end``, whose offsets nobody knows.
+    """
+
+    log_start: int
+    log_end: int
+    high_watermark: int | None
+    copy_time: int
+    clean_shutdown: bool
+    topic_id: str | None
+    broker_id: int | None
+    starts_late: bool = False
+    open_known: bool = True
+    moment: int = -1
+    out_of_sync: bool = False
+    until: int = -1
+    read: Read | None = None
+    end_damaged: bool = False
+
+
+class OpenHere(NamedTuple):
+    """An open transaction of a producer in one log: where it begins, its epoch, and the producer's marker before it.
+
+    ``ended_before``: ms when that marker was written, -1 where there is none.
+    """
+
+    first_offset: int
+    epoch: int
+    ended_before: int
+
+
+# Everything known of one cluster beyond a single log.
+
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"

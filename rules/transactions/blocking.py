@@ -1,30 +1,44 @@
-"""What keeps a partition's last stable offset below its end, and whether that is normal: one verdict, made here.
-
-The findings' severities, the summary's ``blocked``, tables, suites, page, terminal, metrics, alerts and the exit status
-all take it from :func:`judged`.
-"""
+"""What holds the LSO back, and what is safe to do about it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import numpy as np
+
+from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
-from auditor.base.words import NO_TIMEOUT_MS
-from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
+from auditor.base.words import NO_TIMEOUT_MS, few, plural
+from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, Entry
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.kinds import Hold
+from auditor.rules.catalogue.registry import Hold
+from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
-from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, Entry
-from auditor.rules.seen.finding import highest, iso
-from auditor.rules.seen.memo import once
-from auditor.rules.seen.named import SKEW_MS
-from auditor.rules.seen.view import LogView
-from auditor.rules.transactions import outdated, written_times
-from auditor.rules.transactions.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
-from auditor.rules.transactions.state_records import TOPIC, last_entries
-from auditor.rules.transactions.when_read import open_in_time, read_of
+from auditor.rules.seen.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, Window
+from auditor.rules.seen.open_checksums import unverified, verified_first
+from auditor.rules.seen.view import LogView, highest, iso, once
+from auditor.rules.transactions import open_transactions, written_times
+from auditor.rules.transactions.coordinated import TOPIC, last_entries
+from auditor.rules.transactions.open_transactions import (
+    DAMAGED,
+    OpenTransaction,
+    decision_may_be_lost,
+    open_at_coordinator,
+    time_allowed,
+)
+from auditor.rules.transactions.windows import begins_inside, matching, missing_behind, naming, owner_complete
+from auditor.rules.transactions.written_times import open_in_time, read_of
+
+# What keeps a partition's last stable offset below its end, and whether that is normal: one verdict, made here.
+#
+# The findings' severities, the summary's ``blocked``, tables, suites, page, terminal, metrics, alerts and the exit
+# status
+# all take it from :func:`judged`.
+
 
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
@@ -44,7 +58,7 @@ BLOCKED = (Standing.STUCK, Standing.OVERDUE, Standing.UNDELIVERABLE)  # longer t
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BlockingStatus:
     """How an open transaction stands, as every surface says it.
 
     ``klass``: the class that it is listed, drawn and counted as, of those of :class:`OpenTransaction`; what may have
@@ -135,7 +149,7 @@ def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
     before it was open for longer than ``allowed_ms``."""
     if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not _is_its_own(t):
         return False
-    return outdated.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
+    return open_transactions.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
 
 
 def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
@@ -146,12 +160,12 @@ def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
 
 
 @once
-def _verdicts(log: LogView) -> dict[tuple[int, int], Verdict]:
+def _verdicts(log: LogView) -> dict[tuple[int, int], BlockingStatus]:
     """By producer id and first offset; :func:`judged` fills it."""
     return {}
 
 
-def judged(log: LogView, t: OpenTransaction) -> Verdict:
+def judged(log: LogView, t: OpenTransaction) -> BlockingStatus:
     """The verdict on one open transaction; made once."""
     made = _verdicts(log)
     key = int(t.row["producer_id"]), int(t.row["first_offset"])
@@ -160,7 +174,7 @@ def judged(log: LogView, t: OpenTransaction) -> Verdict:
     return made[key]
 
 
-def _judge(log: LogView, t: OpenTransaction) -> Verdict:
+def _judge(log: LogView, t: OpenTransaction) -> BlockingStatus:
     stands = _standing(log, t)
     grave = "critical" if t.klass in ("hanging", "orphan") or age(log, t) > HOUR_MS else "error"
     if t.klass == "late" and t.entry is not None and t.entry.state in PREPARED:
@@ -168,7 +182,7 @@ def _judge(log: LogView, t: OpenTransaction) -> Verdict:
     severity, if_true = _severity(log, t, stands, grave), None
     if stands is Standing.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
         if_true = grave
-    return Verdict(stands, _counted_as(t, stands), severity, if_true, _hold(t, stands))
+    return BlockingStatus(stands, _counted_as(t, stands), severity, if_true, _hold(t, stands))
 
 
 def _standing(log: LogView, t: OpenTransaction) -> Standing:
@@ -179,7 +193,11 @@ def _standing(log: LogView, t: OpenTransaction) -> Standing:
     waits = t.klass == "ghost" and open_at_coordinator(log, t)  # who has it open or decided will still end it
     if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not (waits or t.end_unknown or t.missing)):
         return Standing.STUCK
-    if t.entry and log.name in undeliverable(log.cluster, t.entry) and not outdated.ended(log.cluster, t.entry):
+    if (
+        t.entry
+        and log.name in undeliverable(log.cluster, t.entry)
+        and not open_transactions.ended(log.cluster, t.entry)
+    ):
         return Standing.UNDELIVERABLE
     if not _too_long(log, t):
         return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
@@ -266,7 +284,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
     }
 
 
-def said(verdict: Verdict) -> dict[str, str | None]:
+def said(verdict: BlockingStatus) -> dict[str, str | None]:
     """A verdict as the columns of a row."""
     return {
         "class": verdict.klass,
@@ -285,7 +303,7 @@ def _absent(log: LogView) -> list[Fields]:
         late = log.cluster.as_of > due
         if not (late or away):
             continue
-        doubt = outdated.ended(log.cluster, last) if away else outdated.unsure(log.cluster, last, due)
+        doubt = open_transactions.ended(log.cluster, last) if away else open_transactions.unsure(log.cluster, last, due)
         unsure = doubt is not None or log.cluster.mixed
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
@@ -316,11 +334,11 @@ def _absent(log: LogView) -> list[Fields]:
     return rows
 
 
-def _of_absent(log: LogView, last: Entry, doubt: bool, away: bool, late: bool) -> Verdict:
+def _of_absent(log: LogView, last: Entry, doubt: bool, away: bool, late: bool) -> BlockingStatus:
     stands = Standing.UNKNOWN if doubt else Standing.UNDELIVERABLE if away else Standing.OVERDUE
     grave = prepared_severity(log.cluster, last)
     klass = "undecidable" if doubt else "late" if late else "active"
-    return Verdict(stands, klass, "info" if doubt else grave, grave if doubt else None, Hold.PREPARED)
+    return BlockingStatus(stands, klass, "info" if doubt else grave, grave if doubt else None, Hold.PREPARED)
 
 
 def prepared_severity(cluster: Cluster, entry: Entry) -> str:
@@ -344,3 +362,543 @@ _HELD = (
     "records",
     "bytes",
 )
+
+
+# What is safe to do about an open transaction: one judgement for every surface.
+#
+# It goes by the coordinator's state and decision, by where the data still lies, and by the replicas. An abort is
+# offered
+# only for data that no transaction of its coordinator can claim any more.
+
+
+FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
+GONE = "nothing here: its data was deleted already"
+COMMITTED = "COMMIT was decided, and an abort would drop records that the client was sure of"
+RESTARTED = (
+    "end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be sent again. "
+)
+TWO_PHASES = (
+    "let its application end it: started again with the same transactional.id and its own state, it commits or aborts "
+    "what it had prepared. "
+)
+SEND_AGAIN = "; send them again where they are missed"
+PERHAPS_COMMITTED = (
+    "it may be part of what was committed last, and an abort then drops records that the client was sure of"
+)
+MIXED = "a transaction of its id that may have written part of this data was decided COMMIT, and has no marker here"
+UNREAD = "its id decided COMMIT, and the part of this log that may have the marker was not read"
+DELETED = "its id decided COMMIT, and the part of this log that may have had the marker was deleted"
+ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
+
+
+def advise(log: LogView, t: OpenTransaction) -> Advice:
+    """The judgement on one open transaction."""
+    advice = _advise(log, t)
+    if mine := [each for each in unverified([log.leader]) if each[1] >= int(t.row["first_offset"])]:
+        advice = verified_first(advice, mine)
+    back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
+    return for_flink(t.owner, advice if back in advice.then else _led_first(log, advice, back))
+
+
+def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
+    """The same for a partition that nobody leads: before it has a leader, nothing can be asked of it or written."""
+    led = Condition(f"a broker leads {log.name}", False, repairs.BY_METADATA)
+    acts = " ; ".join(act.command for act in advice.act)
+    later = f". Audit again then: {advice.cost}" if acts else ""
+    further = f". {advice.then[:1].upper()}{advice.then[1:]}" if advice.then else ""
+    return replace(advice.unless(led), then=f"first {back}{later}{further}")
+
+
+def _advise(log: LogView, t: OpenTransaction) -> Advice:
+    gone = int(t.row["last_offset"]) < log.leader.own_start
+    window = None if gone else committed(log, t)
+    unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
+    if window is not None and window.prepare is not None:
+        if t.entry is not None and _is_also_decided(log, t, window):
+            return _of_coordinator(log, t, t.entry, gone)
+        commit = Commit(window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare))
+        if unsure is None and decision_may_be_lost(log, t.row, window.prepare):
+            unsure = DAMAGED
+        if unsure is None or (_is_also_open(t) and unsure != DAMAGED):
+            return _restore(log, t, commit)
+        return _marker_unseen(log, t, unsure)
+    mixed = not gone and _holds_committed(log, t)
+    if mixed and _is_also_open(t):
+        return _until_it_ends(t)
+    if unsure is None and t.entry is not None and open_at_coordinator(log, t):
+        if not gone and _is_also_open(t) and decision_may_be_lost(log, t.row, t.entry):
+            return _until_it_ends(t)
+        return _of_coordinator(log, t, t.entry, gone)
+    elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
+    if elsewhere is not None:
+        return _restore(log, t, elsewhere)
+    if unsure is not None:
+        places = _damaged_places(log, t)
+        return _decision_lost(_records(t), places) if places else _confirm(log, t, unsure)
+    perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
+    inside = None if gone else _damaged_behind(log, t, int(t.row["first_offset"]))
+    if inside is not None and not _is_also_open(t) and (mixed or not owner_complete(log, int(t.row["producer_id"]))):
+        return inside
+    if perhaps is not None:
+        return _until_it_ends(t) if _is_also_open(t) else _confirm(log, t, perhaps, PERHAPS_COMMITTED)
+    return _abort(log, t, gone)
+
+
+def committed(log: LogView, t: OpenTransaction) -> Window | None:
+    """The transaction that was decided COMMIT, may hold this data, and has no marker here; a complete one first."""
+    time = log.time(t.row["last_time"])
+    found = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
+    return min(found, key=lambda window: window.end_time is None, default=None)
+
+
+def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[Window]:
+    """The transactions of its producer that were decided COMMIT before this data ended, and have no marker here; not
+    the last of its id while its coordinator sends markers."""
+    for w in missing_behind(log, t.row):
+        if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is(w.prepare, t.entry)):
+            yield w
+
+
+def _holds_committed(log: LogView, t: OpenTransaction) -> bool:
+    """Whether part of this data may be of a transaction that was decided COMMIT and has no marker here."""
+    return any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
+
+
+def _may_hold_part(log: LogView, window: Window, t: OpenTransaction) -> bool:
+    """:meth:`Window.may_hold` of some of the data, which may go on with that of later transactions."""
+    row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
+    epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
+    begun = row["first_append_time"] != 1 or window.start_time - SKEW_MS <= max(times)
+    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
+
+
+def _is(decision: Entry | None, last: Entry | None) -> bool:
+    """Whether a decision is the last record of its id: then its coordinator will carry it out by itself."""
+    if decision is None or last is None:
+        return False
+    return (decision.partition, decision.offset) == (last.partition, last.offset)
+
+
+def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
+    """Why this data may be that of a COMMIT, None where it is not: the history of its id, or the part of this log that
+    was read, may be too short to tell them apart."""
+    producer_id, entry = int(t.row["producer_id"]), t.entry
+    if entry is None:
+        return None
+    complete = owner_complete(log, producer_id)
+    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - SKEW_MS:
+        return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
+    if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
+        return None
+    return (UNREAD if begins_inside(log) else DELETED) if _some_commit_may_hold(log, t) else None
+
+
+def _some_commit_may_hold(log: LogView, t: OpenTransaction) -> bool:
+    """Whether a transaction that was decided COMMIT, behind the marker before this data, may have written it."""
+    named = naming(log)
+    mine = named.of(int(t.row["producer_id"]))
+    rows = named.rows[mine]
+    behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
+    numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + mine.start
+    return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
+
+
+def _is_also_open(t: OpenTransaction) -> bool:
+    """Whether the last record of its id is Ongoing with the epoch of this data, which may then be of that transaction:
+    under transaction.version 0 and 1 all transactions share one epoch, under 2 the next one has the next epoch."""
+    entry = t.entry
+    if entry is None or entry.state != "Ongoing":
+        return False
+    return (entry.producer_id, entry.producer_epoch) == (int(t.row["producer_id"]), int(t.row["last_epoch"]))
+
+
+def _is_also_decided(log: LogView, t: OpenTransaction, window: Window) -> bool:
+    """Whether this data may be of the transaction too that its coordinator decided last, and whose marker it sends."""
+    entry, prepare = t.entry, window.prepare
+    if entry is None or entry.state not in PREPARED or prepare is None or not open_at_coordinator(log, t):
+        return False
+    return window.client_version < 2 or int(t.row["last_epoch"]) >= prepare.producer_epoch
+
+
+def _until_it_ends(t: OpenTransaction) -> Advice:
+    """What to do while the id has a transaction open that this data may be of, as well as of one decided COMMIT: any
+    marker that is written by hand would end half of it."""
+    assert t.entry is not None
+    name, epoch = t.entry.transactional_id, t.entry.producer_epoch
+    return Advice(
+        Verdict.DO_NOT_ABORT,
+        "wait until this transaction ends, then audit again",
+        (
+            Condition(
+                "this data is of a transaction that was decided COMMIT", None, f"{name} has one open, epoch {epoch}"
+            ),
+        ),
+        (_in_state(name, "Ongoing"),),
+        loses=_records(t),
+        then=f"until then write no marker, COMMIT or ABORT: the open transaction of {name} has the same producer "
+        "epoch, and a marker would end it before its client does",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The COMMIT marker that a partition lacks; ``coordinator_epoch``: None where nothing tells."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+
+
+def _coordinator_epoch(log: LogView, decision: Entry) -> int | None:
+    history = log.cluster.coordinator
+    return None if history is None else history.leader_epochs.get(decision.partition)
+
+
+def _commit_elsewhere(log: LogView, t: OpenTransaction) -> Commit | None:
+    """The COMMIT marker that another replica has for it, whatever is left of what its coordinator wrote."""
+    rows = [row for replica in log.replicas if replica is not log.leader for row in _commits(replica, t)]
+    if not rows:
+        return None
+    return Commit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
+
+
+def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
+    with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
+    against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
+    sound = next((c for c, why in against if why is None), None)
+    decided = Condition("COMMIT was decided", True, "the coordinator's log or another replica's marker")
+    if sound is not None:
+        return _led_by_the_one_that_has_it(log, sound, decided)
+    if _is_also_open(t):
+        return _until_it_ends(t)
+    inside = _damaged_behind(log, t, int(t.row["prev_marker_offset"]))
+    if inside is not None:
+        return inside
+    no_marker = Condition(
+        "a replica that may lead has the marker",
+        False,
+        "; ".join(f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against)
+        or "none in the input has it",
+    )
+    epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
+    how = (
+        f"{_look_elsewhere(log)}No tool of Kafka's writes a COMMIT marker. What does is a WriteTxnMarkers "
+        f"request (API key 27, needs ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, "
+        f"producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true"
+    )
+    return Advice(Verdict.DO_NOT_ACT, COMMITTED, (decided, no_marker), loses=_records(t), then=how)
+
+
+def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Condition) -> Advice:
+    synced = repairs.in_sync(log, sound.broker_id)
+    whole = Condition(f"broker {sound.broker_id} has the marker, and all that the leader has", True, "both replicas")
+    advice = Advice(
+        Verdict.ACT,
+        f"let broker {sound.broker_id} lead, which has the COMMIT marker; never abort: {COMMITTED}",
+        (decided, whole),
+        (repairs.seen_in_sync(log, sound.broker_id),),
+        repairs.lead(log, sound),
+        then="the other replicas do not fetch the marker by themselves: after that let each be fetched again, one by "
+        "one",
+        moves=Moves(leads=sound.broker_id),
+    ).unless(synced)
+    return advice if advice.act else replace(advice, verdict=Verdict.DO_NOT_ACT, cost=COMMITTED)
+
+
+def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
+    """COMMIT was decided, and the marker may be there, where the input does not show it: nothing is to be written."""
+    return Advice(
+        Verdict.DO_NOT_ACT,
+        COMMITTED,
+        (Condition("its marker has not come since the copy", None, missing),),
+        (_listed(log, t),),
+        then="its marker may be there already: where the leader does not list it, there is nothing to do",
+    )
+
+
+def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
+    """Where batches with a CRC mismatch are that may hold the decision about open data, or its marker."""
+    history, places = log.cluster.coordinator, []
+    if history is not None and t.missing == DAMAGED:
+        mine = history.logs if t.entry is None else (t.entry.partition,)
+        places = [place for p in mine if (place := _damaged_coordinator(log.cluster, p))]
+    behind = [first for first, last in log.leader.damaged if last > int(t.row["last_offset"])]
+    return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
+
+
+def _damaged_behind(log: LogView, t: OpenTransaction, offset: int) -> Advice | None:
+    """What to do where a batch with a CRC mismatch lies behind an offset of the log: it may be the marker of a part of
+    the data, or of one before it, so that a marker written now would end another transaction's."""
+    first = next((first for first, last in log.leader.damaged if last > offset), None)
+    return None if first is None else _decision_lost(_records(t), [f"{log.name} from offset {first} on"])
+
+
+def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
+    """Where a partition of ``__transaction_state`` has batches with a CRC mismatch, in words; empty for none."""
+    history = cluster.coordinator
+    found = None if history is None else history.logs.get(coordinator)
+    damaged = () if found is None else found.damaged.get(coordinator, ())
+    return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
+
+
+def _decision_lost(loses: str, places: list[str]) -> Advice:
+    """What was decided may be in a damaged batch: whatever brokers have read from it, and list, is no evidence."""
+    return Advice(
+        Verdict.DO_NOT_ACT,
+        "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
+        "told are committed",
+        (Condition("its decision and its marker are not in a damaged batch", None, f"CRC mismatch in {few(places)}"),),
+        loses=loses,
+        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a broker that "
+        "loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
+        "batch-crc-mismatch has both readings",
+    )
+
+
+def _listed(log: LogView, t: OpenTransaction) -> Look:
+    """That the partition's leader has the transaction open still."""
+    first, producer = int(t.row["first_offset"]), int(t.row["producer_id"])
+    return Look(
+        repairs.describe_producers(log.topic, log.partition),
+        f"it lists producer {producer} with CurrentTransactionStartOffset {first}",
+    )
+
+
+def _look_elsewhere(log: LogView) -> str:
+    """Which in-sync replicas were not audited, one of which may have the marker; with a blank behind, or nothing."""
+    here = {replica.broker_id for replica in log.replicas}
+    others = [broker for broker in log.cluster.in_sync.get((log.topic, log.partition), ()) if broker not in here]
+    if not others:
+        return ""
+    names = " and ".join(str(broker) for broker in others)
+    return f"Audit the copies of broker {names} first: they are in sync, are not in the input, and may have it. "
+
+
+def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
+    """The transaction in another replica that has its COMMIT marker; no row where it has none."""
+    rows = replica.transactions
+    mine = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
+    return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
+
+
+def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
+    own = (
+        ()
+        if t.owner is None
+        else (
+            Look(
+                repairs.describe_id(t.owner),
+                f"its state is not Ongoing, or its partitions do not have {log.name}",
+            ),
+        )
+    )
+    return Advice(
+        Verdict.LOOK,
+        cost,
+        (Condition("no coordinator will end it", None, missing),),
+        (
+            Look(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}"),
+            _listed(log, t),
+            *own,
+        ),
+        then="abort nothing before they show that it hangs",
+    )
+
+
+def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) -> Advice:
+    """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
+    if entry.state in PREPARED:
+        return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
+    loses = "nothing" if gone else _records(t)
+    if entry.timeout_ms == NO_TIMEOUT_MS:
+        return _of_two_phases(entry, loses)
+    if t.klass == "active":
+        lossless = "" if may_be_flinks(t.owner) else "nothing is lost: "  # what Flink has pre-committed would be
+        return Advice(
+            Verdict.WAIT,
+            f"{lossless}it ends by itself, at its time-out at the latest",
+            look=(_in_state(entry.transactional_id, "Ongoing"),),
+        )
+    return unended(log.cluster, entry, entry.partition, loses)
+
+
+def _in_state(transactional_id: str, state: str) -> Look:
+    """That a coordinator has an id in the state that it had by the copy."""
+    return Look(repairs.describe_id(transactional_id), f"its TransactionState is {state}")
+
+
+def _open_at_its_coordinator(transactional_id: str) -> Condition:
+    return Condition("its coordinator has ended it", False, f"{TOPIC} has it open for {transactional_id}")
+
+
+def _of_two_phases(entry: Entry, loses: str) -> Advice:
+    """It takes part in a two-phase commit: its coordinator never ends it by itself (KIP-939)."""
+    return Advice(
+        Verdict.LOOK,
+        "find its application: it has no time-out (two-phase commit), so that it waits until its application commits "
+        "or aborts it, and only that knows which of both was decided",
+        (_open_at_its_coordinator(entry.transactional_id),),
+        (_in_state(entry.transactional_id, entry.state or "Ongoing"),),
+        loses=loses,
+        then=("" if may_be_flinks(entry.transactional_id) else TWO_PHASES)
+        + "Do not abort it by hand: what other systems have committed with it would be missing here",
+    )
+
+
+def unended(cluster: Cluster, entry: Entry, coordinator: int, loses: str) -> Advice:
+    """What to do about a transaction that its coordinator has open beyond its time-out. ``entry``: the last record of
+    its id; ``coordinator``: the partition of ``__transaction_state`` that has it; ``loses``: what is gone once it is
+    aborted."""
+    transactional_id, history = entry.transactional_id, cluster.coordinator
+    if history is not None and history.may_lack_since(coordinator, entry.time):
+        return for_flink(transactional_id, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
+    advice = Advice(
+        Verdict.LOOK,
+        "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
+        (_open_at_its_coordinator(transactional_id),),
+        (
+            _in_state(transactional_id, "Ongoing"),
+            Look(repairs.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+        ),
+        loses=loses,
+        then=("" if may_be_flinks(transactional_id) else RESTARTED)
+        + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
+    )
+    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
+
+
+def other_coordinator(cluster: Cluster, coordinator: int) -> str:
+    """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again; one with a
+    CRC mismatch is loaded by nobody."""
+    if _has_damaged_copy(cluster, coordinator):
+        return (
+            f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
+            "that loads damaged records goes by what they say)"
+        )
+    if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
+        return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
+    moves = "it moves nothing where the preferred replica leads already"
+    alone = "" if count else "; where there is no other replica, its broker has to start again"
+    return (
+        f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
+        f"{moves}{alone})"
+    )
+
+
+def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
+    """Whether a coordinator that loads a partition of ``__transaction_state`` may read a batch with a CRC mismatch."""
+    return cluster.coordinator is not None and coordinator in cluster.coordinator.damaged_copies
+
+
+def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
+    """An advice that has :func:`other_coordinator`, with what a restart of its broker puts at risk where it may be
+    one."""
+    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
+        return advice
+    return repairs.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
+
+
+def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
+    """A decided transaction whose marker is not in partition ``name`` yet. ``coordinator``: the partition of
+    ``__transaction_state`` that has it."""
+    commit = state == "PrepareCommit"
+    away = name in cluster.away
+    back = f"first {repairs.leader_back(cluster, [name])}" if away else "first give those without a leader one"
+    decides = Condition("its coordinator has ended it", False, f"it has decided ({state}) and will write the marker")
+    advice = Advice(
+        Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
+        COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
+        (decides,),
+        (
+            Look(repairs.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"),
+            _in_state(transactional_id, state),
+        ),
+        then=f"{back}; if it does not go on then, {other_coordinator(cluster, coordinator)}, so that its markers are "
+        "sent again. Do not abort it by hand",
+    )
+    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
+
+
+def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
+    committing = t.entry is not None and t.entry.state == "CompleteCommit" and not gone
+    records = plural(int(t.row["records"]), "record")
+    stay = "stays" if int(t.row["records"]) == 1 else "stay"
+    if gone:
+        cost = "aborting is safe, for its data lies below the log start and was deleted already"
+    elif committing:
+        cost = (
+            f"aborting touches nothing committed, but tell its owner: {records} behind its COMMIT {stay} unread, on "
+            "which the application may count" + ("" if may_be_flinks(t.owner) else SEND_AGAIN)
+        )
+    else:
+        cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"
+    return Advice(
+        Verdict.ACT,
+        cost,
+        (
+            Condition("no coordinator will end it", True, _why_nobody(t)),
+            Condition("no replica in the input has a COMMIT marker for it", True, few(_brokers(log))),
+        ),
+        (_listed(log, t),),
+        (Act(repairs.abort(log.topic, log.partition, int(t.row["first_offset"]))),),
+        loses="nothing" if gone else _records(t),
+        then=_by_producer(log, t),
+    )
+
+
+def _what_it_is(t: OpenTransaction) -> str:
+    """Whose the data is, of which nobody is sure that it was committed."""
+    if t.entry is not None and t.entry.state in ("PrepareAbort", "CompleteAbort"):
+        return "a transaction that ended in ABORT"
+    return "a transaction that nobody will end"
+
+
+def _why_nobody(t: OpenTransaction) -> str:
+    if t.klass != "ghost":
+        return t.reason
+    return f"{TOPIC} has nothing open for it" if t.owner is not None else f"{TOPIC} has nobody with its producer id"
+
+
+def _brokers(log: LogView) -> list[str]:
+    return [f"broker {c.broker_id}" if c.broker_id is not None else c.log_dir for c in log.replicas]
+
+
+def _by_producer(log: LogView, t: OpenTransaction) -> str:
+    """The form that older brokers take, where the input does not show that the broker is of 3.0 or newer. (The
+    inter-broker protocol does not show that it is older: it may lag behind the release.)"""
+    if log.cluster.release(log.leader.broker_id).least >= FINDS_BY_OFFSET:
+        return ""
+    return (
+        "only a broker below 3.0 does not know these two requests: there, and only where the producer's client is "
+        "known to be gone, the same command takes, in place of the start offset, --producer-id "
+        f"{t.row['producer_id']} --producer-epoch {t.row['last_epoch']} --coordinator-epoch "
+        f"{_least_coordinator_epoch(log, t)}"
+    )
+
+
+def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
+    """The coordinator epoch that a marker of the producer must have at least: an older one than stored is fenced."""
+    rows, states = log.leader.transactions, log.leader.producers
+    mine = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
+    stored = states["coordinator_epoch"][states["producer_id"] == t.row["producer_id"]]
+    return max([0, *map(int, mine), *map(int, stored)])
+
+
+def _records(t: OpenTransaction) -> str:
+    count, size = plural(int(t.row["records"]), "record"), int(t.row["bytes"])
+    return count if size < 0 else f"{count} ({plural(size, 'byte')})"  # text dumps do not show sizes
+
+
+def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
+    """What to do about a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT, so nobody is asked
+    for one."""
+    if by_hand:
+        return Advice(Verdict.WAIT, "nothing is to be done about an abort that somebody meant: nothing of it is open")
+    asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "
+    how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
+    downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
+    return Advice(
+        Verdict.LOOK,
+        then=f"{asked}look whether __transaction_state lost records (unclean-election, "
+        f"illegal-transition){downstream if closed else ''}",
+    )

@@ -1,28 +1,73 @@
-"""The transactions of the coordinators' logs, a row each: what the rule on abort rates counts, and the table shows."""
+"""Transactions of the coordinators' logs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from auditor.base.advice import Advice
+from auditor.base.at_rest import Fields
+from auditor.base.numbers import LAST_EPOCH
 from auditor.facts.coordinator_log import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
     EMPTY,
     ONGOING,
     PREPARE_ABORT,
+    PREPARE_COMMIT,
+    STATES,
+    TOMBSTONE,
     Columns,
     CoordinatorLog,
     Damaged,
+    Entry,
+    gaps_before,
     tally,
     windows_of,
 )
-from auditor.rules.lib.group_offsets import watched
-from auditor.rules.seen.memo import once
-from auditor.rules.seen.named import Ends, ends_of, first_rows, last_rows
-from auditor.rules.seen.view import LogView
+from auditor.facts.events import Kind
+from auditor.model import policies
+from auditor.model.transaction_states import (
+    Held,
+    IdAccount,
+    Judgement,
+    TransactionState,
+    TransactionValue,
+    step_problem,
+    value_problem,
+)
+from auditor.rules.lib.evidence import watched
+from auditor.rules.lib.log_bounds import whole_from
+from auditor.rules.seen.coordinator_history import (
+    SKEW_MS,
+    CoordinatorHistory,
+    Ends,
+    Window,
+    ends_of,
+    first_rows,
+    last_rows,
+)
+from auditor.rules.seen.view import LogView, iso, once
 from auditor.rules.transactions.open_transactions import open_transactions
-from auditor.rules.transactions.windows import naming, windows_of_markers
+from auditor.rules.transactions.windows import (
+    SAME_CLOCK_MS,
+    closed_behind,
+    marker_window,
+    naming,
+    own_window,
+    skew,
+    unmarked_windows,
+    windows_of_markers,
+)
+from auditor.rules.transactions.written_times import around, closed
+
+# The transactions of the coordinators' logs, a row each: what the rule on abort rates counts, and the table shows.
+
 
 CLIENT, TIMEOUT, FENCED, OPERATOR, COORDINATOR = "client", "timeout", "fenced", "operator", "coordinator"
 OPERATORS_TIMEOUT_MS = 1  # what Admin.fenceProducers asks an id's next producer for
@@ -148,7 +193,7 @@ def keys(log: LogView) -> list[str | None]:
     """What joins each transaction of the leader replica with the table of whole transactions."""
     rows = naming(log).rows
     return [
-        None if n < 0 else key(int(rows["producer_id"][n]), int(rows["offset"][n]))
+        None if n < 0 else transaction_key(int(rows["producer_id"][n]), int(rows["offset"][n]))
         for n in windows_of_rows(log).tolist()
     ]
 
@@ -160,7 +205,7 @@ def begun_at(log: LogView) -> np.ndarray:
     return found
 
 
-def key(producer_id: int, offset: int) -> str:
+def transaction_key(producer_id: int, offset: int) -> str:
     """A transaction's name. Its beginning would not do: a fast broker has two of one producer in a millisecond."""
     return f"{producer_id}:{offset}"
 
@@ -251,3 +296,524 @@ def _by_key(windows: np.ndarray, which: np.ndarray, groups: list[list[str]]) -> 
         if groups[number]:
             found.setdefault((int(window["producer_id"]), int(window["offset"])), []).extend(groups[number])
     return found
+
+
+# Completed transactions whose marker a partition never got, and the later marker that ended their data there.
+#
+# A coordinator that skips a partition (KAFKA-20734) leaves its data open. Where the application goes on, the marker of
+# its next transaction ends both; where it does not, somebody may write one by hand.
+
+
+DEFECT = policies.SKIPS_MARKERS
+UNTIL_IT_IS_FIXED = (
+    f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
+    f"{DEFECT.releases}): keep replication.factor at 3, stop one broker at a time, and only while no transaction "
+    "is open in its partitions without another in-sync replica, and look for 'likely deleted already and hence can be "
+    "skipped' in the coordinators' logs until a release has the fix"
+)
+
+
+def until_it_is_fixed(advice: Advice) -> Advice:
+    """An advice that says how it is kept from happening again."""
+    return replace(advice, then=f"{advice.then}. {UNTIL_IT_IS_FIXED}" if advice.then else UNTIL_IT_IS_FIXED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Data of ``window``, whose own marker never came, that the marker of ``row`` (TRANSACTION) ended.
+
+    ``by``: the later transaction whose marker that is; None for one that no coordinator decided. ``doubt``: its own
+    marker may have come before the data, and gone with what retention deleted.
+    """
+
+    window: Window
+    row: np.void
+    by: Window | None
+    doubt: bool = False
+
+    @property
+    def as_decided(self) -> bool:
+        """Whether that marker has the result that was decided."""
+        return self.window.prepare is not None and self.window.prepare.commit == bool(self.row["commit"])
+
+    @property
+    def sure(self) -> bool:
+        """Whether epochs tell whose data it is; before transaction.version 2 only times do."""
+        return self.window.client_version >= 2 and self._first
+
+    @property
+    def _first(self) -> bool:
+        """Whether the data begins with this transaction's, not with that of one before it that was skipped as well."""
+        prepare = self.window.prepare
+        by_epoch = self.window.client_version >= 2 and prepare is not None
+        return not by_epoch or prepare is None or self.row["producer_epoch"] == prepare.producer_epoch - 1
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last offset of the data: the last one of both transactions' where they have the same epoch."""
+        t = self.row
+        if not self._first:
+            return int(t["risen_offset"]), int(t["last_offset"])
+        return int(t["first_offset"]), int(t["risen_behind"] if t["risen_offset"] >= 0 else t["last_offset"])
+
+    @property
+    def alone(self) -> bool:
+        """Whether all within :attr:`span` is of this transaction."""
+        return self._first and (self.by is None or bool(self.row["risen_offset"] >= 0))
+
+    def evidence(self) -> Fields:
+        """What was ended, and by what."""
+        t, prepare = self.row, self.window.prepare
+        first, last = self.span
+        return {
+            "expected": None if prepare is None else "COMMIT" if prepare.commit else "ABORT",
+            "marker": "COMMIT" if t["commit"] else "ABORT",
+            "marker_offset": t["marker_offset"],
+            "marker_epoch": t["marker_epoch"],
+            "transaction_first_offset": first,
+            "data_offsets": [first, last],
+            "records": (t["risen_records"] if t["risen_offset"] >= 0 else t["records"]) if self.alone else None,
+            "next_first_offset": t["risen_offset"] if self.alone and t["risen_offset"] >= 0 else None,
+            "ended_by": "nobody's decision" if self.by is None else "the marker of a later transaction",
+            "ended_by_prepare_offset": None if self.by is None or self.by.prepare is None else self.by.prepare.offset,
+            "prepare_offset": None if prepare is None else prepare.offset,
+            "complete_offset": None if self.window.complete is None else self.window.complete.offset,
+            "decided": None if prepare is None else iso(prepare.time),
+            "confidence": "proved" if self.sure else "likely",
+        }
+
+    def data(self) -> str:
+        """Its data in words."""
+        first, last = self.span
+        if self.alone:
+            return f"offset {first}" if first == last else f"offsets {first} to {last}"
+        return f"offset {first} on (with what its next transaction wrote, to {last})"
+
+
+@once
+def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
+    """Of completed transactions without a marker here, those whose data a later marker ended, by :func:`key`.
+
+    Not where an offset is missing in the marker's place, or bytes could not be read: it was there then, and is lost.
+    The log need not reach back to before the transaction, whose data shows that it does. Made once a log.
+    """
+    found: dict[tuple[int, int, int], Ended] = {}
+    leader = log.leader
+    broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
+    for window, between in () if broken else unmarked_windows(log):
+        t = closed_behind(log, window.producer_id, between[0])
+        if t is None or t["marker_offset"] > between[1] or _was_there(log, between, t):
+            continue
+        by = marker_window(log, t)
+        if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
+            found[skipped_key(window)] = Ended(window, t, by, doubt=not was)
+    return found
+
+
+def skipped_key(window: Window) -> tuple[int, int, int]:
+    """What tells a prepared transaction from all others."""
+    assert window.prepare is not None
+    return window.producer_id, window.prepare.partition, window.prepare.offset
+
+
+def as_decided_after_all(log: LogView, t: np.void) -> bool:
+    """Whether a marker that no decision sent did what one had decided, whose own marker never came."""
+    return int(t["marker_offset"]) in _late_ends(log)
+
+
+@once
+def _late_ends(log: LogView) -> set[int]:
+    ended = ended_by_another(log).values()
+    return {int(e.row["marker_offset"]) for e in ended if e.by is None and e.as_decided}
+
+
+def _is_its(log: LogView, window: Window, t: np.void, by: Window | None) -> bool:
+    """Whether a closed stretch begins with the data of a transaction that its marker was not sent for.
+
+    Under transaction.version 2 epochs tell. Before it the data's times do: they lie before the next transaction had
+    the partition, and not behind this one's decision.
+    """
+    prepare = window.prepare
+    assert prepare is not None
+    if by is None and not _may_end_by_hand(prepare.producer_epoch, window, t):
+        return False
+    if window.client_version >= 2:
+        below = by is None or by.prepare is None or prepare.producer_epoch < by.prepare.producer_epoch
+        return below and bool(t["producer_epoch"] < prepare.producer_epoch <= t["last_epoch"] + 1)
+    own = own_window(log, t)
+    if (
+        own is None
+        or own.prepare is None
+        or skipped_key(own) != skipped_key(window)
+        or t["first_offset"] < whole_from(log)
+    ):
+        return False
+    began = log.time(t["first_time"])
+    return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + SAME_CLOCK_MS)
+
+
+def _was_open(log: LogView, window: Window, between: tuple[int, int], t: np.void) -> bool | None:
+    """Whether data was there before the decision of a transaction that it may be of: surely, perhaps (False) or not
+    (None).
+
+    Where an earlier marker of its producer is left, or the log's beginning, the decision's own would be there too, and
+    nobody asks. Of what retention left behind that it is another transaction's, unless it was there by then: by a
+    marker of anyone behind it, or by its stamps, as slow as its producer's clock can be.
+    """
+    prepare, start = window.prepare, log.leader.log_start
+    assert prepare is not None
+    if start <= 0 or between[0] >= start or window.client_version >= 2:
+        return True
+    apart = skew(log, prepare.partition)
+    apart = 0 if apart <= SAME_CLOCK_MS else apart
+    _, latest = around(log, window.producer_id, int(t["first_offset"]))
+    began, mine = log.time(t["first_time"]), closed(log)
+    mine = mine[mine["producer_id"] == window.producer_id]
+    slow = max(0, int((mine["marker_timestamp"] - mine["last_timestamp"]).min(initial=1 << 62)))
+    if 0 <= latest <= prepare.time - apart or began + slow <= prepare.time - apart:
+        return True
+    return False if began <= prepare.time else None
+
+
+def _may_end_by_hand(epoch: int, window: Window, t: np.void) -> bool:
+    """Whether a marker has the decision's epoch, or is an abort with the data's, as kafka-transactions.sh writes it."""
+    of_data = not t["commit"] and t["marker_epoch"] == t["last_epoch"] and window.client_version >= 2
+    return bool(t["marker_epoch"] == epoch or of_data)
+
+
+def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
+    """Whether a single offset is missing where the marker should be, behind the data's beginning."""
+    low, high = np.searchsorted(_single_holes(log), [max(between[0], int(t["first_offset"])), between[1]])
+    return bool(low < high)
+
+
+@once
+def _single_holes(log: LogView) -> np.ndarray:
+    holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(Kind.OFFSET_HOLE))
+    return np.array(sorted(at for at, behind in holes if at + 1 == behind), np.int64)
+
+
+def of_the_defect(log: LogView, windows: Iterable[Window]) -> Fields | None:
+    """For the evidence: that the coordinator completed one of these while nobody led this partition, which brokers with
+    the defect do instead of waiting for a leader. None where that is not so."""
+    history = log.cluster.coordinator
+    for window in windows:
+        done = window.complete
+        broker = None if history is None or done is None else history.brokers.get(done.partition)
+        if done is None or not log.cluster.release(broker).may_have(DEFECT):
+            continue
+        for gone in log.cluster.leaderless.get((log.topic, log.partition), ()):
+            if gone.since <= done.record_time + SKEW_MS and (gone.until is None or done.record_time <= gone.until):
+                return {
+                    "known_defect": DEFECT.issue,
+                    "completed": iso(done.record_time),
+                    "no_leader_from": iso(gone.since),
+                    "no_leader_until": None if gone.until is None else iso(gone.until),
+                }
+    return None
+
+
+def defect_in_words(log: LogView) -> str:
+    """What the defect did."""
+    return (
+        f"Its coordinator completed it while {log.name} had no leader, and sent no marker there: brokers "
+        f"{DEFECT.releases} take such a partition for a deleted one ({DEFECT.issue})"
+    )
+
+
+# The records of one partition of ``__transaction_state``, looked at by column: only what is odd becomes an object.
+
+
+TOPIC = "__transaction_state"
+OFFSETS = "__consumer_offsets-"
+AT_HAND = 2_000  # odd records or steps that are kept for the next rule
+Found = TypeVar("Found")
+
+
+def records(log: LogView) -> CoordinatorLog | None:
+    """The records of this partition of ``__transaction_state``; None for other logs."""
+    history = log.cluster.coordinator
+    return history.logs.get(log.partition) if log.topic == TOPIC and history is not None else None
+
+
+def value(entry: Entry) -> TransactionValue | None:
+    """A record as the model's value, None for a tombstone."""
+    if entry.state is None:
+        return None
+    return TransactionValue(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.timeout_ms,
+        TransactionState(entry.state),
+        entry.partitions,
+        entry.start,
+        entry.last_update,
+        client_tv=entry.client_version,
+    )
+
+
+def kept(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
+    """What several rules ask for: kept for the next one where it is little, else found anew."""
+    found = _at_hand(log, find)
+    return find(log) if found is None else found
+
+
+@once
+def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[Found] | None:
+    first = list(itertools.islice(find(log), AT_HAND + 1))
+    return first if len(first) <= AT_HAND else None
+
+
+def alone(log: LogView) -> Iterable[tuple[Entry, list[str]]]:
+    """Records that are not sound by themselves, with what is wrong; states that are never written among them."""
+    return kept(log, _found_alone)
+
+
+def _found_alone(log: LogView) -> Iterator[tuple[Entry, list[str]]]:
+    found = records(log)
+    return iter(()) if found is None else _alone(found, log.leader.log_start)
+
+
+def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[Entry, list[str]]]:
+    for columns in found.all_pieces():
+        state, start = columns["state"], columns["start"]
+        idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
+        odd = (columns["producer_id"] < 0) | (columns["producer_epoch"] < 0) | (state > COMPLETE_ABORT)
+        odd |= idle & (found.set_sizes(columns["set"]) > 0)
+        odd |= (start == -1) != (state == EMPTY)
+        odd &= (state != TOMBSTONE) & (columns["offset"] >= log_start)
+        for entry in found.entries(columns, np.flatnonzero(odd)):
+            stored = value(entry) if entry.state in STATES else None
+            problems = ["state_never_written"] if stored is None else value_problem(stored)
+            if entry.start < 0 and entry.record_time < 0:  # old text dumps print no start
+                problems = [p for p in problems if p != "start_missing"]
+            if problems:
+                yield entry, problems
+
+
+@once
+def last_records(log: LogView) -> tuple[Columns, np.ndarray]:
+    """The last judged record of every id, as columns by id, and which ids have one; no ids for other logs."""
+    found = records(log)
+    none: tuple[Columns, np.ndarray] = ({}, np.empty(0, bool))
+    return none if found is None else found.last_rows(log.leader.log_start)
+
+
+def commit_offsets(found: CoordinatorLog, log_start: int) -> np.ndarray:
+    """Which ids have a judged record that names a partition of ``__consumer_offsets``."""
+    topics = [number for number, topic in enumerate(found.topics) if (topic + "-").startswith(OFFSETS)]
+    ends, elements = found.sets
+    having = np.zeros(len(ends), bool)
+    having[np.searchsorted(ends, np.flatnonzero(np.isin(elements >> 32, topics)), side="right")] = True
+    out = np.zeros(found.id_count, bool)
+    for columns in found.all_pieces():
+        out[columns["id"][having[columns["set"]] & (columns["offset"] >= log_start)]] = True
+    return out
+
+
+def producer_runs(found: CoordinatorLog, log_start: int) -> np.ndarray:
+    """Where an id's judged records begin to have another producer id: rows of id, producer id, piece, row."""
+    out = [np.empty((0, 4), np.int64)]
+    last_id, last_producer = -1, 0
+    for number in range(len(found.pieces)):
+        columns = found.piece(number)
+        rows = np.flatnonzero((columns["state"] != TOMBSTONE) & (columns["offset"] >= log_start))
+        ids, producers = columns["id"][rows], columns["producer_id"][rows]
+        new = np.append(last_id, ids[:-1])[: len(ids)] != ids
+        new |= np.append(last_producer, producers[:-1])[: len(ids)] != producers
+        out.append(np.stack([ids[new], producers[new], np.full(int(new.sum()), number), rows[new]], axis=1))
+        if len(ids):
+            last_id, last_producer = int(ids[-1]), int(producers[-1])
+    return np.concatenate(out)
+
+
+def raised(columns: Columns) -> np.ndarray:
+    """Rows whose epoch is above that of the id's record before, other than by the end of its own transaction."""
+    state, epoch = columns["state"][1:], columns["producer_epoch"]
+    ended = (state == PREPARE_ABORT) & (columns["client_version"][1:] < 2)
+    same = (columns["id"][1:] == columns["id"][:-1]) & (columns["producer_id"][1:] == columns["producer_id"][:-1])
+    return np.flatnonzero(same & ((state == EMPTY) | ended) & (epoch[1:] > epoch[:-1])) + 1
+
+
+def last_entries(log: LogView, *states: int) -> Iterator[Entry]:
+    """The last record of every id whose partition this is, where it is in one of these states."""
+    (columns, there), found = last_records(log), records(log)
+    if found is not None:
+        yield from found.entries(columns, np.flatnonzero(there & np.isin(columns["state"], states)))
+
+
+# What the coordinators wrote of each id, record after record, judged by the model's account of an id.
+#
+# The model judges each kind of step once: steps that agree in all that it looks at are of one kind, and a sound log of
+# ten million records has some dozens. Where a record does not follow the one before it, the account is replayed from
+# the
+# last place behind which nothing older matters.
+
+
+KIND_BITS = 21  # of a number of _kinds
+LATEST = 64  # records of an id that matter for what its coordinator may have in memory
+
+
+class Step(NamedTuple):
+    """A record that does not follow the one before it: what is wrong, or which records before it are now known to have
+    failed."""
+
+    old: Entry
+    new: Entry
+    problems: list[str]
+    failed: tuple[Entry, ...] = ()
+
+
+def steps(log: LogView) -> Iterable[Step]:
+    """The intact records of every id that follow no state which their coordinator can have held."""
+    return kept(log, _problems)
+
+
+def _problems(log: LogView) -> Iterator[Step]:
+    return (step for step in kept(log, _all) if step.problems)
+
+
+def resumed(log: LogView) -> Iterator[Step]:
+    """The others: their coordinator went on from before records whose append has failed. Id by id."""
+    return (step for step in kept(log, _all) if step.failed)
+
+
+def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
+    """What a coordinator that has written the last record of an id may have in memory, should appends have failed."""
+    found, number = history.place(transactional_id)
+    if found is None:
+        return []
+    columns, span = list(found.rows_of(number))[-1]
+    first, *behind = found.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
+    if any(entry.state is not None and entry.state not in STATES for entry in (first, *behind)):
+        return []
+    last = behind[-1] if behind else first
+    if history.leader_epochs.get(last.partition, -1) > last.leader_epoch:  # it has loaded that record
+        return []
+    account = IdAccount(value(first), first.leader_epoch, known=False)
+    for entry in behind:
+        account.take(value(entry), entry.leader_epoch)
+    return [held.value for held in account.held() if held.value is not None]
+
+
+def _all(log: LogView) -> Iterator[Step]:
+    found, history = records(log), log.cluster.coordinator
+    if found is None or history is None:
+        return iter(())
+    intact = history.complete_from.get(log.partition, 1 << 62)
+    return odd_steps(found, log.leader.log_start, intact)
+
+
+def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:
+    """The steps at or above ``log_start``, from records at or above ``intact``, that the record before does not
+    explain."""
+    sieve = _Sieve(found)
+    for columns in found.neighbours(log_start):
+        states = columns["state"]
+        known = states < len(STATES)
+        pairs = (columns["id"][1:] == columns["id"][:-1]) & known[1:] & known[:-1]
+        gaps = gaps_before(columns, found.damaged)
+        lost = gaps[1:] != gaps[:-1]  # records between two rows are in a batch with a CRC mismatch
+        at = np.flatnonzero(pairs & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE)))
+        odd = at[~sieve.sound(columns, at)]
+        if not len(odd):
+            continue
+        whole = (columns["offset"][odd] >= intact) & ~lost[odd]
+        parted = np.append(False, ~pairs | lost)  # a piece begins behind a completed transaction, or with another id
+        parted[odd[~whole] + 1] = True  # records between may have been cleaned away
+        yield from _replayed(found, columns, odd[whole], parted)
+
+
+def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.ndarray:
+    """For each odd row the last one up to it from which its id's account can be replayed: the first one known, the last
+    one under a coordinator epoch, or a decision that was completed."""
+    state, epoch = columns["state"], columns["leader_epoch"]
+    decided = (state[:-1] == PREPARE_COMMIT) | (state[:-1] == PREPARE_ABORT)
+    completed = decided & (state[1:] >= COMPLETE_COMMIT) & (state[1:] <= COMPLETE_ABORT)
+    completed[odd] = False
+    once = np.append(state[2:] != state[1:-1], True)  # from one that comes again it is replayed before that
+    begins = parted.copy()
+    begins[:-1] |= (epoch[1:] != epoch[:-1]) | (completed & ~once)
+    begins[1:] |= completed & once
+    found: np.ndarray = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
+    return found
+
+
+def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[Step]:
+    """The odd steps, each given by the row of its first record, with what the account says of them. ``parted``: rows
+    before which something else may have been."""
+    account, reached, told = None, -1, -1
+    latest: deque[Entry] = deque(maxlen=AT_HAND)
+    for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
+        anew = account is None or begin > reached
+        entries = found.entries(columns, slice(begin if anew else reached + 1, row + 2))
+        if account is None or anew:
+            latest.append(next(entries))
+            account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=not parted[begin])
+            told = begin - 1
+        judgement = Judgement([])
+        for entry in entries:
+            judgement = account.take(value(entry), entry.leader_epoch)
+            latest.append(entry)
+        reached = row + 1
+        failed = min(judgement.failed, row - told, len(latest) - 1)
+        told = row if failed else told
+        behind = len(latest) - 1
+        yield Step(latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind)))
+
+
+class _Sieve:
+    """Which steps are sound by the record before alone, judged a kind at a time."""
+
+    def __init__(self, found: CoordinatorLog) -> None:
+        self._found = found
+        self._judged = np.zeros(1 << KIND_BITS, np.int8)  # by kind: 1 sound, -1 not, 0 not judged yet
+
+    def sound(self, columns: Columns, at: np.ndarray) -> np.ndarray:
+        """Whether in the steps from these rows to the next ones nothing is wrong."""
+        kinds = _kinds(self._found, columns, at)
+        new, example = np.unique(kinds[self._judged[kinds] == 0], return_index=True)
+        rows = at[self._judged[kinds] == 0][example]
+        for kind, row in zip(new.tolist(), rows.tolist(), strict=True):
+            old, following = (value(entry) for entry in self._found.entries(columns, slice(row, row + 2)))
+            self._judged[kind] = -1 if step_problem(Held(old), following) else 1
+        return self._judged[kinds] > 0
+
+
+def _kinds(found: CoordinatorLog, columns: Columns, at: np.ndarray) -> np.ndarray:
+    """All that :func:`step_problem` looks at in the step from each row to the next, a number a step."""
+
+    def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
+        return columns[name][at].astype(np.int64), columns[name][at + 1].astype(np.int64)
+
+    (old_state, state), (old_epoch, epoch), (old_start, start) = pair("state"), pair("producer_epoch"), pair("start")
+    (old_producer, producer), (old_timeout, timeout) = pair("producer_id"), pair("timeout_ms")
+    facts = (
+        columns["client_version"][at + 1] >= 2,
+        producer == old_producer,
+        old_epoch == LAST_EPOCH,
+        epoch == LAST_EPOCH,
+        epoch == 0,
+        timeout == old_timeout,
+        start == old_start,
+        start == columns["last_update"][at + 1],
+    )
+    kind = (old_state + 1) << 4 | (state + 1)
+    kind = kind << 3 | (np.clip(epoch - old_epoch, -1, 3) + 1)
+    kind = kind << 2 | _relation(found, *pair("set"), state)
+    for fact in facts:
+        kind = kind << 1 | fact
+    return kind
+
+
+def _relation(found: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """0 where the sets of partitions are the same, 1 where an Ongoing record adds some, 2 where they differ else."""
+    out = np.where(old == new, 0, 2)
+    grown = np.flatnonzero((old != new) & (state == ONGOING))
+    begun = found.set_sizes(old[grown]) == 0
+    out[grown[begun]] = 1
+    grown = grown[~begun]
+    both, which = np.unique(old[grown] << 32 | new[grown], return_inverse=True)
+    within = [found.partitions(one >> 32) <= found.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
+    out[grown[np.array(within, bool)[which]]] = 1
+    return out

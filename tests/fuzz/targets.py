@@ -24,7 +24,7 @@ from auditor.connectors.text.folder import _Gathered
 from auditor.connectors.text.internal_topics import parse_console
 from auditor.connectors.text.lines import normalise, sniff
 from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader
-from auditor.rules.seen.named import naming
+from auditor.rules.seen.coordinator_history import naming
 from tests.internal_tables import same_both_ways
 from tests.segments import accounted, batch, chunks, record
 

@@ -31,7 +31,7 @@ def test_the_wheel_owns_one_name(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     info = f"kafka_log_auditor-{auditor.__version__}.dist-info"
     assert {name.partition("/")[0] for name in names} == {"auditor", info}
-    assert {"auditor/py.typed", "auditor/rules/hanging.py", "auditor/connectors/codec/batches.py",
+    assert {"auditor/py.typed", "auditor/rules/partition_transactions.py", "auditor/connectors/codec/batches.py",
             "auditor/dashboards/templates/report.html.j2"} <= set(names)  # fmt: skip
     metadata = zipfile.ZipFile(wheel).read(f"{info}/METADATA").decode()
     assert "Name: kafka-log-auditor\n" in metadata

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests.bare_broker import BEGAN, broker, finish
 from tests.conformance.coordinator_adapter import run_model
 from tests.coordinator_records import Coordinator

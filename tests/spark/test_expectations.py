@@ -50,13 +50,16 @@ def test_a_healthy_directory_meets_every_expectation(spark: SparkSession, tmp_pa
 
 
 def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession) -> None:
-    from auditor.rules.expectations import gx_run, suites  # takes 4 s, in each worker that collects this file
+    from auditor.rules.expectations import suites
+    from auditor.rules.expectations import (  # takes 4 s, in each worker that collects this file
+        suites as expectations_suites,
+    )
 
     audit = opened(corpora.unpack("hanging-36"))
     frames = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit)}
     names = ("suite", "column", "success", "broken")
     on_pandas, on_spark = (
-        gx_run.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, session)
+        expectations_suites.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, session)
         for session in (None, spark)
     )
     assert [[row[n] for n in names] for row in on_spark] == [[row[n] for n in names] for row in on_pandas]

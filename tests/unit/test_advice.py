@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, joined, pieces, text, whole
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests.one_advice import acts_by_its_acts, nobody_is_source_and_target
 
 KNOWN, UNKNOWN, WRONG = (Condition(f"it is {name}", holds, "a file") for name, holds in

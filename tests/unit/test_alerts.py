@@ -25,7 +25,7 @@ from auditor.outputs.alerts import Asked
 from auditor.outputs.journal import RESOLVED, Journal
 from auditor.pipeline import results
 from auditor.pipeline.options import AuditOptions
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import here, opened
 

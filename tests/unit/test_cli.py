@@ -19,8 +19,8 @@ from auditor.pipeline.options import AuditOptions, parse_time
 from auditor.pipeline.runner import JudgedLogs
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.kinds import SECTIONS
-from auditor.rules.seen.finding import Finding
+from auditor.rules.catalogue.registry import SECTIONS
+from auditor.rules.seen.view import Finding
 from auditor.spark.session import local_with_retries
 from tests import corpora
 from tests.facts import here

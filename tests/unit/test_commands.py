@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from auditor.rules.catalogue import registry
-from auditor.rules.lib import commands
+from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.view import LogView
@@ -20,15 +20,15 @@ TOPIC = "__transaction_state"
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (commands.abort(HOSTILE, 3, 71), ["abort", "--topic", HOSTILE, "--partition", "3", "--start-offset", "71"]),
-        (commands.describe_producers(HOSTILE, 3), ["describe-producers", "--topic", HOSTILE, "--partition", "3"]),
-        (commands.describe_id(HOSTILE), ["describe", "--transactional-id", HOSTILE]),
-        (commands.find_hanging(HOSTILE), ["find-hanging", "--topic", HOSTILE]),
+        (repairs.abort(HOSTILE, 3, 71), ["abort", "--topic", HOSTILE, "--partition", "3", "--start-offset", "71"]),
+        (repairs.describe_producers(HOSTILE, 3), ["describe-producers", "--topic", HOSTILE, "--partition", "3"]),
+        (repairs.describe_id(HOSTILE), ["describe", "--transactional-id", HOSTILE]),
+        (repairs.find_hanging(HOSTILE), ["find-hanging", "--topic", HOSTILE]),
         (
-            commands.reset_offset(HOSTILE, HOSTILE, 3, 71),
+            repairs.reset_offset(HOSTILE, HOSTILE, 3, 71),
             ["--group", HOSTILE, "--topic", f"{HOSTILE}:3", "--reset-offsets", "--to-offset", "71", "--dry-run"],
         ),
-        (commands.dump(HOSTILE, "--deep-iteration"), ["--files", HOSTILE, "--deep-iteration"]),
+        (repairs.dump(HOSTILE, "--deep-iteration"), ["--files", HOSTILE, "--deep-iteration"]),
     ],
 )
 def test_a_name_is_one_word(command: str, words: list[str]) -> None:

@@ -13,9 +13,16 @@ from auditor.connectors.tables import schema
 from auditor.facts import coordinator_log
 from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, pack, tally
 from auditor.model.transaction_states import PREPARED, IdAccount
-from auditor.rules.transactions.coordinated import decisions
-from auditor.rules.transactions.state_records import _alone, producer_runs, raised, value
-from auditor.rules.transactions.state_steps import KIND_BITS, _kinds, odd_steps
+from auditor.rules.transactions.coordinated import (
+    KIND_BITS,
+    _alone,
+    _kinds,
+    decisions,
+    odd_steps,
+    producer_runs,
+    raised,
+    value,
+)
 
 PARTITIONS = ("orders-0", "orders-1", "payments-3", "__consumer_offsets-7")
 

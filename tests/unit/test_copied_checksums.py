@@ -16,7 +16,7 @@ from auditor.connectors.codec.segment import HeaderHop, read_segment
 from auditor.copying import one_folder
 from auditor.copying.run import copied, verified
 from auditor.copying.second_look import rests_on
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import segments
 from tests.conftest import NIGHTLY
 from tests.facts import opened

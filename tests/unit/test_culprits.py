@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from auditor.outputs.publish import publish
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests.facts import opened
 from tests.forge import Batch, Forged, Lab
 

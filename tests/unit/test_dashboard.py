@@ -24,7 +24,7 @@ from auditor.outputs import runs
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline import results
-from auditor.rules.settled.fingerprint import fingerprint
+from auditor.rules.resolution.resolve import fingerprint
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 

@@ -24,8 +24,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs, judge
 from tests.forge import CONTROL, TRANSACTIONAL, Batch, marker

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from auditor.base.advice import Act, Advice, Condition, Look, Verdict
-from auditor.rules.lib import commands
+from auditor.rules.lib import repairs
 from tests.terminal_text import expanded
 from tests.unit import report_samples as samples
 from tests.unit.test_terminal import printed
@@ -16,15 +16,15 @@ TOPICS = ("payments.transactions.v2", "orders", "a.rather.long.name.of.a.topic",
 
 
 def abort(topic: str, partition: int, producer: int, offset: int, records: int) -> Advice:
-    """As :mod:`auditor.rules.transactions.safety` advises it."""
+    """As :mod:`auditor.rules.transactions.blocking` advises it."""
     stay = "record of it stays" if records == 1 else "records of it stay"
     return Advice(
         Verdict.ACT, f"aborting is safe: {records} {stay} unread",
         (Condition("no coordinator will end it", True, "the coordinator has nothing open for this id: CompleteAbort"),
          Condition("no replica in the input has a COMMIT marker for it", True, "broker 1, broker 2, broker 3")),
-        (Look(commands.describe_producers(topic, partition),
+        (Look(repairs.describe_producers(topic, partition),
               f"it lists producer {producer} with CurrentTransactionStartOffset {offset}"),),
-        (Act(commands.abort(topic, partition, offset)),),
+        (Act(repairs.abort(topic, partition, offset)),),
     )  # fmt: skip
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from auditor.connectors.tables import internal_rows
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import SEVERITIES, Finding, in_order
-from auditor.rules.settled import floods
-from auditor.rules.settled.resolve import resolve
+from auditor.rules.resolution import finding_limits
+from auditor.rules.resolution.resolve import resolve
+from auditor.rules.seen.view import SEVERITIES, Finding, in_order
 from tests import corpora, segments
 from tests.audited import audit_folder
 from tests.facts import log_of, opened
@@ -34,7 +34,7 @@ def bomb(folder: Path, records: int) -> Path:
 def test_few_bytes_make_few_findings(tmp_path: Path) -> None:
     found = audit_folder(bomb(tmp_path / "broker-1", 5_000), None)
     mine = [f for f in found if f.kind == "unreadable-transaction-record"]
-    (summed,) = (f for f in mine if floods.is_summed(f))
+    (summed,) = (f for f in mine if finding_limits.is_summed(f))
     assert len(mine) == 1_001
     assert (summed.severity, summed.offset, summed.topic, summed.partition) == ("error", None, "__transaction_state", 0)
     evidence = summed.evidence
@@ -85,17 +85,17 @@ def at(offset: int | None, rule: str = "epoch-regression", severity: str = "erro
 
 def test_the_severest_stay_and_each_severity_has_its_sum() -> None:
     found = [*(at(n) for n in range(10)), *(at(n, severity="critical") for n in range(10, 13)), at(20, severity="info")]
-    kept = list(floods.judge_bounded(log_of([facts()]), [rule_of(*found)], 5))
-    assert [(f.severity, f.offset) for f in kept if not floods.is_summed(f)] == [
+    kept = list(finding_limits.judge_bounded(log_of([facts()]), [rule_of(*found)], 5))
+    assert [(f.severity, f.offset) for f in kept if not finding_limits.is_summed(f)] == [
         ("error", 0), ("error", 1), ("critical", 10), ("critical", 11), ("critical", 12),
     ]  # fmt: skip
-    sums = {f.severity: f.evidence for f in kept if floods.is_summed(f)}
+    sums = {f.severity: f.evidence for f in kept if finding_limits.is_summed(f)}
     assert sums.keys() == {"error", "info"}
     assert [sums["error"][name] for name in ("summed", "first_offset", "last_offset")] == [8, 2, 9]
 
 
 def test_as_many_as_the_limit_are_all_listed() -> None:
-    kept = list(floods.judge_bounded(log_of([facts()]), [rule_of(*(at(n) for n in range(5)))], 5))
+    kept = list(finding_limits.judge_bounded(log_of([facts()]), [rule_of(*(at(n) for n in range(5)))], 5))
     assert [f.offset for f in kept] == [*range(5)]
 
 
@@ -105,7 +105,7 @@ def test_rules_that_find_nothing_hide_none_that_do() -> None:
 
     silent = replace(registry.kinds()["epoch-near-exhaustion"], check=nothing)
     chosen = [silent, rule_of(at(1), at(2)), silent, rule_of(at(3, "offset-hole")), silent]
-    kept = list(floods.judge_bounded(log_of([facts()]), chosen, 5))
+    kept = list(finding_limits.judge_bounded(log_of([facts()]), chosen, 5))
     assert [(f.kind, f.offset) for f in kept] == [("epoch-regression", 1), ("epoch-regression", 2), ("offset-hole", 3)]
     for f in kept:  # a finding that says neither has those of its rule's page
         page = registry.kinds()[f.kind]
@@ -114,15 +114,15 @@ def test_rules_that_find_nothing_hide_none_that_do() -> None:
 
 def test_a_sum_stands_where_nothing_is_listed() -> None:
     summed = at(None)
-    summed.evidence |= {floods.SUMMED: 7, "first_offset": 3, "last_offset": 9}
-    (kept,) = floods.judge_bounded(log_of([facts()]), [rule_of(summed)], 5)
-    assert [kept.evidence[name] for name in (floods.SUMMED, "first_offset", "last_offset")] == [7, 3, 9]
+    summed.evidence |= {finding_limits.SUMMED: 7, "first_offset": 3, "last_offset": 9}
+    (kept,) = finding_limits.judge_bounded(log_of([facts()]), [rule_of(summed)], 5)
+    assert [kept.evidence[name] for name in (finding_limits.SUMMED, "first_offset", "last_offset")] == [7, 3, 9]
 
 
 def test_a_long_list_in_the_evidence_is_cut_and_says_so() -> None:
     f = at(1)
     f.evidence["partitions"] = [f"t-{n}" for n in range(5_000)]
-    (kept,) = floods.judge_bounded(log_of([facts()]), [rule_of(f)], 5)
+    (kept,) = finding_limits.judge_bounded(log_of([facts()]), [rule_of(f)], 5)
     assert (len(kept.evidence["partitions"]), kept.evidence["partitions_in_all"]) == (1_000, 5_000)
 
 
@@ -130,12 +130,12 @@ def test_what_a_run_keeps_depends_on_no_order() -> None:
     found = [at(n, partition=partition) for partition in range(4) for n in range(100)]
     results = set()
     for seed in range(5):
-        kept = floods.Kept(registry.kinds(), 1)
+        kept = finding_limits.Kept(registry.kinds(), 1)
         for f in random.Random(seed).sample(found, len(found)):
             kept.add(f)
         listed = resolve(kept.findings())
         assert sum(f.evidence.get("summed", 1) for f in listed) == 400
-        assert sum(not floods.is_summed(f) for f in listed) == floods.IN_ALL
+        assert sum(not finding_limits.is_summed(f) for f in listed) == finding_limits.IN_ALL
         results.add("".join(f.to_json() for f in listed))
     assert len(results) == 1
 
@@ -153,11 +153,11 @@ def test_findings_are_in_the_order_of_all_their_fields() -> None:
 
 def test_sums_of_sums_count_all() -> None:
     log = log_of([facts()])
-    kept = floods.Kept(registry.kinds(), 1)
+    kept = finding_limits.Kept(registry.kinds(), 1)
     for _ in range(2):
-        for f in floods.judge_bounded(log, [rule_of(*(at(n) for n in range(10)))], 3):
+        for f in finding_limits.judge_bounded(log, [rule_of(*(at(n) for n in range(10)))], 3):
             kept.add(f)
-    (summed,) = (f for f in kept.findings() if floods.is_summed(f))
+    (summed,) = (f for f in kept.findings() if finding_limits.is_summed(f))
     assert [summed.evidence[name] for name in ("summed", "first_offset", "last_offset")] == [14, 3, 9]
 
 
@@ -166,10 +166,13 @@ def test_a_sum_explains_and_is_explained() -> None:
     causes = [at(n, "hanging-transaction", "critical") for n in range(20)]
     effects = [at(n, "late-write-after-marker") for n in range(20)]
     log = log_of([facts()])
-    found = [*floods.judge_bounded(log, [rule_of(*causes), rule_of(*effects)], 5), at(15, "late-write-after-marker")]
+    found = [
+        *finding_limits.judge_bounded(log, [rule_of(*causes), rule_of(*effects)], 5),
+        at(15, "late-write-after-marker"),
+    ]
     kept = resolve(found)
     assert {f.kind for f in kept} == {"hanging-transaction"}
-    (summed,) = (f for f in kept if floods.is_summed(f))
+    (summed,) = (f for f in kept if finding_limits.is_summed(f))
     assert len(summed.evidence["also"]) == 2  # the sum of the effects, and the one listed beyond
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from auditor.base.words import GLOSSARY, words_in
 from auditor.dashboards.report import render_report
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.rule_page import page
+from auditor.rules.catalogue.registry import page
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 

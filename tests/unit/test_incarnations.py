@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.rules.seen.incarnations import NOBODY, Known, topic_ids
+from auditor.rules.seen.cluster_view import NOBODY, Known, topic_ids
 
 OLD, NEW, OTHER = "old-id", "new-id", "other-id"
 

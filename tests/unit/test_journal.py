@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditor.outputs.journal import CHECKPOINT, JOURNAL, Journal, key_of
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 
 AT = "2026-11-21T04:00:00.000Z"
 

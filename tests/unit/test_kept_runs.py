@@ -19,8 +19,8 @@ from auditor.outputs import runs
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline import results
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.fingerprint import fingerprint
+from auditor.rules.resolution.resolve import fingerprint
+from auditor.rules.seen.view import Finding
 
 FACTS = {"as_of": "2026-11-21T04:00:00.000Z", "counts": dict.fromkeys(("critical", "error", "warning", "info"), 0),
          "batches": 7, "bytes": 9, "complete": True}  # fmt: skip

@@ -11,8 +11,8 @@ import pytest
 
 from auditor import cli
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.fingerprint import fingerprint, signed
+from auditor.rules.resolution.resolve import fingerprint, signed
+from auditor.rules.seen.view import Finding
 from tests import earlier
 
 DIRS = {"b1": "c"}

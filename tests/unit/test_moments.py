@@ -9,13 +9,10 @@ from auditor.pipeline.cluster.brief import brief
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
 from auditor.pipeline.cluster.context import build
 from auditor.pipeline.cluster.moments import ReadLog, copying_ms, passes, settled
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
+from auditor.rules.resolution.resolve import resolve
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Bounds, Cluster, Election, Read
 from auditor.rules.seen.coordinator_history import Entry, build_history
-from auditor.rules.seen.elections import Election
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.log_bounds import Bounds, Read
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.resolve import resolve
+from auditor.rules.seen.view import Finding, LogView
 from tests import made
 
 NOW, S, MIN = 10_000_000, 1_000, 60_000

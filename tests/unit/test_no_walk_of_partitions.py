@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.log_bounds import Bounds
+from auditor.rules.seen.cluster_view import Bounds, Cluster
 from tests.facts import log_of
 from tests.made import facts
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from auditor.rules.catalogue import registry
+from auditor.rules.resolution import finding_limits
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
-from auditor.rules.seen.finding import SEVERITIES, Finding
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled import floods
+from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 from bench import growth
 from tests import made, segments
 from tests.facts import logs_below
@@ -56,7 +55,7 @@ def directory(root: Path, count: int, log_start: int) -> Path:
 
 def judged(log: LogView, limit: int) -> list[Finding]:
     catalogue = registry.kinds()
-    return list(floods.judge_bounded(log, (catalogue[name] for name in RULES), limit))
+    return list(finding_limits.judge_bounded(log, (catalogue[name] for name in RULES), limit))
 
 
 def place(f: Finding) -> tuple[int, int]:
@@ -70,11 +69,11 @@ def sums_of(beyond: Iterable[Finding]) -> dict[tuple[str, str], dict[str, Any]]:
     for f in beyond:
         said = out.setdefault((f.kind, f.severity), {"offsets": [], "shared": []})
         said["offsets"].append(f.offset)
-        said["shared"].append({name: f.evidence.get(name) for name in floods.SHARED})
+        said["shared"].append({name: f.evidence.get(name) for name in finding_limits.SHARED})
     return {
         key: {
             "summed": len(each["offsets"]), "first_offset": min(each["offsets"]), "last_offset": max(each["offsets"]),
-            **{name: each["shared"][0][name] for name in floods.SHARED
+            **{name: each["shared"][0][name] for name in finding_limits.SHARED
                if all(one[name] == each["shared"][0][name] for one in each["shared"])},
         }
         for key, each in out.items()
@@ -89,7 +88,7 @@ def test_listed_ones_and_sums_say_what_a_larger_limit_lists(tmp_path: Path, as_o
         everything = judged(log, 1_000)
         listed, sums = [], {}
         for f in judged(log, 7):
-            if floods.is_summed(f):
+            if finding_limits.is_summed(f):
                 sums[f.kind, f.severity] = {name: v for name, v in f.evidence.items() if name != "listed_by"}
             else:
                 listed.append(f)
@@ -131,9 +130,9 @@ def test_of_what_may_have_ended_since_the_counted_are_no_alarm_either(rule: str,
     ended = {n: [(1, 0, 20 * HOUR_MS, 10 * HOUR_MS)] for n in range(0, 10, 2)}
     cluster = Cluster(as_of=30 * HOUR_MS, newest_time=30 * HOUR_MS, coordinator=history, ended=ended)
     log = LogView([made.facts("__transaction_state", log_end=10)], cluster)
-    found = list(floods.judge_bounded(log, [registry.kinds()[rule]], 3))
-    assert [(f.severity, f.offset) for f in found if not floods.is_summed(f)] == [(worst, n) for n in (1, 3, 5)]
-    sums = {f.severity: f.evidence for f in found if floods.is_summed(f)}
+    found = list(finding_limits.judge_bounded(log, [registry.kinds()[rule]], 3))
+    assert [(f.severity, f.offset) for f in found if not finding_limits.is_summed(f)] == [(worst, n) for n in (1, 3, 5)]
+    sums = {f.severity: f.evidence for f in found if finding_limits.is_summed(f)}
     ends = {name: (e["summed"], e["first_offset"], e["last_offset"]) for name, e in sums.items()}
     assert ends == {worst: (2, 7, 9), "info": (5, 0, 8)}
 

@@ -12,9 +12,9 @@ import pytest
 from auditor.dashboards import wording
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import FIELDS, OUTCOMES, SEVERITIES, Finding
-from auditor.rules.settled.floods import judge_bounded
-from auditor.rules.settled.resolve import resolve
+from auditor.rules.resolution.finding_limits import judge_bounded
+from auditor.rules.resolution.resolve import resolve
+from auditor.rules.seen.view import FIELDS, OUTCOMES, SEVERITIES, Finding
 from tests.facts import log_of
 
 # Contract, section 0, in its order.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.rules.seen.named import ABORT, COMMIT, WINDOW
-from auditor.rules.transactions.pairing import SAME_CLOCK_MS, paired
+from auditor.rules.seen.coordinator_history import ABORT, COMMIT, WINDOW
+from auditor.rules.transactions.windows import SAME_CLOCK_MS, paired
 
 LAST = 100_000  # ms, of the last marker in the partition
 

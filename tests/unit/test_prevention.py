@@ -25,8 +25,7 @@ from auditor.rules.catalogue.safeguards import (
     Safeguard,
 )
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled import prevention
+from auditor.rules.seen.view import Finding
 
 TOPIC = "bank ledger"  # a name that a shell has to be given in quotes
 DAY, WEEK = "86400000", "604800000"
@@ -53,7 +52,7 @@ def said(
 ) -> list[tuple[str, str, str]]:
     """The setting, its present value, and the command."""
     several = declared if isinstance(declared, tuple) else (declared,)
-    held = prevention.prevented_by(finding or about(), several, known)
+    held = safeguards.prevented_by(finding or about(), several, known)
     return [(each.safeguard.setting, each.now, each.command) for each in held]
 
 
@@ -214,8 +213,8 @@ def test_rows_come_worst_first_and_name_each_value_once() -> None:
     for severity, declared in (("error", CLEAN_ELECTION), ("error", CLEAN_ELECTION), ("critical", GROUP_METADATA)):
         finding = about(producer_id=7)
         finding.severity = severity
-        pairs.append((finding, prevention.prevented_by(finding, (declared,), known)))
-    rows = prevention.summed(pairs)
+        pairs.append((finding, safeguards.prevented_by(finding, (declared,), known)))
+    rows = safeguards.summed(pairs)
     assert [(row["setting"], row["severity"], row["findings"]) for row in rows] == [
         (GROUP_METADATA.setting, "critical", 1), (CLEAN_ELECTION.setting, "error", 2),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.relations import of_the_marker_that_raised_its_epoch
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 
 
 @pytest.mark.parametrize(("marker", "higher", "explained"), [(True, 50, True), (True, 40, False),

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.resolve import resolve_each
+from auditor.rules.resolution.resolve import resolve_each
+from auditor.rules.seen.view import Finding
 
 CLUSTER_OF = {"a/broker-1": "a", "a/broker-2": "a", "b/broker-1": "b"}
 

@@ -15,10 +15,9 @@ from auditor import rules
 from auditor.dashboards.report import render_report
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import questions
-from auditor.rules.catalogue import registry, rule_page
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled import prevention
-from auditor.rules.settled.resolve import resolve
+from auditor.rules.catalogue import registry, safeguards
+from auditor.rules.resolution.resolve import resolve
+from auditor.rules.seen.view import Finding
 from tests.facts import log_of
 from tests.unit.report_samples import empty_summary
 
@@ -26,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 MADE_UP = '''
 """A family of rules made up by a test."""
 
-from auditor.rules.hanging import FAMILY
-from auditor.rules.catalogue.kinds import Blocks
+from auditor.rules.partition_transactions import FAMILY
+from auditor.rules.catalogue.registry import Blocks
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.catalogue.relations import By, same_transaction
 from auditor.rules.catalogue.safeguards import LATE_WRITES, Safeguard
@@ -93,8 +92,8 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     names = list(catalogue)
     assert names.index("sleeping-transaction") > names.index("transaction-abort-rate")  # continues its family
     assert names.index("sleeping-transaction") < names.index("impossible-transition")
-    assert "sleeping-transaction" in rule_page.catalogue(catalogue)
-    assert "Not reported on its own beside:\n  sleeping-transaction\n" in rule_page.page(
+    assert "sleeping-transaction" in registry.catalogue(catalogue)
+    assert "Not reported on its own beside:\n  sleeping-transaction\n" in registry.page(
         catalogue["snoring-transaction"]
     )
 
@@ -108,8 +107,8 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     assert [also["message"] for also in slept.evidence["also"]] == ["It snores"]
     assert (slept.remedy, slept.source) == ("Wake it.", "a dream")
 
-    held = prevention.prevented_by(slept, catalogue[slept.rule].prevented_by, some_log().cluster)
-    summary = empty_summary(prevention=prevention.summed([(slept, held)]))
+    held = safeguards.prevented_by(slept, catalogue[slept.rule].prevented_by, some_log().cluster)
+    summary = empty_summary(prevention=safeguards.summed([(slept, held)]))
     page = render_report(registry.described(f.to_dict() for f in kept), summary, [], [])
     assert "1 partition is blocked" in page
     assert "coffee.enable=true" in page

@@ -10,11 +10,10 @@ import pytest
 
 from auditor.model.policies import Shown
 from auditor.pipeline.what_if.verdicts import VERDICTS, judge_log
-from auditor.rules.capacity import Peak, broker_memory, known_peaks
 from auditor.rules.catalogue import registry
+from auditor.rules.producer_memory import Peak, broker_memory, known_peaks
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, facts, made
 
 HOUR, DAY = 3_600_000, 86_400_000

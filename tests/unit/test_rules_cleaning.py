@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from auditor.facts.events import Event, Kind, blank_events
-from auditor.rules.lib.cleaning import Cleaned, Missing, between, both_intact, cleaned, missing
-from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.elections import Election
+from auditor.rules.lib.log_bounds import Cleaned, Missing, between, both_intact, cleaned, missing
+from auditor.rules.seen.cluster_view import Cluster, Election
 from auditor.rules.seen.view import LogView
 from tests.made import facts, transactions
 

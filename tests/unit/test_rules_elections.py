@@ -11,9 +11,9 @@ from kafka.record.util import calc_crc32c
 
 from auditor.connectors.codec.cluster_metadata import Change, MetadataRecord, PartitionState
 from auditor.pipeline.cluster.cluster_settings import elected
-from auditor.rules.seen.elections import RECOVERING, Election, Elections
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.resolve import resolve
+from auditor.rules.resolution.resolve import resolve
+from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import corpus_logs, judge, logs_below
 

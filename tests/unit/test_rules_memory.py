@@ -8,7 +8,7 @@ from auditor.connectors.live.live_cluster import Listing
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import made
 from tests.facts import judge, log_of
 

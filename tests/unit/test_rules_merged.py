@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import Finding, LogView
 from tests.unit.test_rules_windows import closed, entry, log, transaction
 
 RULE = "transactions-merged-under-one-marker"

@@ -9,12 +9,10 @@ import pytest
 
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.groups import GroupPartition
-from auditor.rules.lib.group_offsets import story_of
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.lib.evidence import story_of
+from auditor.rules.seen.cluster_view import Bounds, Cluster
 from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, build_history
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.log_bounds import Bounds
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, facts, made
 
 HOUR = 3_600_000

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kafka.record.util import calc_crc32c
 
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib.pairs import pairs
-from auditor.rules.lib.replica_batches import COMPARED
-from auditor.rules.seen.finding import Finding
+from auditor.rules.lib.headers import COMPARED
+from auditor.rules.lib.replicas import pairs
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import corpus_logs, judge, log_of, logs_below
 

@@ -9,10 +9,8 @@ import pytest
 from auditor.facts.events import Kind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, build_history
-from auditor.rules.seen.log_bounds import Bounds
-from auditor.rules.seen.named import STAMP, WINDOW, naming
+from auditor.rules.seen.cluster_view import Bounds, Cluster
+from auditor.rules.seen.coordinator_history import STAMP, WINDOW, CoordinatorHistory, Entry, build_history, naming
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, windows
 from auditor.rules.transactions.open_transactions import open_transactions

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.rules.lib.sent_again import READ, sent_again
+from auditor.rules.lib.lost_batches import READ, sent_again
 from tests import corpora
 from tests.facts import judge, logs_below
 

@@ -19,11 +19,10 @@ from auditor.base.advice import text as advice_text
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import Shown
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.kinds import Kind
-from auditor.rules.lib import repairs, stops
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.catalogue.registry import Kind
+from auditor.rules.lib import repairs
+from auditor.rules.seen.cluster_view import Alone, Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
-from auditor.rules.seen.elections import Alone
 from auditor.rules.seen.view import LogView
 from tests.facts import log_of
 from tests.made import facts
@@ -44,7 +43,7 @@ VOTERS: dict[str, tuple[int, ...]] = {
 def cluster(seen: str, unclean: str = "unset", voters: str = "none", short: bool = False, **given: Any) -> Cluster:
     known = Cluster(as_of=0, newest_time=0, has_metadata=seen != "unknown", voters=VOTERS[voters], **given)
     known.alone_in_sync = {1: [OTHER]} if seen == "alone" else {}
-    known.topic_configs = {"s": {stops.UNCLEAN: value}} if (value := UNCLEAN[unclean]) else {}
+    known.topic_configs = {"s": {repairs.UNCLEAN: value}} if (value := UNCLEAN[unclean]) else {}
     known.short_without = {1: (OTHER, 3)} if short else {}
     return known
 
@@ -52,7 +51,7 @@ def cluster(seen: str, unclean: str = "unset", voters: str = "none", short: bool
 @pytest.mark.parametrize("short", [False, True])
 @pytest.mark.parametrize(("seen", "unclean", "voters"), itertools.product(SEEN, UNCLEAN, VOTERS))
 def test_every_state_of_a_broker_that_is_to_be_stopped(seen: str, unclean: str, voters: str, short: bool) -> None:
-    advice = stops.gated(cluster(seen, unclean, voters, short), 1, ACT)
+    advice = repairs.gated(cluster(seen, unclean, voters, short), 1, ACT)
     loses = seen == "alone" and unclean == "on"
     stalls = voters == "of two"  # one of two voters is no majority
     safe = seen == "others" and not stalls
@@ -80,7 +79,7 @@ def test_a_stop_names_what_it_puts_at_risk(releases: str, names: tuple[str, ...]
     if ids is not None:
         entries = [ongoing(f"id-{n}", n, names) for n in range(ids)]
         known.coordinator = build_history(1, entries)
-    advice = stops.at_risk(known, 1, ACT if acts else replace(ACT, verdict=Verdict.LOOK, act=()))
+    advice = repairs.at_risk(known, 1, ACT if acts else replace(ACT, verdict=Verdict.LOOK, act=()))
     text = advice_text(advice.row())
     assert "without another in-sync replica" in text
     assert all(name in text for name in names[:5])
@@ -100,7 +99,7 @@ def test_a_stop_names_what_it_puts_at_risk(releases: str, names: tuple[str, ...]
 
 
 def test_which_partitions_wait_is_not_known_without_the_metadata() -> None:
-    advice = stops.at_risk(Cluster(0, 0), 1, ACT)
+    advice = repairs.at_risk(Cluster(0, 0), 1, ACT)
     assert "which partitions broker 1 has without another in-sync replica is not in the input" in advice.cost
     assert "KAFKA-20734" in advice.act[0].command
 
@@ -158,7 +157,7 @@ def view(levels: dict[str, int], isr: tuple[int, ...], eligible: tuple[int, ...]
     known = cluster(
         "others", levels=levels, in_sync={MINE: (*isr, *eligible)}, eligible={MINE: eligible} if eligible else {}
     )
-    known.topic_configs = {"t": {stops.MIN_IN_SYNC: least}} if least else {}
+    known.topic_configs = {"t": {repairs.MIN_IN_SYNC: least}} if least else {}
     return log_of(made, known)
 
 
@@ -175,7 +174,7 @@ def test_an_emptied_replica_may_not_be_eligible_to_lead(
     elr: int, least: str | None, isr: tuple[int, ...], eligible: tuple[int, ...]
 ) -> None:
     """KIP-966: who leaves fewer in sync than min.insync.replicas stays eligible, whatever is in its folder."""
-    log = view({stops.ELR: elr}, isr, eligible, least)
+    log = view({repairs.ELR: elr}, isr, eligible, least)
     advice = repairs.refetch(log, of(log, 1))
     left = set(isr) - {1}
     stays_out = elr == 0 or (least is not None and len(left) >= int(least) and 1 not in eligible)
@@ -194,7 +193,7 @@ def test_an_emptied_replica_may_not_be_eligible_to_lead(
 def test_a_vote_is_never_moved_away(voters: str, kraft: int, verdict: str) -> None:
     """KIP-853: a voter leaves before its log is taken, and joins with one that it has fetched."""
     replica = facts(broker_id=1, log_dir="broker-1", folder="__cluster_metadata-0", topic="__cluster_metadata")
-    known = cluster("others", voters=voters, levels={stops.KRAFT: kraft}, directory_ids={"broker-1": "dir id"})
+    known = cluster("others", voters=voters, levels={repairs.KRAFT: kraft}, directory_ids={"broker-1": "dir id"})
     advice = repairs.refetch(log_of([replica], known), replica)
     assert advice.verdict == verdict
     assert bool(advice.act) == (verdict == "act")

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from auditor.base.advice import Advice, Look, Verdict
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.floods import SUMMED
-from auditor.rules.settled.resolve import resolve
-from auditor.rules.settled.together import by_cause
+from auditor.rules.resolution.finding_limits import SUMMED
+from auditor.rules.resolution.resolve import by_cause, resolve
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.audited import audit_folder
 

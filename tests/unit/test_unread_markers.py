@@ -9,11 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from auditor.base.advice import Advice, Verdict, text
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import Bounds, Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
-from auditor.rules.seen.log_bounds import Bounds
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions import safety
+from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import open_transactions
 from tests import made
 
@@ -121,7 +120,7 @@ class Story:
         cluster = Cluster(now, now, coordinator=history, bounds={COORDINATOR: bounds, ("t", 0): bounds}, at_once=True)
         log = LogView([replica], cluster)
         found = open_transactions(log)
-        return safety.advise(log, found[0]) if found else None
+        return blocking.advise(log, found[0]) if found else None
 
 
 ENDED = st.builds(Ended, st.booleans(), st.booleans())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
 from tests.forge import Forged, Lab

@@ -13,8 +13,8 @@ import pytest
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.fingerprint import PARTS
+from auditor.rules.resolution.resolve import PARTS
+from auditor.rules.seen.view import Finding
 from tests import corpora, earlier
 from tests.audited import graver_inside, published, undeclared
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.audited import audit_folder
 from tests.facts import logs_below

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import SEVERITIES, Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
 from tests.conftest import NIGHTLY

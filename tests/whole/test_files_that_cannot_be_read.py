@@ -15,7 +15,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.storage import BinaryFile, Place
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import SEVERITIES, Finding
 from tests import corpora
 from tests.conftest import NIGHTLY
 from tests.facts import judge, logs_below

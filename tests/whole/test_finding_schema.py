@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from auditor.rules.seen.finding import FIELDS, SEVERITIES
+from auditor.rules.seen.view import FIELDS, SEVERITIES
 from tests import corpora
 from tests.audited import audit_folder
 

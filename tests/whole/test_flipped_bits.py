@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
 from tests.forge import Batch, Forged

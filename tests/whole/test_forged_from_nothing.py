@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import bare_broker, segments
 from tests.audited import above_info, audit_folder
 from tests.bare_broker import BEGAN, data, end, finish

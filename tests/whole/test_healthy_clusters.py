@@ -10,8 +10,7 @@ import pytest
 from auditor.facts.events import Kind, events_of
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, made, segments
 from tests.audited import above_info, audit_folder
 from tests.facts import judge, log_of

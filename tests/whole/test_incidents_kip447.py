@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import segments
 from tests.audited import above_info
 from tests.coordinator_records import Coordinator

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests.audited import above_info
 from tests.forge import Batch, Forged, Lab, marker
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.whole.test_corpus_findings import matches
 from tests.whole.test_files_that_are_absent import link

@@ -10,7 +10,7 @@ from auditor.base.words import few
 from auditor.dashboards import metrics, verdict
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.seen.finding import iso
+from auditor.rules.seen.view import iso
 from tests import corpora
 from tests.facts import opened
 from tests.whole.test_incidents_transactions import BUSY, BUSY_PRODUCER, BUSY_SINCE, Bank

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.lib.stops import VOTE
+from auditor.rules.lib.repairs import VOTE
 from tests import corpora
 from tests.audited import above_info
 from tests.controller_records import Controller

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.bare_broker import BEGAN
 from tests.conftest import NIGHTLY

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests.forge import Forged, Lab
 
 HEALTHY = {"4.1": ("healthy-41", "shop.orders-0"), "2.8": ("healthy-28", "web.orders-0")}

@@ -6,7 +6,7 @@ import pytest
 
 from auditor.facts.packed import PackedRows
 from auditor.replay.reading import replica_reader
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import judge, logs_below
 

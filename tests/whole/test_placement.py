@@ -11,7 +11,7 @@ import pytest
 
 from auditor.outputs.publish import summarise
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.controller_records import Controller
 from tests.facts import opened

@@ -14,7 +14,7 @@ from auditor.base.remote_segments import RemoteSegment, State, holes
 from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline.judge import accounting
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import corpus_logs, judge, logs_below
 from tests.forge import Forged

@@ -15,8 +15,8 @@ from auditor.connectors.tables.schema import DECODED
 from auditor.pipeline.cluster import brief
 from auditor.pipeline.judge import judge_log
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.resolve import resolve
+from auditor.rules.resolution.resolve import resolve
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import logs_below
 

@@ -15,7 +15,7 @@ from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.blocked_states import ASK, FIND, KEEP, LET, SAFE, WAIT, verdict_of
 from tests.coordinator_records import Coordinator

@@ -24,7 +24,7 @@ from auditor.outputs.publish import summarise
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.conftest import NIGHTLY
 from tests.facts import here, opened

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from auditor.facts.offsets import ShareOffset
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import corpus_logs, judge, logs_below
 from tests.forge import Forged

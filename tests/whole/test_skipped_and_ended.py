@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests.audited import above_info
 from tests.whole.test_failed_appends import SECOND, Story
 

@@ -14,10 +14,9 @@ from auditor.commands.demo import DEMO
 from auditor.dashboards import report, terminal
 from auditor.model.policies import SKIPS_MARKERS, Shown
 from auditor.outputs.publish import described_findings, summarise
-from auditor.rules.catalogue import registry
-from auditor.rules.seen.elections import WithoutLeader
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled import prevention
+from auditor.rules.catalogue import registry, safeguards
+from auditor.rules.seen.cluster_view import WithoutLeader
+from auditor.rules.seen.view import Finding
 from tests.conftest import ROOT
 from tests.facts import judge, logs_below, opened
 
@@ -93,10 +92,10 @@ def test_what_keeps_a_defect_from_showing_is_said_and_no_setting() -> None:
     logs = logs_below(DEMO / "logs", as_of=AS_OF)
     cluster, declared = logs[0].cluster, registry.kinds()[RULE].prevented_by
     (found, *_) = (f for f in judge(logs, RULE) if f.transactional_id == "ulna-a")
-    said = [(each.safeguard.setting, each.now) for each in prevention.prevented_by(found, declared, cluster)]
+    said = [(each.safeguard.setting, each.now) for each in safeguards.prevented_by(found, declared, cluster)]
     assert said == [
         ("replication.factor=3", "now 1 replica of ulna.leg-0 by __cluster_metadata"),
         ("one broker restarted at a time", ""),
     ]
     other = dataclasses.replace(found, evidence={})
-    assert {each.safeguard for each in prevention.prevented_by(other, declared, cluster)} < {*declared}
+    assert {each.safeguard for each in safeguards.prevented_by(other, declared, cluster)} < {*declared}

@@ -15,7 +15,7 @@ import pytest
 
 from auditor.pipeline import results
 from auditor.rules.expectations.measures import MEASURES
-from auditor.rules.seen.finding import FIELDS, Finding
+from auditor.rules.seen.view import FIELDS, Finding
 
 FINDING = Finding(
     "sequence-gap",
@@ -68,9 +68,10 @@ BREAKS: list[tuple[str, dict[str, Any], set[str]]] = [
 
 
 def judged(suite: str, frame: pd.DataFrame, columns: str = "") -> list[dict[str, Any]]:
-    from auditor.rules.expectations import gx_run, suites
+    from auditor.rules.expectations import suites
+    from auditor.rules.expectations import suites as expectations_suites
 
-    return gx_run.run({suite: (frame, suites.expectations(suite, columns))})
+    return expectations_suites.run({suite: (frame, suites.expectations(suite, columns))})
 
 
 @pytest.mark.parametrize(("suite", "change", "failing"), BREAKS)
@@ -106,11 +107,13 @@ def test_no_finding_at_all_meets_every_expectation_of_findings() -> None:
 
 def test_a_suite_that_shrank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """What great-expectations does to a custom expectation that is not known: it leaves it out, and says success."""
-    from auditor.rules.expectations import gx_run
+    from auditor.rules.expectations import suites as expectations_suites
 
-    whole = gx_run.gx.ExpectationSuite
+    whole = expectations_suites.gx.ExpectationSuite
     monkeypatch.setattr(
-        gx_run.gx, "ExpectationSuite", lambda name, expectations: whole(name, expectations=expectations[1:])
+        expectations_suites.gx,
+        "ExpectationSuite",
+        lambda name, expectations: whole(name, expectations=expectations[1:]),
     )
     with pytest.raises(AssertionError, match="suite run: 4 expectations built, 3 evaluated"):
         judged("run", pd.DataFrame([RUN]))

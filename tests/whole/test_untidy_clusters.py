@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from auditor.rules.seen.finding import SEVERITIES, Finding
+from auditor.rules.seen.view import SEVERITIES, Finding
 from tests import corpora
 from tests.audited import above_info
 from tests.broker_clocks import settable, shift

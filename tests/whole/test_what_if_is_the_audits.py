@@ -19,7 +19,7 @@ from auditor.model.policies import COMPARED
 from auditor.pipeline.what_if.verdicts import judge_log
 from auditor.replay.producers import audit_replay
 from auditor.replay.reading.replica_reader import ReplicaReader
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 from tests import audited, corpora, facts
 from tests.whole.test_what_if import by_log, facts_below
 

@@ -8,7 +8,7 @@ from auditor.connectors.codec.cluster_metadata import PartitionState
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
-from auditor.rules.seen.elections import Absent
+from auditor.rules.seen.cluster_view import Absent
 
 
 def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, options: AuditOptions) -> Iterator[Absent]:

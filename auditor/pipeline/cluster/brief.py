@@ -10,7 +10,7 @@ import pyarrow as pa
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry, pack
 from auditor.facts.events import HOLES, Kind, events_of, hole_of
 from auditor.facts.replica_facts import ENDED, ReplicaFacts, without_defaults
-from auditor.rules.seen.log_bounds import Bounds, OpenHere
+from auditor.rules.seen.cluster_view import Bounds, OpenHere
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"

@@ -22,8 +22,8 @@ from auditor.connectors.logdir.files import LogDir, Replica
 from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.stores.storage import Place
 from auditor.connectors.tables.internal_rows import MetadataLog, beginning
-from auditor.rules.seen.elections import RECOVERING
-from auditor.rules.seen.finding import iso
+from auditor.rules.seen.cluster_view import RECOVERING
+from auditor.rules.seen.view import iso
 
 MAX_PARTITIONS = 50  # that findings name, the most severe first
 MAX_EVENTS = 60  # of a partition, the newest

@@ -26,7 +26,7 @@ from auditor.model import policies
 from auditor.model.policies import Shown
 from auditor.pipeline.cluster import quorum
 from auditor.processes.isolation import Pool
-from auditor.rules.seen.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
+from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
 METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last

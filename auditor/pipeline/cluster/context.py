@@ -17,12 +17,21 @@ from auditor.pipeline.cluster.brief import (
     Brief,
 )
 from auditor.pipeline.cluster.cluster_settings import ClusterSettings
-from auditor.rules.seen.cluster_view import MIN_IN_SYNC, Cluster
-from auditor.rules.seen.coordinator_history import CoordinatorHistory, StartsLate, join
-from auditor.rules.seen.elections import SHUTTING_DOWN, UP, Alone, Offline, standing
-from auditor.rules.seen.incarnations import Incarnations, Known, topic_ids
-from auditor.rules.seen.log_bounds import Bounds, Read
-from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.cluster_view import (
+    MIN_IN_SYNC,
+    SHUTTING_DOWN,
+    UP,
+    Alone,
+    Bounds,
+    Cluster,
+    Incarnations,
+    Known,
+    Offline,
+    Read,
+    standing,
+    topic_ids,
+)
+from auditor.rules.seen.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
 ReadAt = dict[tuple[str, str, int], Read]  # by log directory, topic and partition

@@ -8,11 +8,9 @@ from typing import NamedTuple
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.model.transaction_states import PREPARED
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS
-from auditor.rules.seen.finding import iso
-from auditor.rules.seen.log_bounds import Read
-from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, Read
+from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS, SKEW_MS
+from auditor.rules.seen.view import iso
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
 BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are

@@ -25,7 +25,7 @@ from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.other_replicas import NOWHERE
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.finding import Finding
+from auditor.rules.seen.view import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -39,8 +39,7 @@ from auditor.pipeline.cluster.cluster_settings import ClusterSettings, timestamp
 from auditor.pipeline.live.markers_before import MOST_BACK, earliest_times, history_of
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading.other_replicas import LiveReader, LiveTask
-from auditor.rules.seen.coordinator_history import CoordinatorHistory
-from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.coordinator_history import SKEW_MS, CoordinatorHistory
 from auditor.rules.seen.view import is_compacted
 
 PIECE = MIB  # of a log, asked for at a time

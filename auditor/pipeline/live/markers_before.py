@@ -14,8 +14,7 @@ from auditor.connectors.live.live_cluster import Producer
 from auditor.facts.coordinator_log import Entry, pack
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
-from auditor.rules.seen.coordinator_history import CoordinatorHistory, join
-from auditor.rules.seen.named import NONE, SKEW_MS
+from auditor.rules.seen.coordinator_history import NONE, SKEW_MS, CoordinatorHistory, join
 
 DECISIONS = 2  # of each id: the marker of the one before shows whether that of the last one is missing
 MOST_BACK = 1 << 20  # offsets below the last stable offset

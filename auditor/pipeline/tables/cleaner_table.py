@@ -16,7 +16,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
 from auditor.model.log_maintenance import LAG, STABLE, CleanableSegment, CleaningSettings, Standing
 from auditor.pipeline.tables.stable_end import holder, readable_end, stable_end
-from auditor.rules.lib.topic_settings import setting
+from auditor.rules.lib.log_bounds import setting
 from auditor.rules.seen.view import LogView
 
 CLEANER = declared(

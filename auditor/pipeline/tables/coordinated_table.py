@@ -131,7 +131,9 @@ def _offsets(offsets: np.ndarray) -> pa.Array:
 
 
 def _keys(producers: np.ndarray, offsets: np.ndarray) -> pa.Array:
-    return texts([coordinated.key(*each) for each in zip(producers.tolist(), offsets.tolist(), strict=True)])
+    return texts(
+        [coordinated.transaction_key(*each) for each in zip(producers.tolist(), offsets.tolist(), strict=True)]
+    )
 
 
 def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:

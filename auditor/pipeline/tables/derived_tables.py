@@ -184,7 +184,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
     """When each transaction began here: between markers, and not before its coordinator let it."""
-    earliest, latest = written_times.bounds(log, replica)
+    earliest, latest = written_times.written_bounds(log, replica)
     if replica is log.leader:
         earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
     return {"began_not_before": earliest, "began_not_after": latest}

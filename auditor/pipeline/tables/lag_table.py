@@ -31,8 +31,7 @@ from auditor.replay.reading.lag_counts import (
     Outcomes,
     offsets_in,
 )
-from auditor.rules.seen.memo import once
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions import blocking, written_times
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 

@@ -13,9 +13,9 @@ from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model import log_maintenance
 from auditor.model.log_maintenance import Kept, RetainedSegment, RetentionSettings, kept
 from auditor.pipeline.tables.stable_end import readable_end, stable_end
-from auditor.rules.lib.topic_settings import Setting, setting
+from auditor.rules.lib.log_bounds import Setting, setting
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
-from auditor.rules.seen.named import SKEW_MS
+from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import LogView
 
 SPACE = declared(

@@ -13,10 +13,10 @@ from auditor.connectors.tables.schema import LOG_KEY, declared
 from auditor.facts.replica_facts import VERDICT, PolicyOutcome, PolicyOutcomes, ReplicaFacts
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.kinds import Unverified
+from auditor.rules.catalogue.registry import Unverified
+from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
-from auditor.rules.settled.floods import judge_bounded
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
 

@@ -18,10 +18,9 @@ from auditor.pipeline.read_audit import Say, nobody
 from auditor.pipeline.what_if import verdicts, what_if_numbers, what_if_plan
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.task import ReplicaTask, TextTask
-from auditor.rules.capacity import Peak, broker_memory
-from auditor.rules.seen.finding import Finding
-from auditor.rules.settled.fingerprint import signed
-from auditor.rules.settled.resolve import resolve_each
+from auditor.rules.producer_memory import Peak, broker_memory
+from auditor.rules.resolution.resolve import resolve_each, signed
+from auditor.rules.seen.view import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.numbers import SEQUENCES
 from auditor.facts.replica_facts import LEAST_MS, SHOWN
 from auditor.model.policies import DRAFT, DRAFT_WINDOW, DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
-from auditor.rules.seen.finding import iso
+from auditor.rules.seen.view import iso
 
 LAST_CLIENT_EPOCH = 32_766
 HOUR_MS = 3_600_000

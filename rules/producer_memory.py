@@ -1,4 +1,4 @@
-"""Rules on what producers' state costs, and on who is about to lose it."""
+"""Rules on producer state: its cost, its expiration, and what brokers hold in memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,45 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict
+from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.at_rest import Fields
 from auditor.base.numbers import LAST_SEQUENCE
 from auditor.base.words import duration, plural
+from auditor.facts.events import Kind
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import kinds, rule
-from auditor.rules.catalogue.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
-from auditor.rules.lib.expiry import counts_markers
+from auditor.model.transaction_states import LOGGED, TransactionValue
+from auditor.rules.catalogue.registry import Need, kinds, rule
+from auditor.rules.catalogue.relations import WRONG_TIMES, By, idle_by_stamps_alone
+from auditor.rules.catalogue.safeguards import (
+    FORGOTTEN_BY,
+    KNOWN_BELOW_LOG_START,
+    PRODUCER_EXPIRATION,
+    RETENTION,
+    TIMESTAMP_LIMITS,
+)
+from auditor.rules.lib import repairs
+from auditor.rules.lib.log_bounds import (
+    EXPLAINED,
+    at_ahead,
+    built_without,
+    counts_markers,
+    is_ahead_of_all,
+    verdict,
+    whole_from,
+)
+from auditor.rules.markers import CROSS_CHECKS
+from auditor.rules.producer_sequences import PRODUCER_STATE
 from auditor.rules.seen.cluster_view import DAY_MS
-from auditor.rules.seen.finding import Finding
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.coordinator_history import SKEW_MS
+from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
+from auditor.rules.transactions.coordinated import may_be_held
 
-FAMILY = "capacity"
+# Rules on what producers' state costs, and on who is about to lose it.
+
+
+CAPACITY = "capacity"
 CACHED_BATCHES = 5
 MANY_BYTES = 256 << 20
 MANY_PRODUCERS = 100_000
@@ -68,7 +92,7 @@ def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
 
 @rule(
     "producer-state-memory",
-    family=FAMILY,
+    family=CAPACITY,
     severities={"warning": "above 100,000 producers or 256 MiB", "info": "else"},
     needs=(Need.PRODUCERS,),
 )
@@ -139,7 +163,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
     return whole
 
 
-@rule("short-lived-producers", family=FAMILY, severities={"warning": ""}, needs=(Need.PRODUCERS,))
+@rule("short-lived-producers", family=CAPACITY, severities={"warning": ""}, needs=(Need.PRODUCERS,))
 def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """Producers come and go with hardly a batch each
 
@@ -198,7 +222,7 @@ def _shared(plain: int, transactional: int) -> str:
 
 @rule(
     "unknown-producer-exposure",
-    family=FAMILY,
+    family=CAPACITY,
     severities={"warning": "on brokers before 2.4 and for idle ones", "info": "else"},
     time=True,
     prevented_by=(KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION),
@@ -231,7 +255,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
             "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
             f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
-            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start, **_forgotten(log)},
+            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start, **_expired_by_capacity(log)},
         )
     yield from _idle(log, expiration)
 
@@ -291,12 +315,12 @@ def _exposed(log: LogView, row: np.void) -> Finding:
             "known_from": _known_from(row),
             "restarted_at": row["first_offset"] if restarted else None,
             "policy": log.policy_name(),
-            **_forgotten(log),
+            **_expired_by_capacity(log),
         },
     )
 
 
-def _forgotten(log: LogView) -> dict[str, str]:
+def _expired_by_capacity(log: LogView) -> dict[str, str]:
     """For the evidence: why the broker does not know the producer any more, where it forgets with the last batch."""
     return {FORGOTTEN_BY: RETENTION} if log.policy().evicts_below_log_start else {}
 
@@ -334,3 +358,272 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
                 "last_offset": row["data_last_offset"],
             },
         )
+
+
+# Rules on what running brokers hold in memory, where the audit could ask them (``auditor live``).
+
+
+@rule(
+    "broker-memory-differs",
+    family=CROSS_CHECKS,
+    severities={"warning": "", "info": "where an append of the coordinator may have failed"},
+    needs=(Need.MEMORY,),
+)
+def broker_memory_differs(log: LogView) -> Iterator[Finding]:
+    """A running broker's memory is not what its log says
+
+    Checks: of producers and transactional ids that did not change while the log was read: epoch, last sequence,
+    coordinator epoch and open transaction as the leader has them in memory (DescribeProducers), and state, producer id,
+    epoch and partitions as the coordinator has them (ListTransactions, DescribeTransactions), against the replay of the
+    log. Only auditor live can ask. Info where the coordinator has what it had before its last record, or the last few:
+    their append has failed (coordinator-append-failed), and it goes on from there.
+    Why it matters: brokers decide by their memory, and rebuild it from the log when they start: such a broker accepts
+    or refuses other batches than it will after its next start.
+    Can be wrong: memory that was rebuilt from a snapshot which knows more than the log still holds.
+    What to do: compare with kafka-transactions.sh describe-producers; restart the broker or move the leader, which
+    rebuilds the memory; keep both outputs for a report. Before the restart, see to the broker's partitions without
+    another in-sync replica, as the finding says.
+    Source: KIP-664
+    """
+    if (memory := log.leader.producer_memory) is not None:
+        for producer in memory.unchanged:
+            yield from _producer(log, producer)
+        yield from _unknown_to_the_broker(log, memory.ids)
+    if (coordinator := log.leader.coordinator_memory) is not None:
+        for transactional_id, listing in sorted(coordinator.transactions.items()):
+            yield from _transactional_id(log, transactional_id, listing, coordinator.asked_at)
+
+
+def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
+    rows = log.leader.producers
+    mine = rows[rows["producer_id"] == held["producer_id"]]
+    started = held["txn_first_offset"]
+    if not len(mine):
+        if started >= log.leader.log_start:
+            yield _differs(log, held, {"txn_first_offset": started}, {"txn_first_offset": None})
+        return
+    row = mine[0]
+    names = ["txn_first_offset"] if started < 0 or started >= log.leader.log_start else []
+    if row["batches"] or row["markers"]:
+        names.append("producer_epoch")
+    if row["batches"] and row["data_epoch"] == row["producer_epoch"] and log.has_sequences:
+        names.append("last_sequence")
+    if row["markers"]:
+        names.append("coordinator_epoch")
+    other = [name for name in names if held[name] != int(row[name])]
+    if other:
+        yield _differs(log, held, {n: held[n] for n in other}, {n: int(row[n]) for n in other})
+
+
+def _unknown_to_the_broker(log: LogView, known: list[int]) -> Iterator[Finding]:
+    """Transactions that are open in the log and that the broker, asked before and after, knows nothing of."""
+    rows = log.leader.transactions
+    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], known)]:
+        if row["first_offset"] >= log.leader.log_start:
+            held = {"producer_id": int(row["producer_id"]), "producer_epoch": int(row["producer_epoch"])}
+            first = int(row["first_offset"])
+            yield _differs(log, held, {"txn_first_offset": None}, {"txn_first_offset": first}, offset=first)
+
+
+def _differs(
+    log: LogView, held: dict[str, int], memory: Fields, replayed: Fields, offset: int | None = None
+) -> Finding:
+    words = ", ".join(f"{name} {memory[name]} in memory, {replayed[name]} by the log" for name in memory)
+    return log.finding(
+        "broker-memory-differs",
+        "warning",
+        f"The leader of {log.name} remembers producer {held['producer_id']} otherwise than the log says: {words}",
+        offset=offset,
+        producer_id=held["producer_id"],
+        producer_epoch=held["producer_epoch"],
+        transactional_id=log.owner(held["producer_id"]),
+        evidence={"found": memory, "expected": replayed},
+        advice=_what_to_do(log),
+    )
+
+
+def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_at: int) -> Iterator[Finding]:
+    history = log.cluster.coordinator
+    entry = history.last(transactional_id) if history is not None else None
+    if held["state"] not in LOGGED or log.leader.ends_early:
+        return
+    if entry is not None and entry.record_time > asked_at - SKEW_MS:
+        return  # it is at work: that it was asked twice in the same state says nothing
+    memory: Fields = {"state": held["state"], "producer_id": held["producer_id"]}
+    logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
+    if entry is not None and held["producer_epoch"] >= 0:
+        memory |= {"producer_epoch": held["producer_epoch"], "partitions": sorted(held["partitions"])}
+        logged |= {"producer_epoch": entry.producer_epoch, "partitions": sorted(entry.partitions)}
+    other = [name for name in memory if memory[name] != logged[name]]
+    if other:
+        words = ", ".join(f"{name} {memory[name]} in memory, {logged[name]} by the log" for name in other)
+        failed = history is not None and any(
+            memory.items() <= _as_listed(value).items() for value in may_be_held(history, transactional_id)
+        )
+        yield log.finding(
+            "broker-memory-differs",
+            "info" if failed else "warning",
+            f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}"
+            + (": the append of its last record failed" if failed else ""),
+            offset=None if entry is None else entry.offset,
+            producer_id=held["producer_id"],
+            transactional_id=transactional_id,
+            evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
+            advice=_what_to_do(log),
+        )
+
+
+def _what_to_do(log: LogView) -> Advice:
+    advice = Advice(
+        Verdict.LOOK,
+        look=(Look(repairs.describe_producers(log.topic, log.partition), "it still differs from what the log gives"),),
+        then="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before the "
+        "difference does harm, and keep both outputs for a report to Kafka",
+    )
+    return repairs.at_risk(log.cluster, log.cluster.last_leader(log.topic, log.partition), advice)
+
+
+def _as_listed(value: TransactionValue) -> Fields:
+    """A value as the coordinator is asked for it."""
+    return {
+        "state": value.state.value,
+        "producer_id": value.producer_id,
+        "producer_epoch": value.producer_epoch,
+        "partitions": sorted(value.partitions),
+    }
+
+
+# Rules on how long a producer was idle, by its own clock: what a broker forgets, and stamps far from its time.
+
+
+@rule(
+    "producer-expired-while-active",
+    family=PRODUCER_STATE,
+    severities={"warning": "", "info": "where only producers' clocks show it"},
+    time=True,
+    absorbed_by=(
+        WRONG_TIMES,
+        By("producer-timestamp-skew", idle_by_stamps_alone),
+    ),
+    prevented_by=(PRODUCER_EXPIRATION,),
+    needs=(Need.SNAPSHOTS, Need.EVENTS),
+)
+def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
+    """A producer was idle longer than the broker remembers it, and then went on
+
+    Checks: between two batches of a producer that continue each other lies more time than producer.id.expiration.ms
+    (before 3.4: transactional.id.expiration.ms), with no transaction open; or a producer snapshot that lies between two
+    batches of one epoch does not have the producer, which had expired (snapshot-replay-mismatch says where that is in
+    doubt).
+    Why it matters: the broker had forgotten the producer: brokers before 2.4 refuse such a batch, newer ones take it
+    without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
+    Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
+    info where a broker-written time before the batch shows that, or where the log has none that could show it (a
+    back-fill into a partition without end markers). The setting is taken as one day where the input does not show it.
+    What to do: look for records that were sent again where it went on: no broker could tell; let it write more often
+    than it is forgotten.
+    Source: KIP-360
+    """
+    shown = list(_expired_while_idle(log))
+    yield from shown
+    behind = {e["base_offset"] for e in log.events(Kind.TIMESTAMP_BEHIND)}
+    shown_ids = {f.producer_id for f in shown}
+    idle = (e for e in log.events(Kind.IDLE_BEYOND_EXPIRY) if e["producer_id"] not in shown_ids)
+    for run in runs(idle, "producer_id"):
+        e, limit = run[0], log.cluster.expiration_ms(log.leader.broker_id)
+        old = e["base_offset"] in behind
+        by_a_clock = e["broker_time"] >= 0 and not old
+        severity = "warning" if e["base_offset"] >= whole_from(log) and by_a_clock else lowered("warning")
+        yield log.at_event(
+            "producer-expired-while-active",
+            severity,
+            f"Producer {e['producer_id']} was idle for {duration(e['idle_ms'])}, longer than the "
+            f"{duration(limit)} that brokers remember it, and went on at sequence {e['found_sequence']}",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={
+                "idle_ms": e["idle_ms"],
+                "expiration_ms": limit,
+                "previous_last_offset": e["previous_last_offset"],
+                "times": len(run),
+                "confidence": "likely" if by_a_clock else "undecidable",
+            },
+        )
+
+
+def _expired_while_idle(log: LogView) -> Iterator[Finding]:
+    """Producers that a snapshot lacks between two of their batches, one finding each."""
+    replica, seen = log.leader, set()
+    for link in replica.snapshots if log.has_sequences else ():
+        for d in link.differences:
+            last = link.went_on.get(d.producer_id, -1)
+            if d.name != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
+                continue
+            if built_without(replica, link, d) or d.last_offset < replica.own_start:
+                continue
+            if verdict(log, replica, link, d) != EXPLAINED:
+                continue
+            seen.add(d.producer_id)
+            yield log.finding(
+                "producer-expired-while-active",
+                "warning",
+                f"{link.file} does not know producer {d.producer_id}, which wrote to {log.name} before it and went on "
+                f"behind it: the broker had forgotten it, and took its next batch without knowing what came before",
+                file=link.file,
+                offset=link.offset,
+                last_offset=last,
+                producer_id=d.producer_id,
+                transactional_id=log.owner(d.producer_id),
+                time_ms=d.replayed,
+                evidence={
+                    "snapshot": link.file,
+                    "previous_last_offset": d.last_offset,
+                    "last_time": iso(d.replayed),
+                    "confidence": "likely",
+                },
+            )
+
+
+@rule(
+    "producer-timestamp-skew",
+    family=PRODUCER_STATE,
+    severities={"warning": "ahead of the broker", "info": "behind it"},
+    absorbed_by=(WRONG_TIMES,),
+    prevented_by=(TIMESTAMP_LIMITS,),
+    needs=(Need.EVENTS, Need.AHEAD),
+)
+def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
+    """A producer's clock is far from the brokers'
+
+    Checks: in a CreateTime topic, batches stamped earlier than a broker-written time before them by more than
+    producer.id.expiration.ms, where nothing else keeps the producer's state (end markers do in 0.11 and since 2.4.1),
+    or later than a broker-written time after them by more than an hour.
+    Why it matters: producers expire by their own stamps: old ones make the broker forget them at its next check (that
+    it did is said by producer-expired-while-active), future ones hide late transactions from kafka-transactions.sh
+    find-hanging.
+    Can be wrong: back-fills that keep the original event times: old stamps are info.
+    What to do: correct the clock of the host that the producer runs on.
+    Source: KIP-360
+    """
+    producers = log.leader.producers
+    marked = producers["producer_id"][producers["markers"] > 0] if log.policy().marker_refreshes else ()
+    kept = set(map(int, marked))
+    for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):
+        for run in runs(log.events(kind), "producer_id"):
+            e = run[0]
+            behind = kind == Kind.TIMESTAMP_BEHIND
+            if behind and e["producer_id"] in kept:
+                continue
+            who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
+            off = duration(abs(e["broker_time"] - e["timestamp"]))
+            yield log.at_event(
+                "producer-timestamp-skew",
+                "info" if behind else "warning",
+                f"{who} stamps records {off} {word} the broker's clock",
+                e,
+                last_offset=run[-1]["last_offset"],
+                evidence={"found": iso(e["timestamp"]), "broker_time": iso(e["broker_time"]), "batches": len(run)},
+            )
+    ahead = log.leader.ahead
+    if ahead is not None and is_ahead_of_all(log, ahead):
+        yield at_ahead(log, "producer-timestamp-skew", ahead)

@@ -1,4 +1,4 @@
-"""Rules on the small files beside a log: producer snapshots and transaction indexes against the replay."""
+"""Rules on producer snapshots and transaction indexes."""
 
 from __future__ import annotations
 
@@ -6,37 +6,43 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict
-from auditor.base.words import plural
+from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.words import few, plural
 from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
-from auditor.rules.catalogue.needs import Need
-from auditor.rules.catalogue.registry import rule
+from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.relations import (
+    DIVERGED_BEFORE,
     ENDED_OTHERWISE,
     UNDER_A_WRONG_MARKER,
     By,
     at_its_marker_whoever_wrote_it,
     of_the_next_one_of_its_producer,
+    same_transaction,
     snapshot_before_its_marker,
     snapshot_of_another_coordinator,
     snapshot_of_its_batch,
     snapshot_of_the_missing,
     snapshot_with_the_number_expected,
 )
-from auditor.rules.integrity import FAMILY
-from auditor.rules.lib import index_entries, repairs
-from auditor.rules.lib.cleaning import whole_from
-from auditor.rules.lib.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
-from auditor.rules.lib.wrong_snapshots import without_it
-from auditor.rules.seen.finding import SEVERITIES, Finding
-from auditor.rules.seen.view import LogView
-from auditor.rules.settled.floods import summed
-from auditor.rules.settled.together import by_cause
+from auditor.rules.integrity import SEGMENT_INTEGRITY
+from auditor.rules.lib import repairs, replicas
+from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
+from auditor.rules.lib.lost_batches import TOP
+from auditor.rules.lib.repairs import gated, without_it
+from auditor.rules.lib.replicas import Pair, row_of
+from auditor.rules.lib.replicas import pairs as replica_pairs
+from auditor.rules.replicas import REPLICAS
+from auditor.rules.resolution.finding_limits import summed
+from auditor.rules.resolution.resolve import by_cause
+from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 
-TOP = 20  # differences of one snapshot shown in its evidence
+# Rules on the small files beside a log: producer snapshots and transaction indexes against the replay.
 
 
-@rule("snapshot-unreadable", family=FAMILY, severities={"warning": ""}, needs=(Need.ERRORS,))
+MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
+
+
+@rule("snapshot-unreadable", family=SEGMENT_INTEGRITY, severities={"warning": ""}, needs=(Need.ERRORS,))
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -75,7 +81,7 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
 
 @rule(
     "snapshot-replay-mismatch",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={
         "error": "",
         "critical": "where an open transaction differs",
@@ -167,16 +173,16 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
         last_offset=found[-1][0].offset,
         producer_id=first[0].producer_id,
         evidence={
-            "snapshots": [each.file for each, _ in found[:TOP]],
-            "producers": sorted(producers)[:TOP],
+            "snapshots": [each.file for each, _ in found[:MOST_ENTRIES]],
+            "producers": sorted(producers)[:MOST_ENTRIES],
             "number": sum(len(some) for _, some in found),
             "went_on": sorted({d.producer_id for each, some in found for d in some if d.producer_id in each.went_on})[
-                :TOP
+                :MOST_ENTRIES
             ],
             "largest_expiration_that_fits_ms": limit,
             "differences": [
                 {"producer_id": d.producer_id, "field": d.name, "stored": d.stored, "replayed": d.replayed}
-                for d in first[:TOP]
+                for d in first[:MOST_ENTRIES]
             ],
             "confidence": "undecidable",
             "missing": missing,
@@ -208,7 +214,7 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
         evidence={
             "differences": [
                 {"producer_id": p, "field": "last_offset" if f == "marker_offset" else f, "stored": s, "replayed": r}
-                for p, f, s, r, _ in found[:TOP]
+                for p, f, s, r, _ in found[:MOST_ENTRIES]
             ],
             "number": len(found) + link.extra_differences,
             "replayed_from": link.base,
@@ -229,7 +235,7 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 
 @rule(
     "aborted-transaction-not-indexed",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={
         "critical": "",
         "warning": "where fetches find its entry",
@@ -285,7 +291,7 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
     unreadable = {e.file for e in replica.errors if e.file.endswith(".txnindex")}
     rows = rows[np.isin(rows["marker_segment"], list(replica.indexed))]
     listed = (replica.aborted["producer_id"], replica.aborted["last_offset"])
-    rows = rows[index_entries.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
+    rows = rows[replicas.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
     for t in rows:
         if _index_file(replica, t) not in unreadable:
             yield t
@@ -294,7 +300,7 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
 def _in_other_segments(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
     """On aborted transactions whose entries lie in the indexes of other segments, one for each pair of segments."""
     rows, listed = _stored(replica), replica.aborted
-    which, entries = index_entries.strays(replica, rows)
+    which, entries = replicas.strays(replica, rows)
     if not len(which):
         return
     t, found_in = rows[which], listed["segment"][entries]
@@ -403,7 +409,7 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 
 @rule(
     "aborted-index-extra-entry",
-    family=FAMILY,
+    family=SEGMENT_INTEGRITY,
     severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
     outcomes={
         "hidden": "where it covers committed data",
@@ -430,9 +436,9 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     Source: TransactionIndex
     """
     for replica in log.replicas:
-        wrong = index_entries.faults(replica, whole_from(log, replica))
+        wrong = replicas.faults(replica, whole_from(log, replica))
         if (replica.log_dir, log.topic, log.partition) in log.cluster.read_at:  # of a broker that ran on
-            wrong = wrong.take(np.flatnonzero(wrong.fault != index_entries.BEYOND))
+            wrong = wrong.take(np.flatnonzero(wrong.fault != replicas.BEYOND))
         if not len(wrong.entry):
             continue
         listed, others = wrong.gravest(log.most, replica.aborted["first_offset"][wrong.entry])
@@ -443,7 +449,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
         for severity in np.unique(others.severity):
             offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
-            outcome = "hidden" if severity == index_entries.CRITICAL else "at_risk"
+            outcome = "hidden" if severity == replicas.CRITICAL else "at_risk"
             yield summed(
                 log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica, outcome=outcome
             )
@@ -451,13 +457,13 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
     """What is wrong with an entry; ``t``: the transaction of its producer that ends where the entry says."""
-    if t is None or fault in (index_entries.BEYOND, index_entries.NO_MARKER):
-        beyond = fault == index_entries.BEYOND
+    if t is None or fault in (replicas.BEYOND, replicas.NO_MARKER):
+        beyond = fault == replicas.BEYOND
         return "lies beyond the log end" if beyond else "has no ABORT marker of this producer at its last offset"
     return {
-        index_entries.COMMITTED: "names a transaction that was committed",
-        index_entries.CLOSED_NOTHING: "has a marker that closed nothing",
-        index_entries.BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
+        replicas.COMMITTED: "names a transaction that was committed",
+        replicas.CLOSED_NOTHING: "has a marker that closed nothing",
+        replicas.BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
     }[fault]
 
 
@@ -465,8 +471,8 @@ def _extra(
     log: LogView, replica: ReplicaFacts, entry: np.void, t: np.void | None, fault: int, severity: int
 ) -> Finding:
     stem = (replica.file(int(entry["segment"])) or "").removesuffix(".log")
-    late = fault == index_entries.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
-    outcome = "hidden" if severity == index_entries.CRITICAL else "exposed" if late else "at_risk"
+    late = fault == replicas.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
+    outcome = "hidden" if severity == replicas.CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
         "aborted-index-extra-entry",
         SEVERITIES[severity],
@@ -486,3 +492,240 @@ def _extra(
         advice=repairs.rebuild(log, replica, f"{stem}.txnindex", f"{stem}.index"),
         outcome=outcome,
     )
+
+
+# The transaction indexes of replicas of one log: what one broker leaves out of its readers' sight, all must.
+
+
+@rule(
+    "replica-abort-index-divergence",
+    family=REPLICAS,
+    severities={"error": "", "info": "while it may be in flight"},
+    outcomes={"exposed": ""},
+    absorbed_by=(
+        DIVERGED_BEFORE,
+        By(("aborted-transaction-not-indexed", "aborted-index-extra-entry"), same_transaction),
+    ),
+    needs=(Need.REPLICAS,),
+)
+def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
+    """Transaction indexes of replicas disagree
+
+    Checks: below both high watermarks and above both log starts, entries of the .txnindex files (producer, first
+    offset, marker offset) that only one of two replicas has, where both have the marker's batch.
+    Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
+    directory whose index is of another moment (then the finding says so: in flight).
+    What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
+    the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
+    Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
+    Source: TransactionIndex, UnifiedLog.rebuildProducerState
+    """
+    for pair in replica_pairs(log):
+        only_leader, only_replica = pair.index_entries()
+        if len(only_leader) or len(only_replica):
+            yield _index_finding(log, pair, only_leader, only_replica)
+
+
+def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_replica: np.ndarray) -> Finding:
+    replica, leader = pair.replica, pair.leader
+    entry = min([*only_leader[:1], *only_replica[:1]], key=lambda e: e["last_offset"])
+    without, holder = (leader, replica) if entry in only_replica else (replica, leader)
+    number = int(np.searchsorted(replica.segment_bases, entry["last_offset"], side="right")) - 1
+    file = (replica.file(number) or "").removesuffix(".log") + ".txnindex"
+    late = _index_is_late(log, without, holder, entry)
+    return log.finding(
+        "replica-abort-index-divergence",
+        "error",
+        f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
+        f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
+        "has: its read_committed consumers would get aborted records",
+        replica=replica,
+        offset=entry["first_offset"],
+        last_offset=entry["last_offset"],
+        producer_id=entry["producer_id"],
+        transactional_id=log.owner(entry["producer_id"]),
+        file=file,
+        evidence={
+            "missing_in": {"broker_id": without.broker_id, "log_dir": without.log_dir},
+            "present_in": {"broker_id": holder.broker_id, "log_dir": holder.log_dir},
+            "only_in_leader_copy": [list(map(int, e)) for e in only_leader[:TOP]],
+            "only_in_this_copy": [list(map(int, e)) for e in only_replica[:TOP]],
+            "columns": ["producer_id", "first_offset", "marker_offset"],
+            "entries": len(only_leader) + len(only_replica),
+        },
+        doubt=late,
+        advice=repairs.rebuild(
+            log, without, f"the .txnindex of the segment that holds offset {entry['last_offset']}", "its .index"
+        ),
+    )
+
+
+def _index_is_late(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, entry: np.void) -> bool:
+    """Whether the entry may only be absent because the index was copied before it came: nothing later is in it, and
+    its batch is young, or could not be read again."""
+    later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
+    row = row_of(log, holder, int(entry["last_offset"]))
+    if later or not row:
+        return not later
+    return log.doubt(log.time(row["max_timestamp"]), other_clock=True, replica=without)
+
+
+# The rule on aborted records that a replica returns to read_committed consumers: its transaction index is wrong.
+
+
+EXPOSED_SHOWN = 20  # transactions shown in the evidence of one finding
+ENTRY = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
+COLUMNS = ["producer_id", "first_offset", "last_offset", "records", "marker_offset"]
+RULE = "aborted-records-exposed"
+
+
+@rule(
+    RULE,
+    family=SEGMENT_INTEGRITY,
+    severities={
+        "critical": "",
+        "warning": "where an open transaction still keeps these records from consumers",
+        "info": "where the segment's .index is not in the input",
+    },
+    outcomes={"exposed": ""},
+    absorbed_by=(UNDER_A_WRONG_MARKER,),
+    needs=(Need.EXPOSED,),
+)
+def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
+    """read_committed consumers get records of aborted transactions
+
+    Checks: every fetch that can end inside a segment, against the replica's transaction and offset indexes. A broker
+    stops looking for aborted transactions at the first .txnindex entry whose last stable offset is at or above the
+    fetch's upper bound, which is an entry of the .index, the next segment's base offset or the log end. Where that
+    entry comes before the entry of a transaction in the fetch, its records are returned. One finding per replica.
+    Why it matters: consumers with isolation.level=read_committed process aborted records when this replica leads, or
+    when they fetch from it as a follower (KIP-392), depending on the size of their fetches. A tiered topic keeps the
+    wrong index in remote storage.
+    Can be wrong: a running broker whose .index was copied earlier than its .txnindex may expose more.
+    What to do: make another in-sync replica the leader whose index is right. Then stop the broker, move the .index and
+    the .txnindex of the segment away and start it: it rebuilds both. Never move the .txnindex alone: the broker starts
+    without it and returns all aborted records. Before the stop, see to the broker's partitions without another in-sync
+    replica, as the finding says. See docs/aborted-records-exposed.md.
+    Source: TransactionIndex.collectAbortedTxns; LocalLog.addAbortedTransactions; ProducerStateManager.lastStableOffset
+    """
+    for replica in log.replicas:
+        rows = _of_its_own(log, replica)
+        if len(rows):
+            yield _exposed(log, replica, rows)
+
+
+def _of_its_own(log: LogView, replica: ReplicaFacts) -> np.ndarray:
+    """The exposed records of a replica, without those whose entry is in the index of another segment, which are another
+    rule's, and without those in remote storage that the leader's finding has."""
+    rows = replica.exposed
+    if not len(rows):
+        return rows
+    t = replica.transactions
+    t = t[(t["commit"] == 0) & np.isin(t["marker_offset"], rows["marker_offset"])]
+    strays = t["marker_offset"][replicas.strays(replica, t)[0]]
+    rows = rows[~np.isin(rows["marker_offset"], strays)]
+    if replica is log.leader or not len(log.leader.exposed):
+        return rows
+    remote = np.array([replica.is_remote(int(number)) for number in rows["segment"]], bool)
+    return rows[~(remote & np.isin(rows["first_offset"], log.leader.exposed["first_offset"]))]
+
+
+def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
+    t = replica.transactions
+    stable = int(t["first_offset"][t["marker_offset"] < 0].min(initial=replica.log_end))
+    known = rows[rows["known"] == 1]
+    shown, severity, returns = known[known["first_offset"] < stable], "critical", "returns"
+    if not len(shown):
+        shown, severity, returns = known, "warning", f"will, once the open transaction at offset {stable} ends, return"
+    if not len(shown):
+        shown, severity, returns = rows, "info", "may return"
+    first, last = int(shown["first_offset"].min()), int(shown["last_offset"].max())
+    records = int(shown["records"].sum())
+    ends = replica.aborted[np.unique(shown["entry"])]
+    missing = sorted({f"{_stem(replica, int(number))}.index" for number in rows["segment"][rows["known"] == 0]})
+    return log.finding(
+        RULE,
+        severity,
+        f"Broker {replica.broker_id} {returns} up to {plural(records, 'aborted record')} of {log.name} "
+        f"(offsets {first} to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction "
+        f"index {'has' if len(ends) == 1 else 'have'} a last stable offset that is too high",
+        replica=replica,
+        file=f"{_stem(replica, int(ends[0]['segment']))}.txnindex",
+        position=ends[0]["position"],
+        offset=first,
+        last_offset=last,
+        evidence={
+            "records": records,
+            "transactions": len(np.unique(shown["marker_offset"])),
+            "columns": COLUMNS,
+            "exposed": [[int(row[name]) for name in COLUMNS] for row in shown[:EXPOSED_SHOWN]],
+            "index_columns": ENTRY,
+            "index_entries": [[int(entry[name]) for name in ENTRY] for entry in ends[:EXPOSED_SHOWN]],
+            "in_remote_storage": any(replica.is_remote(int(number)) for number in shown["segment"]) or None,
+            "missing": few(missing) or None,
+            **({"confidence": "undecidable"} if severity == "info" else {}),
+        },
+        advice=_advice(log, replica, {int(number) for number in ends["segment"]})
+        if len(known)
+        else Advice(Verdict.LOOK, then=f"copy {few(missing)} of broker {replica.broker_id} too, and audit again"),
+    )
+
+
+def _stem(replica: ReplicaFacts, segment: int) -> str:
+    return (replica.file(segment) or "").removesuffix(".log")
+
+
+def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
+    """Another leader first, then a rebuilt index: a start recovers a segment that has no offset index, and works the
+    last stable offsets out batch by batch (LogSegment.recover)."""
+    broker, name = replica.broker_id, log.name
+    files = [_stem(replica, number) for number in sorted(segments) if not replica.is_remote(number)]
+    if not files:
+        return Advice(
+            Verdict.LOOK,
+            "no command of Kafka rebuilds the transaction index of a segment in remote storage",
+            then="compare what read_committed consumers of these offsets processed with the offsets listed",
+        )
+    sound = Condition(
+        f"no batch of {replica.folder} is broken, since the start would cut it there",
+        not repairs.is_damaged(log, replica),
+        "all of it was read",
+    )
+    look, act, conditions, moves = _another_leads(log, replica)
+    pair = (
+        f"{files[0]}.index and {files[0]}.txnindex" if len(files) == 1 else f"the .index and .txnindex of {few(files)}"
+    )
+    advice = Advice(
+        Verdict.ACT,
+        "it loses no record; never move the .txnindex alone, since the broker then returns all aborted records of it",
+        look=look,
+        act=(*act, Act(f"stop broker {broker}, move {pair} away and keep them, start it: it rebuilds both")),
+        then=f"audit again once broker {broker} has {name} in sync: transactions that end while it is down can get "
+        "wrong entries in the same way, unless it catches up with replica.fetch.max.bytes=1 and "
+        "replica.fetch.response.max.bytes=1 (one batch per fetch, slow)",
+        moves=moves,
+    )
+    return gated(log.cluster, broker, advice, sound, *conditions)
+
+
+def _another_leads(
+    log: LogView, replica: ReplicaFacts
+) -> tuple[tuple[Look, ...], tuple[Act, ...], tuple[Condition, ...], Moves]:
+    """What lets another replica lead first, one that exposes nothing; nothing where there is no other replica."""
+    place, broker = (log.topic, log.partition), replica.broker_id
+    if log.cluster.replicas.get(place) == 1:
+        return (), (), (), Moves()
+    leader = log.cluster.leaders.get(place)
+    if leader not in (None, broker):
+        look = Look(repairs.describe_topic(log.topic), f"the Leader of {log.name} is not broker {broker}")
+        return (look,), (), (), Moves()
+    others = (c for c in log.replicas if c is not replica and not len(c.exposed))
+    other = next((c for c in others if c is log.leader or repairs.keeps_out(log, c) is None), None)
+    there = Condition(
+        f"another replica of {log.name} may lead and exposes nothing", None if other is None else True, "its replicas"
+    )
+    if other is None:
+        look = Look(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
+        return (look,), (), (there,), Moves()
+    seen, synced = repairs.seen_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
+    return (seen,), repairs.lead(log, other), (there, synced), Moves(leads=other.broker_id)

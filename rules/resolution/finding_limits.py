@@ -1,8 +1,4 @@
-"""A flood of findings is summed: what leaves a task, and what the driver keeps, has a bound that no file can raise.
-
-Of each kind a log keeps the most severe findings with the lowest offsets, so that findings that explain one another
-stay together; a run keeps the first in the contract's order. What is beyond is counted: :func:`is_summed`.
-"""
+"""Bounds on the number of findings."""
 
 from __future__ import annotations
 
@@ -18,12 +14,13 @@ from auditor.base.advice import Look
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
-from auditor.rules.catalogue.kinds import Kind
-from auditor.rules.seen.finding import NO_OUTCOME, OUTCOMES, SEVERITIES, Finding, highest, in_order
+from auditor.rules.catalogue.registry import Kind
+from auditor.rules.seen.view import NO_OUTCOME, OUTCOMES, SEVERITIES, Finding, highest, in_order
 
 if TYPE_CHECKING:
     from auditor.facts.replica_facts import ReplicaFacts
     from auditor.rules.seen.view import LogView
+
 
 T = TypeVar("T")
 ENTRIES = 1_000  # of a list in the evidence of a finding

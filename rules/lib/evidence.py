@@ -1,0 +1,291 @@
+"""Terms that several rules share as evidence."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DamagedField, DecodeError
+from auditor.base.numbers import SEQUENCES
+from auditor.facts.batch_sums import touches
+from auditor.facts.events import Culprits, Event, Kind
+from auditor.facts.offsets import WatchedOffsets, in_force_of
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.model.groups import GROUP_RECORDS, NO_PRODUCER_ID, Assignments, Story, Watcher
+from auditor.model.offset_watch import Committers, Rivals, Values
+from auditor.rules.lib import repairs
+from auditor.rules.seen.view import Finding, LogView
+
+# Which records of a batch are to blame, and what would remain of it without them, for the evidence (KIP-467).
+
+
+SHOWN = 20  # batches of one finding
+
+
+class Place(TypedDict):
+    """Where a batch is."""
+
+    segment: int
+    position: int
+    base_offset: int
+
+
+def blamed(log: LogView, run: Sequence[Event | Place], kind: str, *, newest: int | None = None) -> list[Fields] | None:
+    """The culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains of each.
+
+    ``error_records`` counts from 0 in the batch, as a ProduceResponse does; None where the batches were not at hand to
+    be read once more (a running cluster). ``newest``: the latest stamp (ms) that is in order, where one is known.
+    """
+    rows = []
+    for e in run[:SHOWN]:
+        found = log.leader.culprits.get((int(e["segment"]), int(e["position"])))
+        if found is None:
+            continue
+        if newest is not None:
+            found = found._replace(ahead=tuple(named for named in found.ahead if named[1] > newest))
+        if mine := _of(found, kind):
+            rows.append(_row(int(e["base_offset"]), found, mine))
+    return rows or None
+
+
+def _of(found: Culprits, kind: str) -> list[int]:
+    named = getattr(found, kind)
+    return [index for index, _stamp in named] if kind == "ahead" else list(named)
+
+
+def _row(base_offset: int, found: Culprits, mine: list[int]) -> Fields:
+    row: Fields = {"base_offset": base_offset, "records": found.records, "error_records": mine}
+    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _of(found, kind)}
+    if found.left_out:
+        row["left_out"] = found.left_out
+    elif found.records == found.declared:  # else nobody can tell what is behind the last one that could be read
+        row["remaining"] = _remaining(found, others)
+    return row
+
+
+def _remaining(found: Culprits, culprits: set[int]) -> Mapping[str, int]:
+    """The batch that a client would send again by the KIP: without any culprit, numbered from 0 on."""
+    records = found.records - len(culprits)
+    if not records:
+        return {"records": 0}
+    out = {"records": records, "last_offset_delta": records - 1}
+    if found.base_sequence >= 0:
+        out |= {
+            "base_sequence": found.base_sequence,
+            "last_sequence": (found.base_sequence + records - 1) % SEQUENCES,
+        }
+    return out
+
+
+# Findings about fields of a batch's header that its checksum does not cover: base offset, length, leader epoch and
+# magic. What is said of them else goes by the values that fit.
+
+
+OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
+
+
+def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
+    """The findings of a rule about the fields that it speaks of, one each."""
+    for replica in log.replicas:
+        for error in replica.errors:
+            field = DamagedField.of(error)
+            if field is not None and field.name in names and error.last_offset >= replica.log_start:
+                yield _finding(log, rule, severity, replica, error, field, evidence)
+
+
+def _finding(
+    log: LogView,
+    rule: str,
+    severity: str,
+    replica: ReplicaFacts,
+    error: DecodeError,
+    field: DamagedField,
+    evidence: Fields,
+) -> Finding:
+    likely = "" if field.sure else "most likely "
+    moved = field.stored - field.expected if field.name == OFFSET else 0
+    return log.finding(
+        rule,
+        severity,
+        f"A batch of {log.name} at byte {error.position} of {error.file} has the {field.name} {field.stored}, which "
+        f"was {likely}{field.expected} before it was damaged (its checksum is right, and does not cover it): "
+        f"{_consequence(field)}",
+        replica=replica,
+        file=error.file,
+        position=error.position,
+        offset=error.first_offset + moved,
+        last_offset=None if field.name == MAGIC else error.last_offset + moved,
+        **_producer(log, field),
+        evidence={
+            "field": field.name.replace(" ", "_"),
+            "found": field.stored,
+            "expected": field.expected,
+            "batches": 1,
+            "bytes": error.length,
+            "confidence": "proved" if field.sure else "likely",
+            **evidence,
+        },
+        advice=repairs.refetch(log, replica),
+    )
+
+
+def _producer(log: LogView, field: DamagedField) -> Fields:
+    """Whose batch it is, where a finding of its rule says so of others."""
+    if field.producer_id < 0 or field.name in (LENGTH, MAGIC):
+        return {}
+    owner = log.owner(field.producer_id)
+    return {"producer_id": field.producer_id, "producer_epoch": field.producer_epoch, "transactional_id": owner}
+
+
+def _consequence(field: DamagedField) -> str:
+    """What brokers and consumers make of it (FileLogInputStream, ByteBufferLogInputStream, LogSegment.recover)."""
+    if field.name == OFFSET:
+        if field.stored < field.expected:
+            return "consumers pass over its records, and followers refuse it"
+        return "consumers go on behind these offsets, and followers refuse what follows"
+    if field.name == EPOCH:
+        return "followers and consumers that fetch it take the epoch over, and truncate by it"
+    if field.name == MAGIC:
+        return "consumers fail here" + (", and a recovery cuts the log here" if field.stored in (0, 1) else "")
+    return "brokers find no batch behind it, consumers do not get past it, and a recovery cuts the log here"
+
+
+# Committed offsets of one ``__consumer_offsets`` partition: as the replica's reader left them, or replayed from
+# rows.
+
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+FAR = 1 << 62
+
+
+def watched(log: LogView) -> WatchedOffsets | None:
+    """What one pass over the records brought out, made once; None for other topics."""
+    if log.topic != CONSUMER_OFFSETS:
+        return None
+    if log.leader.watched_offsets is None:
+        assignments = Assignments()
+        committers, rivals, values = Committers(), Rivals(assignments), Values(assignments)
+        story = story_of(log, committers, rivals, values, assignments=assignments)
+        pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
+        tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
+        groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
+        log.leader.watched_offsets = WatchedOffsets(
+            zombies=rivals.zombies,
+            interleaved=rivals.interleaved,
+            handed_over=rivals.handed_over,
+            falls=values.falls(),
+            skips=values.skips,
+            committers=committers.seen,
+            pending=pending,
+            in_force=in_force_of(story.in_force()),
+            groups=[group for group in dict.fromkeys(groups) if group is not None],
+        )
+    return log.leader.watched_offsets
+
+
+def lost_between(log: LogView, first: int, last: int | None = None) -> bool:
+    """Whether records between two offsets of the log, or behind one, are in batches with a CRC mismatch."""
+    return touches(log.leader.damaged, first, FAR if last is None else last)
+
+
+def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:
+    """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
+    # No limit of its own: the rows are in memory as it is.
+    story = Story(tuple(watchers), assignments=assignments or Assignments(), most_waiting=sys.maxsize)
+    steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
+    for offset, kind, row in steps:
+        if kind == "commit":
+            story.offset_record(offset, row)
+        elif kind == "group":
+            story.group_record(offset, row)
+        else:
+            story.marker(*row)
+    story.end()
+    return story
+
+
+Step = tuple[int, str, tuple[Any, ...]]
+
+
+def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iterator[Step]:
+    """The judged rows of a table by offset; rows without an offset (console text) cannot be placed and stay out."""
+    found = log.leader.tables.get(table)
+    if found is None:
+        return
+    import pyarrow.compute  # a tenth of a second that whoever only names the rules need not wait for
+
+    found = found.filter(pyarrow.compute.greater_equal(found["offset"], log.leader.log_start))
+    found = found.sort_by("offset")
+    lists = [_plain(found[name]) for name in ("offset", *columns)]
+    damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(Kind.CRC)]
+    for offset, *row in zip(*lists, strict=True):
+        if not any(first <= offset <= last for first, last in damaged):
+            yield offset, kind, tuple(row)
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def _groups(log: LogView) -> Iterator[Step]:
+    names = ("group_id", "key_type", "tombstone", "generation", "member_ids", "value", "record_timestamp")
+    return (step for step in _rows(log, "group_metadata", "group", names) if step[2][1] in GROUP_RECORDS)
+
+
+def _commits(log: LogView) -> Iterator[Step]:
+    names = (
+        "group_id",
+        "consumed_topic",
+        "consumed_partition",
+        "tombstone",
+        "committed_offset",
+        "record_timestamp",
+        "producer_id",
+        "producer_epoch",
+        "file",
+        "position",
+        "is_transactional",
+    )
+    for offset, kind, row in _rows(log, "offset_commits", "commit", names):
+        *head, time, producer_id, epoch, file, position, transactional = row
+        writer = (producer_id, epoch) if transactional else (NO_PRODUCER_ID, -1)
+        yield offset, kind, (*head, -1 if time is None else time, *writer, file, position)
+
+
+def _markers(log: LogView) -> Iterator[Step]:
+    rows = log.leader.transactions
+    rows = rows[rows["marker_offset"] >= log.leader.log_start]
+    for row in rows[np.argsort(rows["marker_offset"], kind="stable")]:
+        yield int(row["marker_offset"]), "marker", (int(row["producer_id"]), bool(row["commit"] == 1))
+
+
+# Which consumer groups read a topic, as far as ``__consumer_offsets`` shows: those who wait where it is blocked.
+
+
+def readers(log: LogView) -> list[Fields]:
+    """A row for each topic that groups of this partition of ``__consumer_offsets`` have offsets in; none for others.
+
+    ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only
+    is its consumers' setting, which no broker stores.
+    """
+    seen = watched(log)
+    by_topic: dict[str, set[str]] = {}
+    for topic, group in seen.in_force.topics_of_groups() if seen is not None else ():
+        by_topic.setdefault(topic, set()).add(group)
+    return [
+        {
+            "topic": topic,
+            "partition": log.partition,
+            "groups": sorted(groups)[:SHOWN],
+            "more": max(0, len(groups) - SHOWN),
+        }
+        for topic, groups in sorted(by_topic.items())
+    ]

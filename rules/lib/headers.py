@@ -1,0 +1,562 @@
+"""The batch headers of replicas, read again where they were summed."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.base.errors import MIB, DecodeError
+from auditor.facts.batch_sums import SUMMED, BatchSums, wide
+from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
+
+# Headers of a replica that were summed and dropped, read again from its files where somebody asks for them.
+#
+# What is read counts only if it sums up to what the reading pass found: files may have vanished, grown, been cut or
+# cleaned since. Then nothing follows for the batches there, and an error says so.
+
+
+AGAIN_BYTES = 16_384 * MIB  # of segments, for all replicas of a log
+FOR_EVIDENCE = 1_024 * MIB  # of these, kept for what findings show of single batches
+MOST_AT_ONCE = 16_000_000  # batches of a log that has to be held as a whole
+Columns = dict[str, np.ndarray]
+
+
+class Unknown(Exception):
+    """Headers cannot be had again. ``limited``: because a limit was reached."""
+
+    def __init__(self, *, limited: bool = False) -> None:
+        super().__init__()
+        self.limited = limited
+
+
+@dataclass
+class Allowance:
+    """How many bytes may still be read again to compare the replicas of one log."""
+
+    left: int = AGAIN_BYTES
+
+    def take(self, count: int, *, evidence: bool) -> None:
+        """Books a reading. Errors: :class:`Unknown` where there is not so much left."""
+        if self.left - count < (0 if evidence else FOR_EVIDENCE):
+            raise Unknown(limited=True)
+        self.left -= count
+
+
+class HeadersAgain:
+    """The headers of one replica whose ``digests`` are sums. ``errors``: what could not be read again, a file once."""
+
+    def __init__(self, replica: ReplicaFacts, sums: BatchSums, allowance: Allowance) -> None:
+        self.replica = replica
+        self.sums = sums
+        self.ranges = sums.ranges
+        self.allowance = allowance
+        self._errors: dict[tuple[str, str], DecodeError] = {}
+
+    @property
+    def errors(self) -> list[DecodeError]:
+        """In the order in which they came up."""
+        return list(self._errors.values())
+
+    def note(self, error: DecodeError) -> None:
+        """One of them."""
+        self._errors.setdefault((error.file, error.reason), error)
+
+    def between(self, low: int, high: int, names: Sequence[str] = (), *, evidence: bool = False) -> Columns:
+        """Columns (all, where none is named) of the batches of some ranges, the last one included. Cost: reading what
+        lies there, once more where damage hides where a batch begins. Errors: :class:`Unknown`."""
+        wanted = self.ranges[low : high + 1]
+        if wanted["batches"].sum() > MOST_AT_ONCE:
+            raise Unknown(limited=True)
+        for whole in (False, True):
+            again = BatchSums(self.sums.key, self.sums.shift)
+            parts = []
+            for rows in self._walk(low, high, evidence, whole=whole):
+                again.add_columns(rows)
+                parts.append({name: rows[name] for name in names or rows})
+            if again.ordered and np.array_equal(again.ranges, wanted):
+                return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        begin = wanted[0]
+        self._changed(int(begin["segment"]), int(begin["position"]), int(begin["first"]), int(wanted[-1]["last"]))
+        raise Unknown
+
+    def _changed(self, segment: int, position: int, first: int, last: int) -> None:
+        detail = "changed while it was read: its batches are not compared with those of other replicas"
+        detail += f" from offset {first} to {last}"
+        self.note(DecodeError(self.replica.segments[segment], position, -1, "vanished", detail))
+
+    def everything(self) -> PackedColumns | None:
+        """All headers, packed, of a log that is out of order; None where it has none. Errors: :class:`Unknown`."""
+        found: PackedColumns | None = None
+        again = BatchSums(self.sums.key)
+        if self.sums.total[0] > MOST_AT_ONCE:
+            raise Unknown(limited=True)
+        for number in range(len(self.replica.segments)):
+            for rows in self._read(number, 0, None, -1, evidence=False):
+                found = found or PackedColumns({name: column.dtype for name, column in rows.items()})
+                found.add(np.array([*rows.values()], np.int64))
+                again.add_columns(rows)
+        if again.total != self.sums.total:
+            self._changed(0, 0, 0, self.replica.log_end - 1)
+            raise Unknown
+        return found
+
+    def limit(self, offset: int, why: str) -> None:
+        """Notes that the comparison with other replicas ends at an offset, for a limit's sake."""
+        number = max(0, int(np.searchsorted(self.replica.segment_bases, offset, side="right")) - 1)
+        detail = f"not compared with other replicas from offset {offset} on: {why}"
+        self.note(DecodeError(self.replica.segments[number], 0, -1, "limit", detail))
+
+    def _walk(self, low: int, high: int, evidence: bool, *, whole: bool) -> Iterator[Columns]:
+        """The batches of some ranges, read from where the first begins; or where that did not do, from the segments'
+        beginnings to their ends."""
+        first, last = self.ranges[low], self.ranges[high]
+        begin, end = int(first["segment"]), len(self.replica.segments) - 1
+        behind = self.ranges[high + 1] if high + 1 < len(self.ranges) else None
+        if behind is not None:
+            end = int(behind["segment"])
+        for number in range(begin, end + 1):
+            start = int(first["position"]) if number == begin and not whole else 0
+            stop = int(behind["position"]) if behind is not None and number == end and not whole else None
+            if stop is not None and stop <= start:
+                continue
+            for rows in self._read(number, start, stop, int(first["first"]) if start else -1, evidence=evidence):
+                inside = (rows["base_offset"] >= first["first"]) & (rows["base_offset"] <= last["last"])
+                yield {name: column[inside] for name, column in rows.items()}
+
+    def _read(self, number: int, start: int, stop: int | None, lowest: int, *, evidence: bool) -> Iterator[Columns]:
+        files = self.sums.files
+        if files is None:
+            raise Unknown
+        self.allowance.take((files.size(number) if stop is None else stop) - start, evidence=evidence)
+        for rows in files.read(number, start, stop, lowest):
+            if isinstance(rows, DecodeError):
+                self.note(rows._replace(detail=f"{rows.detail}, when replicas were compared"))
+                raise Unknown
+            yield rows
+
+
+# The batches of a replica by offset, for comparison: a stretch at a time, so that nobody holds a whole log's.
+#
+# Of a small log all headers are there, in some 9 bytes a batch, in pieces of 65 536
+# (:class:`auditor.facts.packed.PackedColumns`). Of a long one there are the sums of ranges of offsets
+# (:class:`auditor.facts.batch_sums.BatchSums`), and the headers of a range are read again when somebody asks for them
+# (:mod:`auditor.rules.lib.headers`). Where the batches of a log follow each other, as brokers write them, a
+# stretch
+# of offsets is in the pieces or ranges that hold it. A log whose batches overlap or go back is sorted as a whole, at
+# some
+# 100 bytes a batch.
+
+
+COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
+NAMES = ("base_offset", *COMPARED, "crc_ok", "magic")  # what a comparison looks at
+SPAN = ("base_offset", "last_offset")
+LINEAGE = ("base_offset", "partition_leader_epoch", "crc_ok", "magic")
+PIECES_AT_HAND = 2  # a stretch of one replica may end within a piece of the other
+
+
+class ReplicaBatches:
+    """The batches of one replica by base offset, the first read of each.
+
+    ``ordered``: whether they follow each other without overlap. ``starts``: the first base offset of each piece or
+    range that is not empty; one for all where they do not. ``sums``: of a long log, where it has any use. Cost of
+    making: a pass over two columns, or none. What is asked for may have to be read again: errors: :class:`Unknown`.
+    """
+
+    def __init__(self, replica: ReplicaFacts, allowance: Allowance | None = None) -> None:
+        self.replica = replica
+        self.sums: BatchSums | None = None
+        self.ordered, self.starts = True, []
+        self.again: HeadersAgain | None = None
+        self._at_hand: dict[tuple[int, tuple[str, ...]], Columns] = {}
+        self._numbers: list[int] = []
+        self._kept: dict[str, np.ndarray] | PackedColumns = {}
+        self._unknown = False
+        self._made: BatchSums | None = None
+        if isinstance(replica.digests, BatchSums):
+            self.again = HeadersAgain(replica, replica.digests, allowance or Allowance())
+            if replica.digests.ordered:
+                self.sums = replica.digests
+                self.starts = self.again.ranges["first"].tolist()
+                return
+            try:
+                self._kept = self.again.everything() or {}
+            except Unknown as why:
+                self._unknown, self.ordered = True, False
+                if why.limited:
+                    self.again.limit(0, "its batches are out of order, and too many to be put in order")
+                return
+        else:
+            self._kept = replica.digests
+        self._order()
+
+    def _order(self) -> None:
+        reach = -1
+        for number, rows in enumerate(self._pieces(SPAN)):
+            base, last = rows["base_offset"], rows["last_offset"]
+            if len(base):
+                follow = bool((last >= base).all() and (base[1:] > last[:-1]).all() and base[0] > reach)
+                self.ordered, reach = self.ordered and follow, int(last[-1])
+                self.starts.append(int(base[0]))
+                self._numbers.append(number)
+        if not self.ordered:
+            self.starts, self._numbers = [-1], [0]
+
+    @property
+    def errors(self) -> list[DecodeError]:
+        """Why batches could not be read again, or were not."""
+        return [] if self.again is None else self.again.errors
+
+    def _pieces(self, names: tuple[str, ...]) -> Iterator[Columns]:
+        """Columns of all batches at hand in the order in which they were read, some at a time."""
+        count = self._kept.piece_count() if isinstance(self._kept, PackedColumns) else int(bool(self._kept))
+        return (self._piece(number, names) for number in range(count))
+
+    def _piece(self, number: int, names: tuple[str, ...]) -> Columns:
+        if isinstance(self._kept, PackedColumns):
+            return self._kept.piece(number, names)
+        return {name: self._kept[name] for name in names}
+
+    def _rows(self, place: int, names: tuple[str, ...]) -> Columns:
+        """A piece, or range, by its place among ``starts``."""
+        key = (place, names if self.sums is None else ())  # what is read again has all columns
+        if key not in self._at_hand:
+            if len(self._at_hand) >= PIECES_AT_HAND:
+                del self._at_hand[next(iter(self._at_hand))]
+            self._at_hand[key] = self._unpacked(place, names)
+        return self._at_hand[key]
+
+    def _unpacked(self, place: int, names: tuple[str, ...]) -> Columns:
+        if self.sums is not None and self.again is not None:
+            return self.again.between(place, place, evidence=True)
+        if self.ordered:
+            return self._piece(self._numbers[place], names)
+        _, first = np.unique(self._kept["base_offset"], return_index=True)
+        return {name: self._kept[name][first] for name in names}
+
+    def between(self, first: int | None, until: int | None) -> Columns:
+        """NAMES of the batches whose base offset is at or above one offset and below another; None: of all there."""
+        if self._unknown:
+            raise Unknown
+        begin = 0 if first is None else self._place(first)
+        places = range(begin, len(self.starts) if until is None else bisect.bisect_left(self.starts, until))
+        if self.sums is not None and self.again is not None and places:
+            pieces = [self.again.between(places[0], places[-1], NAMES)]
+        else:
+            pieces = [self._rows(place, NAMES) for place in places]
+        found = []
+        for rows in pieces:
+            low = 0 if first is None else int(np.searchsorted(rows["base_offset"], first))
+            high = len(rows["base_offset"]) if until is None else int(np.searchsorted(rows["base_offset"], until))
+            found.append({name: rows[name][low:high] for name in NAMES})
+        return joined(found)
+
+    def above(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
+        """Columns of the batches between two offsets, some at a time, also of those that came twice; as many as can be
+        had."""
+        pieces = self._pieces(names) if self.sums is None else self._ranges(first, until, names)
+        for rows in pieces:
+            inside = rows["base_offset"] >= first
+            if until is not None:
+                inside &= rows["base_offset"] < until
+            yield {name: rows[name][inside] for name in names}
+
+    def _ranges(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
+        last = len(self.starts) if until is None else bisect.bisect_left(self.starts, until)
+        try:
+            for place in range(self._place(first), last):
+                yield self._rows(place, names)
+        except Unknown as why:  # what is shown of them is the least that there is
+            if why.limited and self.again is not None:
+                self.again.limit(first, "what findings show of many batches was too much to be read again")
+
+    def _place(self, offset: int) -> int:
+        return max(0, bisect.bisect_right(self.starts, offset) - 1)
+
+    def start_of(self, offset: int) -> int | None:
+        """The base offset of :meth:`row_of`, where nothing is out of order; None if there is none."""
+        if self.starts and offset <= (start := self.starts[self._place(offset)]):
+            return start
+        return self.row_of(offset).get("base_offset")
+
+    def row_of(self, offset: int) -> dict[str, int]:
+        """The batch that holds ``offset`` with all that is known of it, else the next one, else the last; empty if
+        there is none."""
+        if not self.starts:
+            return {}
+        names = tuple(self._kept.dtypes if isinstance(self._kept, PackedColumns) else self._kept)
+        place = self._place(offset)
+        rows = self._rows(place, names)
+        at = int(np.searchsorted(rows["base_offset"], offset, side="right")) - 1
+        at += at < 0 or int(rows["last_offset"][at]) < offset
+        if at == len(rows["base_offset"]):
+            more = place + 1 < len(self.starts)
+            rows, at = (self._rows(place + 1, names), 0) if more else (rows, at - 1)
+        return {name: int(column[at]) for name, column in rows.items()}
+
+    @functools.cached_property
+    def lineage(self) -> dict[int, int]:
+        """The first offset of each leader epoch that sound batches have."""
+        found: dict[int, int] = {}
+        if self.sums is not None:
+            for run in self.sums.runs.tolist():
+                found.setdefault(run[0], run[1])
+            return found
+        for place in range(len(self.starts)):
+            rows = self._unpacked(place, LINEAGE)
+            sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (rows["partition_leader_epoch"] >= 0)
+            epochs, at = np.unique(rows["partition_leader_epoch"][sound], return_index=True)
+            for epoch, base in zip(epochs.tolist(), rows["base_offset"][sound][at].tolist(), strict=True):
+                found.setdefault(epoch, base)
+        return found
+
+    def summed(self, key: bytes) -> BatchSums:
+        """Its sums under a key, made of its headers where these are kept. Cost: then, a pass over them."""
+        if self.sums is not None:
+            return self.sums
+        if self._made is None or self._made.key != key:
+            self._made = BatchSums(key)
+            for place in range(len(self.starts)):
+                self._made.add_columns(self._unpacked(place, SUMMED))
+        return self._made
+
+
+def joined(parts: list[Columns]) -> Columns:
+    """Batches one stretch after the other; NAMES without any for no parts."""
+    if len(parts) == 1:
+        return parts[0]
+    names = parts[0] if parts else NAMES
+    return {name: np.concatenate([np.empty(0, np.int64), *(rows[name] for rows in parts)]) for name in names}
+
+
+# Of two replicas of a log, the batches that have to be compared one by one.
+#
+# Where the batches of both follow each other, of those that are the same in both and stand together only the first is
+# kept: it parts what lies before from what lies behind, and since the batches of neither overlap, none reaches from one
+# stretch into another that is the same in both. Of long logs such stretches are found by their sums, and only the
+# headers
+# of ranges whose sums differ are read again; ranges that one replica has and the other has nothing of are a row each.
+
+
+MOST_APART = 2_000_000  # batches of long logs that are held to be compared one by one, at 80 bytes
+AT_A_TIME = 131_072  # batches of both that are read again together
+MAX_OFFSET = np.iinfo(np.int64).max
+BELOW, SAME, OURS, THEIRS, DIFFERENT = range(5)  # what a range is: below what is compared, and so on
+
+
+class Lineage:
+    """The leader replica's leader epochs, and what is outside of them.
+
+    A batch of epoch E is not where the leader replica has a later epoch from that offset or an earlier one on, or none
+    of E at all. Epochs never come back, so this is proof. Source: KIP-101.
+
+    ``first``: the first offset of each; ``low``: where the comparison begins.
+    """
+
+    def __init__(self, first: dict[int, int], low: int) -> None:
+        self.low = low
+        self.known = np.array(sorted(first), np.int64)
+        starts = np.array([first[e] for e in self.known.tolist()], np.int64)
+        self.starts = np.append(np.minimum.accumulate(starts[::-1])[::-1], MAX_OFFSET)
+
+    def ends(self, epochs: np.ndarray) -> np.ndarray:
+        """From which offset on batches of these epochs are outside; the highest offset where none is."""
+        if not len(self.known):
+            return np.full(len(epochs), MAX_OFFSET)
+        foreign = ~np.isin(epochs, self.known) & (epochs < self.known[-1]) & (epochs > self.known[0])
+        later = np.searchsorted(self.known, epochs, side="right")
+        return np.where(foreign, self.low, np.maximum(self.low, self.starts[later]))
+
+    def outside(self, rows: Columns) -> np.ndarray:
+        """Which batches are outside."""
+        epochs = rows["partition_leader_epoch"]
+        sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (epochs >= 0)
+        found: np.ndarray = sound & (rows["base_offset"] >= self.ends(epochs))
+        return found
+
+    def may_leave(self, runs: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+        """In which ranges some may be. ``runs``: of leader epochs, in the order of the log."""
+        begin = np.maximum(self.ends(runs["epoch"]), runs["first"])
+        wrong = begin <= runs["last"]
+        begin, end = np.append(begin[wrong], MAX_OFFSET), runs["last"][wrong]
+        found: np.ndarray = begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
+        return found
+
+
+class Apart(NamedTuple):
+    """Batches of both; column ``batches`` says for how many a row stands. ``until``: the offset up to which they were
+    compared, None for all; ``undecided``: whether some below it were not, since they could not be read again."""
+
+    ours: Columns
+    theirs: Columns
+    until: int | None = None
+    undecided: bool = False
+
+
+def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apart:
+    """The batches to compare, all of both where either is out of order. What lies below ``lineage.low`` is not
+    compared. Errors: :class:`Unknown` where they would have to be read again and cannot."""
+    if not (ours.ordered and theirs.ordered):
+        return _whole(ours, theirs)
+    key = next((one.sums.key for one in (ours, theirs) if one.sums is not None), b"")
+    first = min(_start(ours, lineage.low), _start(theirs, lineage.low))
+    if key:
+        a, b = ours.summed(key), theirs.summed(key)
+        if a.ordered and b.ordered:
+            return _by_sums(ours, theirs, a, b, first, lineage)
+        return _whole(ours, theirs)
+    cuts = [first, *(start for start in theirs.starts if start > first), None]
+    parts = [
+        thinned(ours.between(low, high), theirs.between(low, high), lineage) for low, high in itertools.pairwise(cuts)
+    ]
+    return _put_together(parts)
+
+
+def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> Apart:
+    try:
+        return Apart(_each(ours.between(None, None)), _each(theirs.between(None, None)))
+    except Unknown as why:
+        if why.limited:
+            _limit(ours, theirs, 0)
+        raise
+
+
+def _start(batches: ReplicaBatches, low: int) -> int:
+    """Where the batch begins that holds an offset; that offset where this cannot be known, for then nothing is compared
+    there."""
+    try:
+        start = batches.start_of(low)
+    except Unknown:
+        return low
+    return low if start is None else min(low, start)
+
+
+def _put_together(parts: list[tuple[Columns, Columns]], until: int | None = None, *, undecided: bool = False) -> Apart:
+    none = {name: np.empty(0, np.int64) for name in (*NAMES, "batches")}
+    parts = [(none, none), *parts]
+    return Apart(joined([here for here, _ in parts]), joined([there for _, there in parts]), until, undecided)
+
+
+def _each(rows: Columns) -> Columns:
+    return rows | {"batches": np.ones(len(rows["base_offset"]), np.int64)}
+
+
+def thinned(here: Columns, there: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
+    """Both without the batches that follow one that is the same in both, are so themselves, and within the lineage."""
+    keep_here, keep_there = np.ones(len(here["magic"]), bool), np.ones(len(there["magic"]), bool)
+    outside = lineage.outside(here)
+    if all(np.array_equal(here[name], there[name]) for name in NAMES):
+        same = ~outside
+        keep_here[1:] = ~(same[1:] & same[:-1])
+        keep_there = keep_here
+    else:
+        _, at, to = np.intersect1d(here["base_offset"], there["base_offset"], assume_unique=True, return_indices=True)
+        same = np.logical_and.reduce([here[name][at] == there[name][to] for name in NAMES]) & ~outside[at]
+        at, to = at[same], to[same]
+        follow = (np.diff(at) == 1) & (np.diff(to) == 1)
+        keep_here[at[1:][follow]] = False
+        keep_there[to[1:][follow]] = False
+    return (
+        _each({name: column[keep_here] for name, column in here.items()}),
+        _each({name: column[keep_there] for name, column in there.items()}),
+    )
+
+
+def overlaps(rows: Columns, others: Columns) -> np.ndarray:
+    """Whether some batch of the other replica holds one of a batch's offsets."""
+    if not len(others["base_offset"]):
+        return np.zeros(len(rows["base_offset"]), bool)
+    near = np.searchsorted(others["base_offset"], rows["last_offset"], side="right") - 1
+    reach = np.maximum.accumulate(others["last_offset"])
+    touches: np.ndarray = (near >= 0) & (reach[np.maximum(near, 0)] >= rows["base_offset"])
+    return touches
+
+
+def _by_sums(
+    ours: ReplicaBatches, theirs: ReplicaBatches, a: BatchSums, b: BatchSums, first: int, lineage: Lineage
+) -> Apart:
+    shift = max(a.shift, b.shift)
+    here, there = wide(a.ranges, shift - a.shift), wide(b.ranges, shift - b.shift)
+    numbers = np.union1d(here["number"], there["number"])
+    mine, other = _aligned(here, numbers), _aligned(there, numbers)
+    kinds = _kinds(mine, other, lineage.may_leave(a.runs, mine), first, lineage.low)
+    kinds[numbers < first >> shift] = BELOW
+    parts: list[tuple[Columns, Columns]] = []
+    held, undecided = 0, False
+    none = _row(0, 0, 0)
+    for start, stop in _groups(kinds, mine["batches"] + other["batches"]):
+        batches = [int(rows["batches"][start:stop].sum()) for rows in (mine, other)]
+        if kinds[start] == SAME:
+            stands = _row(int(mine["first"][start]), int(mine["first"][start]), 1)
+            parts.append((stands, stands))
+        elif kinds[start] == OURS:
+            parts.append((_row(int(mine["first"][start]), int(mine["last"][stop - 1]), batches[0]), none))
+        elif kinds[start] == THEIRS:
+            parts.append((none, _row(int(other["first"][start]), int(other["last"][stop - 1]), batches[1])))
+        elif kinds[start] == DIFFERENT:
+            low = max(first, int(numbers[start]) << shift)
+            high = (int(numbers[stop - 1]) + 1) << shift
+            try:
+                if held > MOST_APART:
+                    raise Unknown(limited=True)
+                within = (low, high if high <= MAX_OFFSET else None)
+                parts.append(thinned(ours.between(*within), theirs.between(*within), lineage))
+                held += sum(len(rows["magic"]) for rows in parts[-1])
+            except Unknown as why:
+                if why.limited:
+                    _limit(ours, theirs, low)
+                    return _put_together(parts, low, undecided=undecided)
+                undecided = True
+                parting = _row(low, -1, 1)  # it reaches nothing, and what is before and behind it are two
+                parts.append((parting, parting))
+    return _put_together(parts, undecided=undecided)
+
+
+def _limit(ours: ReplicaBatches, theirs: ReplicaBatches, offset: int) -> None:
+    """Names that the comparison ends at an offset."""
+    for one in (ours, theirs):
+        if one.again is not None:
+            one.again.limit(offset, "too much of them differs")
+            return
+
+
+def _aligned(ranges: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """A row for each of some numbers, without batches where there is none."""
+    found = np.zeros(len(numbers), ranges.dtype)
+    found[np.searchsorted(numbers, ranges["number"])] = ranges
+    found["number"] = numbers
+    return found
+
+
+def _kinds(mine: np.ndarray, other: np.ndarray, doubtful: np.ndarray, first: int, low: int) -> np.ndarray:
+    """What each range is. ``doubtful``: where batches of ours may be outside the lineage."""
+    kinds = np.full(len(mine), DIFFERENT)
+    same = np.logical_and.reduce([mine[name] == other[name] for name in ("batches", "first", "last", "digest")])
+    kinds[same & (mine["first"] >= first) & ~doubtful] = SAME
+    for rows, others, kind, doubt in ((mine, other, OURS, doubtful), (other, mine, THEIRS, np.zeros(len(mine), bool))):
+        alone = (others["batches"] == 0) & (rows["unsound"] == 0) & (rows["first"] >= low) & ~doubt
+        kinds[alone & ~overlaps(_spans(rows), _spans(others[others["batches"] > 0]))] = kind
+    return kinds
+
+
+def _spans(ranges: np.ndarray) -> Columns:
+    return {"base_offset": ranges["first"], "last_offset": ranges["last"]}
+
+
+def _groups(kinds: np.ndarray, batches: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of one kind that stand together, as (first, one behind the last); of those that differ not too many."""
+    full = np.where(kinds == DIFFERENT, np.cumsum(batches) // AT_A_TIME, 0)
+    cuts = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(full) != 0)) + 1
+    return itertools.pairwise([0, *cuts.tolist(), len(kinds)] if len(kinds) else [])
+
+
+def _row(first: int, last: int, batches: int) -> Columns:
+    """A row that stands for batches that need not be compared with any other; none for no batches."""
+    values = {"base_offset": first, "last_offset": last, "partition_leader_epoch": -1, "crc_ok": 1, "batches": batches}
+    return {name: np.full(int(batches > 0), values.get(name, 0), np.int64) for name in (*NAMES, "batches")}

@@ -1,0 +1,375 @@
+"""What retention, cleaning and expiration may have removed."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.base.numbers import setting_number
+from auditor.facts.events import HOLES, Event, hole_of
+from auditor.facts.replica_facts import Ahead, Difference, ReplicaFacts, SnapshotLink
+from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
+from auditor.rules.seen.view import Finding, LogView, is_compacted, iso, once
+
+# What a cleaner may have taken from a log, and what it cannot have.
+
+
+LEADERS_LOG = "what the cleaner took of the log of the broker that led then"
+
+
+class Missing(StrEnum):
+    """How sure it is that records were lost where a log has a hole: a confidence of the findings.
+
+    ``UNDECIDABLE``: another broker led there or since, or may have; a follower stores the holes that its leader's
+    cleaner left, and whoever led may have lost its replica and fetched it anew.
+    """
+
+    PROVED = "proved"
+    LIKELY = "likely"
+    UNDECIDABLE = "undecidable"
+
+
+def both_intact(log: LogView, e: Event) -> bool:
+    """Whether no cleaner can have taken what an event misses between its batch and the producer's one before: both lie
+    where nothing was cleaned, or adjoin, but for markers, whatever the cleaner's checkpoint says."""
+    return e["previous_last_offset"] >= log.intact_from() or adjoin(log, e)
+
+
+def adjoin(log: LogView, e: Event) -> bool:
+    """Whether every offset between the two is that of a marker. A batch that is cleaned in part keeps its first and
+    last offset, and the sequences that go with them (``MemoryRecords.filterTo``)."""
+    first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
+    if first >= end:
+        return first == end
+    low, high = np.searchsorted(_marker_offsets(log), [first, end])
+    return bool(high - low == end - first)
+
+
+@once
+def _marker_offsets(log: LogView) -> np.ndarray:
+    return np.unique(log.leader.transactions["marker_offset"])
+
+
+class Cleaned(NamedTuple):
+    """Up to where a log may have been cleaned, and the newest time (ms) known there, -1 for none."""
+
+    end: int
+    time: int
+
+
+def whole_from(log: LogView, replica: ReplicaFacts | None = None) -> int:
+    """The first offset from which on no cleaner has been at a log, its own broker's or that of one that led."""
+    return cleaned(log, replica or log.leader).end
+
+
+@once
+def _cleaned_of(log: LogView) -> dict[str, Cleaned]:
+    """By log directory; :func:`cleaned` fills it."""
+    return {}
+
+
+def cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
+    """Where that is: behind all holes that :func:`missing` cannot decide. Holes there are in all logs that were
+    fetched anew, since a broker's own checkpoint knows only what its own cleaner did. Looked up once."""
+    made = _cleaned_of(log)
+    if replica.log_dir not in made:
+        made[replica.log_dir] = _cleaned(log, replica)
+    return made[replica.log_dir]
+
+
+def _cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
+    own = Cleaned(log.intact_from(replica), -1)
+    holes = list(log.events(*HOLES, replica=replica))
+    left = next((e for e in reversed(holes) if hole(log, replica, e) == Missing.UNDECIDABLE), None)
+    if left is None:
+        return own
+    if any(replica.dropped_events.get(int(kind)) for kind in HOLES):
+        return Cleaned(replica.log_end, max(replica.broker_time, replica.any_time))
+    return Cleaned(max(own.end, hole_of(left)[1]), int(left["time"]))
+
+
+def hole(log: LogView, replica: ReplicaFacts, e: Event) -> Missing:
+    """What a hole before a batch shows, or one among its records."""
+    return missing(log, replica, *hole_of(e))
+
+
+@once
+def _holes(log: LogView) -> list[tuple[int, int]]:
+    return sorted(hole_of(e) for e in log.events(*HOLES))
+
+
+def between(log: LogView, e: Event) -> Missing:
+    """What it shows that something lacks between an event's batch and the producer's one before, where no cleaner of
+    this broker has been: sure where all offsets between them are there."""
+    first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
+    holes = _holes(log)
+    at = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
+    if adjoin(log, e) or (not log.leader.dropped_events and (at == len(holes) or holes[at][0] >= end)):
+        return Missing.PROVED
+    return missing(log, log.leader, first, end)
+
+
+def missing(log: LogView, replica: ReplicaFacts, first: int, end: int) -> Missing:
+    """What a hole [first, end) above all that is known to be cleaned shows.
+
+    Of a topic that may be compacted only the active segment is sure, where this broker has led since: followers store
+    their leader's holes, and a pass of the cleaner that was ended early has left holes and moved no checkpoint.
+    """
+    policy = _cleanup_policy(log, replica)
+    compacted = _is_compacted(log, replica, policy)
+    if policy is not None and not compacted:
+        return Missing.PROVED
+    if replica.broker_id is not None and _led_since(log, replica, first) == {replica.broker_id}:
+        active = replica.segment_bases and first >= replica.segment_bases[-1]
+        return Missing.PROVED if active else Missing.LIKELY
+    return Missing.UNDECIDABLE if compacted else Missing.LIKELY
+
+
+def _is_compacted(log: LogView, replica: ReplicaFacts, policy: str | None) -> bool:
+    """Whether a topic is compacted: by its setting, or a cleaner's checkpoint of any replica; of one whose setting is
+    not known also since batches lack records beside others that are gone, which nothing but a cleaner does."""
+    if is_compacted(log.topic, policy, None):
+        return True
+    if policy is None and any(one.cleaner_offset is not None for one in log.replicas):
+        return True
+    return policy is None and all(any(True for _ in log.events(kind, replica=replica)) for kind in HOLES)
+
+
+def _cleanup_policy(log: LogView, replica: ReplicaFacts) -> str | None:
+    """The topic's cleanup.policy, Kafka's default where all that could set another one is in the input."""
+    cluster, name = log.cluster, "log.cleanup.policy"
+    said = cluster.setting(log.topic, "cleanup.policy") or cluster.broker_setting(replica.broker_id, name)
+    if said is not None or cluster.is_unknown(replica.broker_id, name):
+        return said
+    return "delete" if cluster.has_metadata and str(replica.broker_id) in cluster.broker_configs else None
+
+
+def _led_since(log: LogView, replica: ReplicaFacts, first: int) -> set[int | None]:
+    """Who has led from a hole at ``first`` on to the log's end, by the replica's own leader epochs and the metadata;
+    None for who is not known."""
+    epochs = replica.leader_epochs
+    ends = [*(start for _, start in epochs[1:]), replica.log_end + 1]
+    since = tuple(epoch for (epoch, _), stop in zip(epochs, ends, strict=False) if stop > max(first - 1, 0))
+    return _led_in(log, since)
+
+
+@once
+def _led_in(log: LogView, epochs: tuple[int, ...]) -> set[int | None]:
+    return {log.cluster.led(log.topic, log.partition, epoch) for epoch in epochs}
+
+
+# Settings that retention and cleaning go by, with who says them: the topic, its broker, or Kafka's default.
+
+
+MINUTE_MS, MS_PER_HOUR, DAY_MS = 60_000, 3_600_000, 86_400_000
+WEEK_MS = 7 * DAY_MS
+FOREVER = (1 << 63) - 1
+LOWEST = -(1 << 63)
+
+
+class Named(NamedTuple):
+    """A topic's setting: what brokers call it, each with the ms or bytes of one unit, and its default."""
+
+    at_broker: tuple[tuple[str, int], ...]
+    default: str
+
+
+# Source: LogConfig, ServerLogConfigs and ServerTopicConfigSynonyms; the first one of a broker that is set counts.
+SETTINGS = {
+    "cleanup.policy": Named((("log.cleanup.policy", 1),), "delete"),
+    "retention.ms": Named(
+        (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", MS_PER_HOUR)),
+        str(WEEK_MS),
+    ),
+    "retention.bytes": Named((("log.retention.bytes", 1),), "-1"),
+    "local.retention.ms": Named((("log.local.retention.ms", 1),), "-2"),
+    "local.retention.bytes": Named((("log.local.retention.bytes", 1),), "-2"),
+    "segment.ms": Named((("log.roll.ms", 1), ("log.roll.hours", MS_PER_HOUR)), str(WEEK_MS)),
+    "remote.storage.enable": Named((), "false"),
+    "remote.log.copy.disable": Named((), "false"),
+    "min.cleanable.dirty.ratio": Named((("log.cleaner.min.cleanable.ratio", 1),), "0.5"),
+    "min.compaction.lag.ms": Named((("log.cleaner.min.compaction.lag.ms", 1),), "0"),
+    "max.compaction.lag.ms": Named((("log.cleaner.max.compaction.lag.ms", 1),), str(FOREVER)),
+    "delete.retention.ms": Named((("log.cleaner.delete.retention.ms", 1),), str(DAY_MS)),
+}
+COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # brokers make them so
+OF_INTERNAL = {"__share_group_state": "compact,delete"}  # that are more than compacted
+
+
+class Setting(NamedTuple):
+    """A value, by whom, and whether it is known: the topic's own settings and the broker's file are in the input."""
+
+    value: str
+    by: str
+    sure: bool
+
+    @property
+    def number(self) -> int:
+        """The value as a number. A value that is none is that of its default, which the input does not show."""
+        found = setting_number(self.value, least=LOWEST)
+        return LOWEST if found is None else found
+
+
+def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> Setting:
+    """A topic's setting as its replica's broker goes by."""
+    own = cluster.setting(topic, name)
+    if own is not None:
+        return Setting(own, f"topic {name}", True)
+    if name == "cleanup.policy" and topic in COMPACTED:
+        return Setting(OF_INTERNAL.get(topic, "compact"), "internal topic", cluster.has_metadata)
+    names = SETTINGS[name].at_broker
+    sure = cluster.has_metadata and not cluster.is_unknown(broker_id, *(at for at, _ in names))
+    for at, unit in names:
+        value = cluster.broker_setting(broker_id, at)
+        if value is None:
+            continue
+        number = None if unit == 1 else setting_number(value, least=LOWEST)
+        return Setting(value if number is None else str(number * unit), f"broker {at}", sure)
+    sure = sure and (not names or broker_id in cluster.of_files)
+    return Setting(SETTINGS[name].default, "default", sure)
+
+
+# Whether a producer that a snapshot lacks may have expired on the broker that took it, and how sure that is.
+#
+# A broker counts idle time from the stamps in the log, but by its own clock: only times that brokers wrote bound it.
+
+
+EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"
+OWN_SETTINGS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")  # no broker's file is without all
+MARKERS_END = (1, 0)  # from here on an end marker is no batch of its producer
+
+
+def counts_markers(replica: ReplicaFacts) -> bool:
+    """Whether snapshots show that the broker takes an end marker for its producer's last batch: 0.11 alone does."""
+    shown = any(d.name == "marker_offset" for link in replica.snapshots for d in link.differences)
+    return shown and not any(link.by_data for link in replica.snapshots)
+
+
+def settings_known(log: LogView, replica: ReplicaFacts) -> bool:
+    """Whether the broker's settings are in the input, so that what they do not name has its default."""
+    own = log.cluster.broker_configs.get(str(replica.broker_id), {})
+    names = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
+    if log.cluster.is_unknown(replica.broker_id, *names):
+        return False
+    expiration = log.cluster.broker_setting(replica.broker_id, *names)
+    return expiration is not None or any(name in own for name in OWN_SETTINGS)
+
+
+def verdict(log: LogView, replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> str:
+    """What a difference between a snapshot and the replay proves: PROVED that the snapshot is wrong, EXPLAINED that a
+    broker does so, or UNDECIDABLE."""
+    if d.name == "marker_offset":  # 0.11 counts end markers as a producer's last batch, no later release does
+        shown = log.cluster.release(replica.broker_id)
+        if not counts_markers(replica) or shown.least >= MARKERS_END:
+            return PROVED
+        return EXPLAINED if log.policy(replica).evicts_below_log_start else UNDECIDABLE
+    if d.name != "missing":
+        return PROVED
+    evicted = d.last_offset < replica.own_start  # also -1, of a producer known by its marker alone
+    if evicted and log.policy(replica).evicts_below_log_start:
+        return EXPLAINED
+    if built_without(replica, link, d):
+        return EXPLAINED
+    if d.producer_id in link.unexpired:
+        return PROVED
+    return _expired(log, replica, link, d.replayed)
+
+
+def built_without(replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> bool:
+    """Whether this replica, or the one that this snapshot was copied from to remote storage, may have been built from
+    remote storage after the producer wrote.
+
+    Such a replica begins without producers: the snapshot that it fetches is deleted as it reloads its own (seen with
+    4.3.1; TierStateMachine, ProducerStateManager.truncateFullyAndReloadSnapshots).
+    """
+    first = replica.unread_from if replica.unread_from >= 0 else next(iter(replica.segment_bases), -1)
+    if first < 0 or replica.local_start <= first:
+        return False
+    if link.offset < replica.local_start:  # of the leader that copied it, which may have been built so
+        return len(replica.leader_epochs) > 1
+    return d.last_offset < replica.local_start  # what was written since, this replica has appended itself
+
+
+def _expired(log: LogView, replica: ReplicaFacts, link: SnapshotLink, stamp: int) -> str:
+    """Whether a producer whose last stamp is ``stamp`` (ms) had expired when the snapshot was taken.
+
+    The clock of the audit bounds that moment where somebody gave it, or a controller's log goes that far; a time in
+    this log behind the snapshot bounds it for the broker that led, not for a replica that was created again since.
+    """
+    if not settings_known(log, replica):
+        return UNDECIDABLE
+    cluster = log.cluster
+    limit, now = cluster.expiration_ms(replica.broker_id), max(cluster.as_of, cluster.newest_time)
+    if now - stamp < limit:
+        given = cluster.has_metadata or now != cluster.newest_time
+        return PROVED if link.time >= 0 or (given and cluster.newest_time >= 0) else UNDECIDABLE
+    return UNDECIDABLE if link.time >= 0 and link.time - stamp < limit else EXPLAINED
+
+
+def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Difference]]]) -> int:
+    """The largest producer.id.expiration.ms (ms) under which all of these could be missing, by the stamps of what comes
+    behind their snapshots; 0 where those go back."""
+    now = max(log.cluster.as_of, log.cluster.newest_time)
+    idle = [(link.next_time if link.next_time >= 0 else now) - d.replayed for link, found in links for d in found]
+    return max(0, min(idle, default=0))
+
+
+# Records that are stamped ahead of all that brokers wrote.
+
+
+def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool:
+    """Whether a producer's time lies ahead of all that brokers wrote. Only a controller's log makes that sure: it
+    writes twice a second, so nothing can be much later than its end."""
+    return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
+
+
+def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: object) -> Finding:
+    """The finding about such a batch."""
+    stamp = iso(ahead.time) or ahead.time
+    who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
+    known = ahead.producer_id >= 0
+    return log.finding(
+        rule,
+        "warning",
+        f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
+        "brokers wrote",
+        segment=ahead.segment,
+        offset=ahead.base_offset,
+        last_offset=ahead.last_offset,
+        producer_id=ahead.producer_id if known else None,
+        producer_epoch=ahead.producer_epoch if known else None,
+        transactional_id=log.owner(ahead.producer_id) if known else None,
+        position=ahead.position,
+        time_ms=ahead.time,
+        evidence={"found": stamp, "broker_time": iso(log.cluster.newest_time), **evidence},
+    )
+
+
+# The torn end of a segment: bytes that go on to its end without being whole batches.
+
+
+TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
+
+
+def tails(replica: ReplicaFacts) -> dict[str, list[DecodeError]]:
+    """By segment file, the bytes that go on to its end without being whole batches, piece by piece.
+
+    A single whole batch of an unknown magic is no tail: brokers step over it too.
+    """
+    sizes = {replica.segments[k]: scan.size for k, scan in enumerate(replica.scans)}
+    out: dict[str, list[DecodeError]] = {}
+    for e in sorted(replica.errors, key=lambda e: -e.position):
+        begun = out.get(e.file)
+        end = begun[-1].position if begun else sizes.get(e.file)
+        if e.reason in TAIL_REASONS and end == e.position + e.length:
+            out.setdefault(e.file, []).append(e)
+    return {file: pieces[::-1] for file, pieces in out.items() if len(pieces) > 1 or not is_whole(pieces[0])}
+
+
+def is_whole(error: DecodeError) -> bool:
+    """Whether the bytes are one whole batch, of a magic that does not exist."""
+    return error.reason == "bad_magic" and not error.detail.endswith(BREAKS_OFF)

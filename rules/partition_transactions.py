@@ -1,0 +1,845 @@
+"""Rules on transactions as a partition shows them: open, closed, merged."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from auditor.base.advice import Advice
+from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.facts.coordinator_log import CoordinatorLog, Entry
+from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
+from auditor.rules.catalogue.registry import Blocks, Hold, Need, Unverified, rule
+from auditor.rules.catalogue.relations import ABANDONED, ENDED_OTHERWISE, OPEN_AT_ITS_COORDINATOR, By, same_transaction
+from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES, TRANSACTION_TIMEOUT
+from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whole_from
+from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
+from auditor.rules.resolution.finding_limits import Unmade, made
+from auditor.rules.resolution.resolve import by_cause, count
+from auditor.rules.seen.coordinator_history import SKEW_MS, Window
+from auditor.rules.seen.view import Finding, LogView, iso, once
+from auditor.rules.transactions import blocking
+from auditor.rules.transactions.blocking import Standing
+from auditor.rules.transactions.coordinated import TOPIC, decisions, defect_in_words, of_the_defect, until_it_is_fixed
+from auditor.rules.transactions.open_transactions import (
+    OpenTransaction,
+    lost_ends,
+    open_transactions,
+    unreadable_behind,
+)
+from auditor.rules.transactions.windows import (
+    SAME_CLOCK_MS,
+    Matching,
+    begins_inside,
+    marker_window,
+    matching,
+    owner_complete,
+    skew,
+    window_after,
+)
+from auditor.rules.transactions.written_times import recorded
+
+# Rules on transactions that are open at the end of a partition: who holds back its last stable offset.
+
+
+FAMILY = "transactions"
+SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)
+# Nobody knows it only where the coordinator's log was read whole.
+UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
+
+
+def who(t: OpenTransaction) -> str:
+    """The producer in words."""
+    name = f"transactional id {t.owner}" if t.owner is not None else UNOWNED.get(t.klass, UNREAD)
+    return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
+
+
+def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
+    judged = {"class": blocking.judged(log, t).klass, "age_ms": blocking.age(log, t)}
+    evidence = {**t.evidence(), **judged, **more.pop("evidence", {})}
+    began = blocking.dated(log, t)
+    if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
+        evidence |= began
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        at=t.row,
+        transactional_id=t.owner,
+        time_ms=t.since,
+        evidence=evidence,
+        **more,
+    )
+
+
+@rule(
+    "hanging-transaction",
+    family=FAMILY,
+    severities={"critical": "", "info": "while it may be in flight"},
+    outcomes={"blocked": ""},
+    blocks=Blocks.READERS,
+    hold=Hold.NOBODYS,
+    prevented_by=LATE_WRITES,
+    moving=True,
+    needs=(Need.TRANSACTIONS,),
+)
+def hanging_transaction(log: LogView) -> Iterator[Finding]:
+    """A transaction is open in a partition and no coordinator will ever decide it
+
+    Checks: a transaction open at the end of the leader replica whose transactional id, by its last record in
+    __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
+    transaction without this partition; or whose producer id no transactional id ever had.
+    Where the coordinator completed it while __cluster_metadata shows no leader of the partition, the finding names the
+    defect of Kafka 4.3.0, 4.3.1 and 4.4.0 that does so (KAFKA-20734).
+    Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
+    stop there, the cleaner too, until somebody writes a marker.
+    Can be wrong: files copied from a running broker at different times (then the finding says that it may be in
+    flight).
+    What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
+    abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
+    may lead, else the marker has to be written again. While the id has a transaction open with the epoch of this data,
+    write neither: wait until it ends, then audit again.
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
+    Source: KIP-360 (dangling transactions), KIP-447, KIP-664
+    """
+    found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
+    yield from made(
+        log,
+        "hanging-transaction",
+        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in found),
+    )
+
+
+def _hanging(log: LogView, t: OpenTransaction) -> Finding:
+    offset = int(t.row["first_offset"])
+    held = max(0, log.readable_end - offset)
+    message = (
+        f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
+        f"itself: {t.reason}; read_committed consumers of this partition stop there, "
+        f"{plural(held, 'offset')} before its end"
+    )
+    if t.in_flight:
+        message = (
+            f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
+            "files may have been copied at different times"
+        )
+    committed = blocking.committed(log, t)
+    skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
+    return _open_finding(
+        log,
+        "hanging-transaction",
+        "critical",
+        t,
+        message + (f". {defect_in_words(log)}" if skipped else ""),
+        doubt=t.in_flight,
+        evidence={
+            "held_back_offsets": held,
+            "decided": "COMMIT" if committed is not None and committed.end_time is not None else None,
+            **(skipped or {}),
+        },
+        advice=until_it_is_fixed(blocking.advise(log, t)) if skipped else blocking.advise(log, t),
+    )
+
+
+@rule(
+    "long-open-transaction",
+    family=FAMILY,
+    severities={
+        "error": "beyond its time-out by 30 s",
+        "critical": "beyond 1 h",
+        "warning": "in text that does not show markers",
+        "info": "when it is young, or nothing shows its age",
+    },
+    outcomes={"blocked": ""},
+    time=True,
+    absorbed_by=(
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
+        SAID_OF_IT,
+    ),
+    blocks=Blocks.READERS,
+    hold=Hold.OVERDUE,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+    needs=(Need.TRANSACTIONS,),
+)
+def long_open_transaction(log: LogView) -> Iterator[Finding]:
+    """A transaction has been open longer than its time-out allows
+
+    Checks: a transaction open at the end of the leader replica for longer than its time-out and the margin (15 minutes
+    where no coordinator record shows a time-out), and not proved to hang. In text that does not show markers, a warning
+    after a longer time.
+    Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of. Nothing is said
+    of what may have ended after this log and its coordinator's were copied, as timeout-not-enforced says.
+    What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
+    Abort nothing before they show that it hangs.
+    If the id may be Flink's (PREFIX-SUBTASK-CHECKPOINT): restoring the job from a checkpoint or savepoint commits the
+    transactions which it holds and aborts the others.
+    Source: KIP-360, KIP-664
+    """
+    yield from made(log, "long-open-transaction", _long_open(log))
+
+
+def _long_open(log: LogView) -> Iterator[Unmade]:
+    for t in open_transactions(log):
+        if t.klass in ("hanging", "orphan", "ghost", "active"):
+            continue
+        verdict = blocking.judged(log, t)
+        if t.klass == "late" and verdict.standing is not Standing.OVERDUE:
+            continue
+        severity = verdict.severity or "info"
+        confidence = "undecidable" if verdict.klass == "undecidable" else "proved"
+        make = partial(_long_open_finding, log, t, severity, blocking.age(log, t), confidence)
+        yield Unmade(severity, int(t.row["first_offset"]), make, confidence)
+
+
+def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:
+    known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+    how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
+    return _open_finding(
+        log,
+        "long-open-transaction",
+        severity,
+        t,
+        f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
+        f"{how_long}: {t.reason}",
+        if_true=blocking.judged(log, t).if_true,
+        evidence={"confidence": confidence},
+        advice=blocking.advise(log, t),
+    )
+
+
+@rule(
+    "lso-stuck",
+    family=FAMILY,
+    severities={
+        "error": "",
+        "critical": "beyond 1 h",
+        "warning": "beyond 1 h within its time-out",
+        "info": "where it may have ended",
+    },
+    outcomes={"blocked": ""},
+    time=True,
+    absorbed_by=(
+        ABANDONED,
+        OPEN_AT_ITS_COORDINATOR,
+        SAID_OF_IT,
+    ),
+    blocks=Blocks.READERS,
+    hold=Hold.LONG,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+    needs=(Need.TRANSACTIONS,),
+)
+def lso_stuck(log: LogView) -> Iterator[Finding]:
+    """The last stable offset does not move
+
+    Checks: the transaction at the last stable offset is open for longer than its time-out (15 minutes where none is
+    known) and half a minute, or for more than an hour: within a time-out that its coordinator knows that is a warning,
+    which says when it ends; one of a two-phase commit has no end. However many records wait is no finding.
+    Can be wrong: a prepared transaction (two-phase commit) that its transaction manager is about to decide. Nothing is
+    said of what may have ended after this log and its coordinator's were copied, but of a two-phase commit as an info.
+    What to do: resolve the transaction that the evidence names; one of two-phase commit by its transaction manager.
+    Source: KIP-447, KIP-939
+    """
+    for t in open_transactions(log)[:1]:
+        verdict, age = blocking.judged(log, t), blocking.age(log, t)
+        unsure = verdict.standing is Standing.UNKNOWN
+        if unsure and not (t.in_flight or t.timeout_ms == NO_TIMEOUT_MS):
+            continue  # the rule on its class says it
+        severity = verdict.if_true if unsure else verdict.severity
+        if severity is not None and age > log.cluster.waiting_margin(t.timeout_ms):
+            yield _stuck_at(log, t, severity, age, unsure)
+
+
+def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
+    lso = max(int(t.row["first_offset"]), log.leader.own_start)
+    held = max(0, log.readable_end - lso)
+    waits = blocking.judged(log, t).standing is Standing.WAITING
+    ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
+    said = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
+    return _open_finding(
+        log,
+        "lso-stuck",
+        severity,
+        t,
+        f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
+        f"for {duration(age)}" + (f"; it ends with its time-out{said}" if waits else ""),
+        doubt=doubt,
+        evidence={
+            "last_stable_offset": lso,
+            "high_watermark": log.high_watermark,
+            "held_back_offsets": held,
+            "ends_at_the_latest": ends,
+        },
+        advice=blocking.advise(log, t),
+    )
+
+
+@rule(
+    "transaction-pinned-at-log-start",
+    family=FAMILY,
+    severities={
+        "error": "",
+        "critical": "beyond 1 h, or where nobody will end it",
+        "warning": "beyond 1 h within its time-out",
+        "info": "while its coordinator will end it, or nothing shows its age",
+    },
+    outcomes={"blocked": ""},
+    absorbed_by=(ABANDONED,),
+    blocks=Blocks.READERS,
+    hold=Hold.PINNED,
+    prevented_by=LATE_WRITES,
+    needs=(Need.TRANSACTIONS,),
+)
+def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
+    """An open transaction begins below the log start
+
+    Checks: a transaction is open at the end of the leader replica, or in its newest producer snapshot, with a first
+    offset below the log start offset.
+    Why it matters: its data was deleted, its state was not: the last stable offset is pinned to the log start, and
+    nothing in the log shows why.
+    Can be wrong: the marker had not been copied yet; while the coordinator has it open, within its time-out, it will
+    end by itself (then info).
+    What to do: what the finding says: where its coordinator has nothing open, abort it with the start offset that
+    describe-producers shows; never one that the coordinator has open, or has decided to commit.
+    Source: KIP-360
+    """
+    pinned = (t for t in open_transactions(log) if int(t.row["first_offset"]) < log.leader.own_start)
+    yield from made(log, "transaction-pinned-at-log-start", (_pinned(log, t) for t in pinned))
+
+
+def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
+    verdict = blocking.judged(log, t)
+    severity = (verdict.if_true if t.in_flight else verdict.severity) or "info"
+    confidence = "undecidable" if t.missing else "proved"
+    make = partial(_pinned_finding, log, t, severity, confidence)
+    return Unmade(severity, int(t.row["first_offset"]), make, confidence, t.in_flight)
+
+
+def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence: str) -> Finding:
+    offset = int(t.row["first_offset"])
+    return _open_finding(
+        log,
+        "transaction-pinned-at-log-start",
+        severity,
+        t,
+        f"The transaction of {who(t)} began at offset {offset}, below the log start "
+        f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
+        doubt=t.in_flight,
+        **({} if t.in_flight else {"if_true": blocking.judged(log, t).if_true}),
+        evidence={"log_start": log.leader.own_start, "confidence": confidence},
+        advice=blocking.advise(log, t),
+    )
+
+
+# Rules on transactions that markers have closed, and on data that came after its marker.
+
+
+NO_DATA = "closed nothing that is left: a cleaner may have taken it"
+
+
+def judged_transactions(log: LogView) -> np.ndarray:
+    """The leader replica's transactions (TRANSACTION rows) but those that ended below the log start."""
+    rows = log.leader.transactions
+    if not len(rows):
+        return rows
+    return rows[(rows["marker_offset"] < 0) | (rows["marker_offset"] >= log.leader.log_start)]
+
+
+def ended_with_another(t: np.void) -> str:
+    """The outcome of data whose own transaction had ended before it came, by the marker of another one that closed it.
+
+    Its own transaction is that of the marker before; where none is known, it was not committed.
+    """
+    committed, now = bool(t["prev_marker_offset"] >= 0 and t["prev_marker_commit"]), bool(t["commit"])
+    return "none" if committed == now else "exposed" if now else "hidden"
+
+
+def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
+    """Whether the transaction's data came after the marker that had closed its epoch, and how that is known."""
+    if t["prev_marker_offset"] < log.leader.log_start or t["prev_marker_epoch"] < 0:
+        return False, ""
+    if t["prev_marker_epoch"] > t["producer_epoch"]:
+        return True, f"the marker at {t['prev_marker_offset']} had raised the epoch to {t['prev_marker_epoch']}"
+    if t["prev_marker_epoch"] < t["producer_epoch"] or not owner_complete(log, t["producer_id"]):
+        return False, ""
+    if begins_inside(log) and matching(log, int(t["producer_id"])).number(int(t["prev_marker_offset"])) is None:
+        return False, ""  # whose marker that is may lie where nobody looked
+    last = log.last_entry(t["producer_id"])
+    coordinators = range(log.cluster.partition_counts["__transaction_state"]) if last is None else (last.partition,)
+    if window_after(log, t) is not None or not all(recorded(log, p, t) for p in coordinators):
+        return False, ""
+    return True, f"no record of the coordinator allows data after the marker at {t['prev_marker_offset']}"
+
+
+@rule(
+    "late-write-after-marker",
+    family=FAMILY,
+    severities={
+        "critical": "where it hangs, or a later transaction's marker took it in",
+        "error": "where a marker closed it, or this copy ends before",
+        "info": "once an operator closed it, or where that could not be read",
+    },
+    outcomes={
+        "blocked": "where no marker closed it",
+        "exposed": "where its transaction was aborted and it was committed",
+        "hidden": "where its transaction was committed and it was aborted",
+        "none": "where it ended like its transaction",
+    },
+    absorbed_by=(ABANDONED, ENDED_OTHERWISE),
+    prevented_by=LATE_WRITES,
+    unverified=Unverified.ENDED,
+    needs=(Need.TRANSACTIONS,),
+)
+def late_write_after_marker(log: LogView) -> Iterator[Finding]:
+    """Data arrived after the marker that had closed its transaction
+
+    Checks: transactional data of an epoch after the marker that closed that epoch: under transaction.version 2 a marker
+    of the next epoch; before, a marker of the same or a higher epoch with no record of the coordinator that lets the
+    producer write to the partition again.
+    Why it matters: such data opens a transaction that nobody will close, or is swept up by the next one's marker.
+    Can be wrong: before transaction.version 2 the next transaction looks alike, so nothing is said without the whole
+    history of the id.
+    What to do: while it is open, do what hanging-transaction says of it: not all of it may be aborted; where a marker
+    closed it, list its records (offsets in the evidence), and compensate downstream.
+    Source: KIP-360, KIP-890
+    """
+    for t in judged_transactions(log):
+        if t["first_offset"] < log.leader.log_start:
+            continue
+        late, why = _is_late(log, t)
+        if not late:
+            continue
+        severity, fate = _fate(log, t)
+        offset = int(t["first_offset"])
+        yield log.finding(
+            "late-write-after-marker",
+            severity,
+            f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
+            f"its transaction was over: {why}; {fate}",
+            at=t,
+            outcome="blocked" if t["marker_offset"] < 0 else ended_with_another(t),
+            evidence={
+                "previous_marker_offset": t["prev_marker_offset"],
+                "previous_marker_epoch": t["prev_marker_epoch"],
+                "previous_marker_time": iso(int(t["prev_marker_time"])),
+                "closed_by_marker_at": t["marker_offset"] if t["marker_offset"] >= 0 else None,
+                "records": t["records"],
+            },
+            advice=_what_to_do(log, offset) if severity == "critical" and fate == HANGS else None,
+        )
+
+
+HANGS = "it is still open"
+
+
+def _what_to_do(log: LogView, offset: int) -> Advice | None:
+    opened = (t for t in open_transactions(log) if int(t.row["first_offset"]) == offset)
+    return next((blocking.advise(log, t) for t in opened), None)
+
+
+def _fate(log: LogView, t: np.void) -> tuple[str, str]:
+    if t["marker_offset"] < 0:
+        unread = unreadable_behind(log, t)
+        if log.leader.ends_early and not unread:
+            return "error", "what became of it lies beyond the end of this copy"
+        return ("info", "what became of it could not be read") if unread else ("critical", HANGS)
+    if marker_window(log, t) is not None:
+        return "critical", f"the marker at {t['marker_offset']} of a later transaction took it in"
+    if not t["commit"] and owner_complete(log, t["producer_id"]):
+        return "info", f"the ABORT at {t['marker_offset']}, outside every transaction (an operator's), closed it"
+    return "error", f"the marker at {t['marker_offset']} closed it"
+
+
+@rule(
+    "committed-transaction-hole",
+    family=FAMILY,
+    severities={"critical": "", "info": "where its leader may have cleaned"},
+    outcomes={"lost": "", "at_risk": "where a segment file may not have been copied"},
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    needs=(Need.TRANSACTIONS,),
+)
+def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
+    """A committed transaction lacks records
+
+    Checks: among the batches of one committed transaction in a partition, in a region never cleaned or with nothing but
+    markers between, the producer's sequences do not continue.
+    Why it matters: consumers read part of an atomic unit as if it were whole.
+    Can be wrong: cleaning (then nothing is said). A batch that goes on as if the one before it had the sequence that
+    was expected is no hole: that one's number is wrong (duplicate-sequence-range, sequence-reset-same-epoch).
+    What to do: reprocess the input of the transaction, which writes the records that are there a second time; check
+    acks and unclean elections.
+    Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
+    """
+    gaps: dict[int, list[Event]] = {}
+    for e in log.events(Kind.SEQUENCE_GAP):
+        if both_intact(log, e) and not e["context"] & AFTER_UNREADABLE and not behind_another_number(log, e):
+            gaps.setdefault(int(e["producer_id"]), []).append(e)
+    rows = judged_transactions(log)
+    if not gaps or not len(rows):
+        return
+    for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
+        mine = gaps.get(int(t["producer_id"]), [])
+        at = bisect.bisect_left(mine, t["gap_offset"], key=lambda e: e["base_offset"])
+        if at == len(mine) or mine[at]["base_offset"] > t["last_offset"]:
+            continue
+        e, sure = mine[at], certainty(log, mine[at])
+        yield log.at_event(
+            "committed-transaction-hole",
+            "info" if sure.get("missing") == LEADERS_LOG else "critical",
+            f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
+            f"{t['last_offset']}) lacks records before offset {e['base_offset']}",
+            e,
+            if_true="critical" if sure.get("missing") == LEADERS_LOG else None,
+            outcome="at_risk" if sure["confidence"] == Missing.UNDECIDABLE else "lost",
+            evidence={
+                "expected": e["expected_sequence"],
+                "found": e["found_sequence"],
+                "previous_last_offset": e["previous_last_offset"],
+                "transaction_first_offset": t["first_offset"],
+                "transaction_last_offset": t["last_offset"],
+                "marker_offset": t["marker_offset"],
+                "records": t["records"],
+                **sure,
+            },
+        )
+
+
+def _of_one_cleaner(f: Finding) -> Hashable:
+    return (f.topic, f.partition) if f.evidence.get("cleaned") else None
+
+
+def _all_cleaned(found: Sequence[Finding]) -> str:
+    many = plural(sum(f.evidence["closed_nothing"] for f in found), "marker")
+    return f"{many} of {count(found)} producers in {found[0].topic}-{found[0].partition} {NO_DATA}"
+
+
+@rule(
+    "marker-without-transaction",
+    family=FAMILY,
+    severities={"info": "", "warning": "when it is a producer's habit"},
+    together=by_cause(_of_one_cleaner, _all_cleaned),
+    before_start=True,
+    needs=(Need.TRANSACTIONS,),
+)
+def marker_without_transaction(log: LogView) -> Iterator[Finding]:
+    """A marker closed nothing
+
+    Checks: an end marker of a producer that has no transaction open in the partition; more than a tenth of at least a
+    hundred markers of one producer, repeats aside, is a habit.
+    Why it matters: mostly harmless: a retried marker, a coordinator that moved, a partition that a client added to its
+    transaction and never wrote to.
+    Can be wrong: the data lay below the log start or was cleaned away (said once a log, where a cleaner was).
+    What to do: nothing; when frequent, find the client that adds partitions which it does not write.
+    Source: KIP-98
+    """
+    rows = judged_transactions(log)
+    if not len(rows):
+        return
+    lone = rows[(rows["first_offset"] < 0) & (rows["marker_offset"] >= 0)]
+    markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
+    for producer_id in dict.fromkeys(lone["producer_id"].tolist()):
+        mine = lone[lone["producer_id"] == producer_id]
+        counted = mine[(mine["repeated"] == 0) & (mine["marker_offset"] >= whole_from(log))]
+        habit = markers[producer_id] >= 100 and len(counted) * 10 > markers[producer_id]
+        yield _lone_markers(log, mine, habit, markers[producer_id])
+
+
+def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> Finding:
+    first, last = mine[0], mine[-1]
+    many = f"{len(mine)} markers" if len(mine) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
+    cleaned = not habit and int(first["marker_offset"]) < whole_from(log)
+    return log.finding(
+        "marker-without-transaction",
+        "warning" if habit else "info",
+        f"{many} of producer {first['producer_id']} in {log.name} {NO_DATA if cleaned else 'closed nothing'}"
+        + (": it keeps adding partitions that it does not write" if habit else ""),
+        marker=first,
+        last_offset=last["marker_offset"],
+        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))}
+        | ({"cleaned": True} if cleaned else {}),
+    )
+
+
+@rule("transaction-abort-rate", family=FAMILY, severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
+def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
+    """Many transactions of one id are aborted
+
+    Checks: of at least twenty decided transactions of one transactional id a fifth or more were aborted, or a
+    twentieth or more by the coordinator itself (time-outs, fencing).
+    Why it matters: every abort is work done twice; aborts by the coordinator mean time-outs or instances that fence
+    each other.
+    Can be wrong: chaos tests.
+    What to do: read the aborting application's log; for the coordinator's aborts raise transaction.timeout.ms or
+    commit more often.
+    Source: KIP-447
+    """
+    history = log.cluster.coordinator
+    if log.topic != "__transaction_state" or history is None:
+        return
+    for found, counts in history.whole_ids(log.partition):
+        decided, aborted, forced = decisions(found)
+        often = (decided >= 20) & ((aborted * 5 >= decided) | (forced * 20 >= decided))
+        for number in np.flatnonzero(counts & often).tolist():
+            yield _aborted_often(log, found, number, int(decided[number]), int(aborted[number]), int(forced[number]))
+
+
+def _aborted_often(
+    log: LogView, found: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
+) -> Finding:
+    first, last = next(found.entries_of(number)), found.last(number)
+    return log.finding(
+        "transaction-abort-rate",
+        "warning",
+        f"{aborted} of {decided} transactions of {last.transactional_id} were aborted, {forced} by the coordinator",
+        offset=first.offset,
+        last_offset=last.offset,
+        producer_id=last.producer_id,
+        producer_epoch=last.producer_epoch,
+        transactional_id=last.transactional_id,
+        time_ms=last.time,
+        file=last.file,
+        evidence={"decided": decided, "aborted": aborted, "by_coordinator": forced},
+    )
+
+
+# Data of one transaction under the marker of the next, and by whose clock that can be known.
+
+
+NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
+READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
+COMPARED = 64  # markers by which two clocks are compared
+ENOUGH = 3  # transactions that show how a producer usually begins
+FAR_FROM_USUAL = 5  # times as long as any other time
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Data that came ``lead_ms`` before its marker's transaction had the partition, and how that is known.
+
+    ``began``: when it came, ms, by the clock of the coordinator's broker where two clocks could be compared.
+    """
+
+    began: int
+    lead_ms: int
+    severity: str
+    confidence: str
+    known_by: str
+
+
+@rule(
+    "transactions-merged-under-one-marker",
+    family=FAMILY,
+    severities={
+        "critical": "",
+        "warning": "where no broker's clock decides, if the producer never began like that",
+        "info": "else",
+    },
+    outcomes={
+        "exposed": "where its transaction was aborted and it was committed",
+        "hidden": "where its transaction was committed and it was aborted",
+        "none": "where it ended like its transaction",
+    },
+    absorbed_by=(
+        ENDED_OTHERWISE,
+        By("late-write-after-marker", same_transaction),
+    ),
+    prevented_by=LATE_WRITES,
+    needs=(Need.TRANSACTIONS,),
+)
+def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
+    """One marker closed the data of two transactions
+
+    Checks: the data between two markers of a producer begins before the coordinator's transaction whose marker closes
+    it had this partition, with no other transaction of the id to belong to. Proved where brokers' clocks say when it
+    came: its own stamp (LogAppendTime), or a marker of any producer right behind it; these are compared with the
+    coordinator's record as one clock if the same broker wrote both (1 s is allowed for), else by how far the two are
+    apart, which the markers show that lie between the coordinator's decisions and completions. By clients' stamps
+    alone it is likely: critical from 30 s on; below that a warning if the producer never began like that before.
+    Why it matters: the first part was committed or aborted together with data it has nothing to do with: atomicity is
+    broken, and nothing else shows it.
+    Can be wrong: where it is called likely: a client stamps records before it asks its coordinator for the partition,
+    and may have to wait for it (a coordinator that moves). Producers that stamp records with old times are left out.
+    What to do: list the records of the foreign part (offsets in the evidence) and compensate downstream.
+    Source: KIP-360, KIP-890
+    """
+    for t in judged_transactions(log):
+        if t["first_offset"] < log.leader.log_start or t["marker_offset"] < 0:
+            continue
+        found = matching(log, int(t["producer_id"]))
+        number = found.number(int(t["marker_offset"]))
+        window = None if number is None else found.window(number)
+        added = window.added if window is not None else None
+        if number is None or window is None or added is None or window.client_version >= 2:
+            continue
+        if not _whole(log, found, number) or _marker_is_missing(found, t, number):
+            continue
+        merged = _by_brokers(log, t, window, added) or _by_stamps(log, t, added)
+        if merged is not None:
+            yield _finding(log, t, window, added, merged)
+
+
+def _finding(log: LogView, t: np.void, window: Window, added: Entry, merged: Merged) -> Finding:
+    return log.finding(
+        "transactions-merged-under-one-marker",
+        merged.severity,
+        f"The marker at offset {t['marker_offset']} {'closed' if merged.confidence == 'proved' else 'seems to close'} "
+        f"data of producer {t['producer_id']} that began at offset {t['first_offset']}, {duration(merged.lead_ms)} "
+        f"before its transaction had {log.name}",
+        at=t,
+        transactional_id=window.transactional_id,
+        outcome=ended_with_another(t),
+        evidence={
+            "marker_offset": t["marker_offset"],
+            "partition_added": iso(added.time),
+            "data_began": iso(merged.began),
+            "coordinator_offset": added.offset,
+            "known_by": merged.known_by,
+            "confidence": merged.confidence,
+        },
+    )
+
+
+def _marker_is_missing(found: Matching, t: np.void, number: int) -> bool:
+    """Whether a transaction between the marker before this data and its own has no marker: the data may be that one's,
+    and what is wrong is the marker that is lost or cannot be read."""
+    before = found.number(int(t["prev_marker_offset"]))
+    return bool(np.any((found.unmarked > (-1 if before is None else before)) & (found.unmarked < number)))
+
+
+def _whole(log: LogView, found: Matching, number: int) -> bool:
+    """Whether all that the coordinator wrote of this transaction is in the input, from before it on."""
+    if owner_complete(log, int(found.windows["producer_id"][number])):
+        return True
+    history = log.cluster.coordinator
+    before = found.window(number - 1).complete if number else None
+    return history is not None and before is not None and history.intact(before)
+
+
+# By brokers' clocks
+
+
+def _by_brokers(log: LogView, t: np.void, window: Window, added: Entry) -> Merged | None:
+    """Proved: a broker's clock read behind the first batch, still before the coordinator had the partition added."""
+    came, known_by = _came_by(log, t)
+    if came < 0:
+        return None
+    came += log.cluster.went_back  # between the record and the batch the clock may have been set back
+    if _one_clock(log, t, added) and came + SAME_CLOCK_MS < added.time:
+        return Merged(came, added.time - came, "critical", "proved", f"{known_by}, and it is the coordinator's")
+    ahead = _ahead_at_least(log, t, added)
+    if ahead is not None and came - ahead + READ_MS < added.time:
+        began = came - ahead
+        why = f"{known_by}, compared with the coordinator's by the markers that it decided"
+        return Merged(began, added.time - began, "critical", "proved", why)
+    return None
+
+
+def _one_clock(log: LogView, t: np.void, added: Entry) -> bool:
+    """Whether one broker led the partition and its coordinator: by the metadata, else by whose files these are."""
+    cluster = log.cluster
+    if not cluster.has_metadata:
+        return skew(log, added.partition) == SAME_CLOCK_MS
+    leader = cluster.led(log.topic, log.partition, int(t["first_leader_epoch"]))
+    return leader is not None and leader == cluster.led(TOPIC, added.partition, added.leader_epoch)
+
+
+def _came_by(log: LogView, t: np.void) -> tuple[int, str]:
+    """When the leader had the first batch at the latest, by its own clock, ms; -1 where it did not note a time."""
+    if t["first_append_time"] == 1:
+        return int(t["first_time"]), "the broker stamped the first batch"
+    if t["first_leader_epoch"] != t["last_leader_epoch"]:
+        return -1, ""
+    markers = _all_markers(log)
+    next_one = int(np.searchsorted(markers["marker_offset"], t["first_offset"]))
+    if next_one >= len(markers) or markers["marker_offset"][next_one] > t["last_offset"]:
+        return -1, ""
+    behind = markers[next_one]
+    return int(behind["marker_timestamp"]), f"the broker wrote the marker at {behind['marker_offset']} behind it"
+
+
+@once
+def _all_markers(log: LogView) -> np.ndarray:
+    rows = log.leader.transactions
+    closed = rows[rows["marker_offset"] >= 0]
+    return closed[np.argsort(closed["marker_offset"], kind="stable")]
+
+
+def _ahead_at_least(log: LogView, t: np.void, added: Entry) -> int | None:
+    """How far the clock of the partition's leader is ahead of the coordinator's at least, ms; None where unknown.
+
+    A marker is written after its Prepare record's time and before its Complete record's. Only where every marker of the
+    producer has its transaction and every transaction its marker is it sure which goes with which.
+    """
+    found = matching(log, int(t["producer_id"]))
+    if len(found.unmarked) or np.any(found.numbers < 0):
+        return None
+    least: list[int] = []
+    for row in _markers_near(log, t):
+        window = found.window(found.number(int(row["marker_offset"])) or 0)
+        prepare, end = window.prepare, window.end_time
+        if prepare is not None and end is not None and prepare.leader_epoch == added.leader_epoch:
+            least.append(int(row["marker_timestamp"]) - end)
+    return max(least, default=None)
+
+
+def _markers_near(log: LogView, t: np.void) -> np.ndarray:
+    """The producer's last markers up to this one that the leader of the data wrote."""
+    markers = _all_markers(log)
+    mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] <= t["marker_offset"])]
+    return mine[mine["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
+
+
+# By the client's stamps
+
+
+def _by_stamps(log: LogView, t: np.void, added: Entry) -> Merged | None:
+    """Likely: the client's stamps begin before the coordinator had the partition added, and go on behind it."""
+    began = log.time(t["first_time"])
+    lead = added.time - began
+    one_clock = t["first_append_time"] == 1
+    previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
+    if t["batches"] < 2 or began < 0 or lead <= SAME_CLOCK_MS or previous > began:
+        return None
+    if log.time(t["last_time"]) < added.time or not _reads_a_clock(t):
+        return None
+    others = _other_leads(log, t)
+    as_usual = bool(others) and lead <= FAR_FROM_USUAL * max(others)
+    if as_usual or (one_clock and lead <= SKEW_MS):
+        return None
+    why = "the broker's stamps" if one_clock else "the client's stamps"
+    if lead > SKEW_MS:
+        return Merged(began, lead, "critical", "likely", why)
+    strange = len(others) >= ENOUGH and not _coordinator_moved(log, t, added)
+    return Merged(began, lead, "warning" if strange else "info", "likely", why)
+
+
+def _reads_a_clock(t: np.void) -> bool:
+    """Whether the first batch is stamped about when it came, as far as the marker before it shows."""
+    return bool(t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS)
+
+
+def _other_leads(log: LogView, t: np.void) -> list[int]:
+    """By how much the stamps of the producer's other transactions here precede the coordinator's records, ms."""
+    found, markers = matching(log, int(t["producer_id"])), _all_markers(log)
+    mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] != t["marker_offset"])]
+    mine = mine[mine["first_offset"] >= 0]
+    numbers = found.numbers[np.searchsorted(found.markers, mine["marker_offset"])]
+    mine, windows = mine[numbers >= 0], found.windows[numbers[numbers >= 0]]
+    leads = (windows["added_time"] - mine["first_timestamp"])[windows["added_row"] >= 0]
+    return [int(lead) for lead in leads]
+
+
+def _coordinator_moved(log: LogView, t: np.void, added: Entry) -> bool:
+    """Whether another broker may have become the coordinator between the transaction before and this one."""
+    found = matching(log, int(t["producer_id"]))
+    before = found.number(int(t["prev_marker_offset"]))
+    last = None if before is None else found.window(before).decided
+    return last is None or last.leader_epoch != added.leader_epoch

@@ -1,0 +1,352 @@
+"""Which finding stays where one explains another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from auditor.base.advice import Advice, Condition, Moves, Verdict
+from auditor.base.at_rest import Fields, Values
+from auditor.base.words import few as some
+from auditor.rules.catalogue import registry
+from auditor.rules.catalogue.registry import Kind, Together
+from auditor.rules.catalogue.relations import Tie
+from auditor.rules.lib import repairs
+from auditor.rules.resolution.finding_limits import ENTRIES, SUMMED, is_summed
+from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
+
+# Advices of different findings that must not cross: a replica that one has fetched again is no source for another.
+
+
+Place = tuple[str | None, int | None]  # topic and partition
+ANOTHER = "another finding"
+
+
+def settled(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of a cluster, those of whose advices cross changed: what is left as a source is fetched from, where
+    nothing is left nothing is moved."""
+    found = list(findings)
+    moved: dict[Place, set[int]] = defaultdict(set)
+    for f in found:
+        if f.advice is not None and f.advice.moves.away is not None:
+            moved[f.topic, f.partition].add(f.advice.moves.away)
+    for f in found:
+        if f.advice is not None and (gone := moved[f.topic, f.partition]):
+            f.advice = _without(f.advice, gone, f"{f.topic}-{f.partition}")
+    return found
+
+
+def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
+    """An advice that rests on none of these brokers' replicas."""
+    moves = advice.moves
+    left = tuple(broker for broker in moves.sources if broker not in gone)
+    if moves.leads in gone or (moves.sources and not left):
+        crossed = [b for b in (*moves.sources, moves.leads) if b is not None and b in gone]
+        damaged = [
+            Condition(f"broker {b} keeps its replica of {name}, to fetch from", False, f"{ANOTHER} names its damage")
+            for b in dict.fromkeys(crossed)
+        ]
+        then = "copy the folders to a safe place first: no replica is known to be whole"
+        return replace(advice.unless(*damaged), verdict=Verdict.DO_NOT_ACT, then=then)
+    if left == moves.sources:
+        return advice
+    before, now = (repairs.isr_lists(name, brokers) for brokers in (moves.sources, left))
+    return replace(
+        advice,
+        conditions=tuple(c for c in advice.conditions if not _is_about(c, set(moves.sources) - set(left), name)),
+        look=tuple(replace(each, expect=each.expect.replace(before, now)) for each in advice.look),
+        moves=Moves(moves.away, left, moves.leads),
+    )
+
+
+def _is_about(condition: Condition, brokers: Collection[int], name: str) -> bool:
+    return any(condition.what == repairs.has_in_sync(name, broker) for broker in brokers)
+
+
+# Which finding stays: one cause, one finding (rules.md). Findings that another explains go into its evidence.
+#
+# What explains what stands with each rule (``absorbed_by``), so there is no order of steps: a finding that is explained
+# still explains others, and all of them go to the one at the head.
+
+
+Causes = dict[Tie, dict[Any, list[int]]]
+
+
+def resolve(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that stay, in the contract's order."""
+    catalogue = registry.kinds()
+    found = _but_for_void(list(findings), catalogue)
+    cause = _explained(found, catalogue)
+    steps, head = _chains(cause)
+    for number in sorted(cause, key=lambda n: -steps[n]):  # the farthest first, so that severities climb
+        _absorb(found[cause[number]], found[head[number]], found[number])
+    for number in set(head.values()):
+        found[number].evidence["also"].sort(
+            key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
+        )
+    stay = [f for number, f in enumerate(found) if number not in cause]
+    return settled(in_order(_one_of_each_cause(stay, catalogue)))
+
+
+def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:
+    """:func:`resolve` of each cluster's findings for themselves, whatever the order they come in.
+
+    ``cluster_of``: each log directory's cluster. Two clusters have partitions, producers and ids of the same names.
+    """
+    clusters = defaultdict(list)
+    for f in in_order(findings):
+        clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
+    return in_order(f for found in clusters.values() for f in resolve(found))
+
+
+def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
+    """Nothing may rest on the bytes of a batch that is declared void."""
+    voiding = {name for name, each in catalogue.items() if each.voids}
+    damaged = {_bytes(f) for f in findings if f.kind in voiding}
+    return [f for f in findings if f.kind in voiding or f.position is None or _bytes(f) not in damaged]
+
+
+def _bytes(f: Finding) -> tuple[Any, ...]:
+    return f.evidence.get("log_dir"), f.file, f.position
+
+
+def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[int, int]:
+    """Of each finding that another explains, the number of that one."""
+    declared = {f.kind: catalogue[f.kind].explained_by if f.kind in catalogue else () for f in findings}
+    wanted = defaultdict(list)
+    for tie in {tie for several in declared.values() for tie in several}:
+        wanted[tie.kind].append(tie)
+    causes: Causes = {tie: defaultdict(list) for several in wanted.values() for tie in several}
+    for number, f in enumerate(findings):
+        for tie in () if is_summed(f) else wanted.get(f.kind, ()):
+            causes[tie][tie.relation.in_common(f)].append(number)
+    out = {}
+    for number, f in enumerate(findings):
+        for tie in () if is_summed(f) else declared[f.kind]:
+            near = causes[tie].get(tie.relation.in_common(f), ())
+            before = (n for n in near if tie.kind != f.kind or n < number)  # of two alike the first stays
+            first = next((n for n in before if tie.explains(findings[n], f)), None)
+            if first is not None:
+                out[number] = first
+                break
+    return out | _explained_by_sums(findings, catalogue, out)
+
+
+def _explained_by_sums(
+    findings: list[Finding], catalogue: Mapping[str, Kind], explained: Mapping[int, int]
+) -> dict[int, int]:
+    """Of what no listed finding explains, the sum that does: of a kind that would, over the same offsets of a log."""
+    sums = defaultdict(list)
+    for number, f in enumerate(findings):
+        if is_summed(f):
+            sums[f.kind, f.topic, f.partition, f.evidence.get("log_dir")].append(number)
+    out = {}
+    for number, f in enumerate(findings) if sums else ():
+        for tie in catalogue[f.kind].explained_by if number not in explained and f.kind in catalogue else ():
+            near = sums.get((tie.kind, f.topic, f.partition, f.evidence.get("log_dir")), ())
+            first = next((n for n in near if tie.kind != f.kind and _overlap(findings[n], f)), None)
+            if first is not None and not tie.when:
+                out[number] = first
+                break
+    return out
+
+
+def _overlap(cause: Finding, f: Finding) -> bool:
+    first, last = _offsets(f)
+    begin, end = _offsets(cause)
+    return None not in (first, begin) and first <= end and begin <= last
+
+
+def _offsets(f: Finding) -> tuple[Any, Any]:
+    return (f.evidence["first_offset"], f.evidence["last_offset"]) if is_summed(f) else (f.offset, f.offset)
+
+
+def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """How many steps each explained finding is from the one at the head, and which one that is."""
+    steps: dict[int, int] = {}
+    head: dict[int, int] = {}
+    for number in cause:
+        path = [number]
+        while path[-1] in cause and path[-1] not in steps:
+            path.append(cause[path[-1]])
+        top = path.pop()
+        for each in reversed(path):
+            steps[each] = steps.get(cause[each], 0) + 1
+            head[each] = head.get(top, top)
+    return steps, head
+
+
+def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
+    if f.severity != cause.severity or cause.outcome == NO_OUTCOME:  # the outcome is that of the higher severity
+        cause.outcome = f.outcome if highest(cause.severity, f.severity) == f.severity else cause.outcome
+    cause.severity = highest(cause.severity, f.severity)  # doubt has lowered both by now
+    if cause.if_true or f.if_true:
+        if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
+        cause.if_true = None if if_true == cause.severity else if_true
+    also = {
+        "rule": f.kind,
+        "severity": f.severity,
+        "topic": f.topic,
+        "partition": f.partition,
+        "message": f.message,
+    }
+    head.evidence.setdefault("also", []).append(also)
+
+
+def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
+    """The findings of a kind that have one cause as one, where it declares that
+    (:mod:`auditor.rules.resolution.resolve`)."""
+    out, several = [], defaultdict(list)
+    for f in findings:
+        if f.kind in catalogue and catalogue[f.kind].together is not None:
+            several[f.kind].append(f)
+        else:
+            out.append(f)
+    for kind, found in several.items():
+        each = catalogue[kind]
+        assert each.together is not None
+        out += each.together(in_order(found), each.advice)
+    return out
+
+
+# Findings of one cause are one finding: what a rule declares of its own findings, and the one that stands for them.
+#
+# Only findings that are as grave as each other, and whose remedy is the same, go together: none is lowered by it, and
+# none loses a remedy of its own.
+
+
+SHOWN = 20  # transactional ids of a finding that stands for several
+OF_A_PLACE = ("offset", "last_offset", "file", "position")
+
+
+def by_cause(
+    cause: Callable[[Finding], Hashable], said: Callable[[Sequence[Finding]], str], *, few: int = 1, sums: bool = False
+) -> Together:
+    """Findings with the same cause are one.
+
+    ``cause``: what a finding's cause is known by, None where it stands for itself; ``said``: the message on several;
+    ``few``: so many are listed all the same; ``sums``: whether the cause may be asked of what stands for some that are
+    not listed, too.
+    """
+
+    def fold(found: Sequence[Finding], advice: Advice) -> list[Finding]:
+        groups: dict[Hashable, list[Finding]] = defaultdict(list)
+        for number, f in enumerate(found):
+            known = None if is_summed(f) and not sums else cause(f)
+            of = advice if is_summed(f) else f.advice
+            groups[number if known is None else (f.severity, f.outcome, f.if_true, of, known)].append(f)
+        out: list[Finding] = []
+        for group in groups.values():
+            out += [_one_of(group, said, advice)] if len(group) > few else group
+        return out
+
+    return fold
+
+
+def in_flight(said: str) -> Together:
+    """What a copy of a log that was made too early lacks is one: ``said``, with ``{count}`` and ``{log}``."""
+
+    def cause(f: Finding) -> Hashable:
+        absent = f.offset is None and f.evidence.get("in_flight")
+        return (f.topic, f.partition, f.evidence.get("log_dir")) if absent else None
+
+    return by_cause(cause, lambda g: said.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
+
+
+def in_each_replica() -> Together:
+    """What several replicas of a log show alike, in the same words, is one, which names their brokers."""
+
+    def cause(f: Finding) -> Hashable:
+        return f.topic, f.partition, f.offset, f.message
+
+    return by_cause(cause, lambda g: f"{g[0].message}; alike on brokers {some(sorted({str(f.broker_id) for f in g}))}")
+
+
+def count(group: Iterable[Finding]) -> int:
+    """How many findings these are, those that a sum stands for too."""
+    return sum(f.evidence.get(SUMMED, 1) for f in group)
+
+
+def logs_of(group: Iterable[Finding]) -> list[str]:
+    """The logs that findings are about, as ``topic-partition``."""
+    return list(dict.fromkeys(f"{f.topic}-{f.partition}" for f in group))
+
+
+def _one_of(group: Sequence[Finding], said: Callable[[Sequence[Finding]], str], advice: Advice) -> Finding:
+    alike = {name: getattr(group[0], name) for name in MADE_OF if len({str(getattr(f, name)) for f in group}) == 1}
+    names = logs_of(group)
+    if len(names) > 1:
+        alike |= dict.fromkeys(("topic", "partition", *OF_A_PLACE))
+    own = next((f.advice for f in group if not is_summed(f)), advice)
+    return Finding(**alike | {"message": said(group), "evidence": _evidence(group, names), "advice": own})
+
+
+def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
+    """What all of them have alike, how many they are, where and whose, and what they explain."""
+    first, listed = group[0].evidence, [f.evidence for f in group if not is_summed(f)]
+    evidence = {name: first[name] for name in first if all(name in e and e[name] == first[name] for e in listed)}
+    evidence |= {name: f.evidence[name] for f in group for name in ("listed_by",) if name in f.evidence}
+    if len(dirs := list(dict.fromkeys(f.evidence.get("log_dir") for f in group))) > 1:
+        evidence["log_dirs"] = dirs[:ENTRIES]
+    evidence |= {"log_dir": first.get("log_dir"), "count": count(group)}
+    if len(names) > 1:
+        evidence |= {"partitions": list(names[:ENTRIES]), "partitions_in_all": len(names)}
+    if ids := sorted({f.transactional_id for f in group if f.transactional_id is not None}):
+        evidence |= {"transactional_ids": ids[:SHOWN], "transactional_ids_in_all": len(ids)}
+    if times := sorted(f.timestamp for f in group if f.timestamp is not None):
+        evidence |= {"first_time": iso_text(times[0]), "last_time": iso_text(times[-1])}
+    if also := [other for f in group for other in f.evidence.get("also", ())]:
+        evidence["also"] = also
+    return evidence
+
+
+# What makes a finding of one run the same as a finding of another.
+
+
+OF_ONE_REPLICA = frozenset({"segment integrity", "replicas"})  # families whose findings are about one file or replica
+PARTS = (
+    "topic",
+    "partition",
+    "offset",
+    "producer_id",
+    "producer_epoch",
+    "transactional_id",
+    "group_id",
+)
+
+
+def fingerprint(finding: Values, cluster_id: str | None) -> str:
+    """SHA-256, in hex, of what the finding is about; message, evidence, severity and times do not count.
+
+    ``finding`` has the contract's fields; in a run of the past its rule is its kind. ``cluster_id`` is that of the log
+    directory it was found in, None where ``meta.properties`` does not show. The broker counts only for findings about
+    one file or one replica, since the leader that stands for all replicas may change from run to run. Errors: KeyError
+    for a kind that is not in the catalogue.
+    """
+    kind = finding.get("kind") or finding["rule"]
+    broker_id = finding["broker_id"] if registry.kinds()[kind].family in OF_ONE_REPLICA else None
+    about = [kind, cluster_id, *(finding[name] for name in PARTS), broker_id]
+    text = json.dumps(about, ensure_ascii=True, separators=(",", ":"))  # ASCII: lone surrogates must not fail
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | None:
+    """The id of a finding's cluster. ``cluster_ids``: of each log directory; where all have the same one, that of a
+    finding that names none of them, too."""
+    several = set(cluster_ids.values())
+    only = next(iter(several)) if len(several) == 1 else None
+    return cluster_ids.get(str((finding["evidence"] or {}).get("log_dir")), only)
+
+
+def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -> list[Finding]:
+    """The findings in the contract's order, each with its fingerprint. ``cluster_ids``: of each log directory."""
+    found = list(findings)
+    for each in found:
+        row = each.to_dict()
+        each.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))
+        each.outcome = each.outcome or NO_OUTCOME
+    return in_order(found)
