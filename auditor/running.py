@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
     from auditor.dashboards.selection import Printing, Selection
     from auditor.outputs.alerts import Asked
-    from auditor.pipeline.forecast import Slots
     from auditor.pipeline.options import AuditOptions
-    from auditor.pipeline.read_audit import Say
+    from auditor.pipeline.plan import Slots
     from auditor.pipeline.runner import Runner
-    from auditor.pipeline.whole_audit import Audit
+    from auditor.pipeline.whole_audit import Audit, Say
 
 Done = TypeVar("Done", bound="Audit")
 INSTALLED = "local[*]"  # the master where none is named
@@ -85,8 +84,7 @@ def missing_for_spark() -> str:
 def slots_of(master: str | None) -> Slots:
     """How a master would run, found out without starting anything. Errors: as of :func:`runner_for`."""
     from auditor.base.user_input import processes_of
-    from auditor.pipeline.forecast import Slots
-    from auditor.pipeline.plan import LISTS_PER_CORE
+    from auditor.pipeline.plan import LISTS_PER_CORE, Slots
     from auditor.spark import session
 
     if os.environ.get(session.SUBMITTED):
@@ -127,8 +125,7 @@ def audit(options: AuditOptions, say: Say | None = None, spark: SparkSession | N
     Errors: :class:`AuditInputError` for a wrong call, :class:`AuditFailure` where the audit itself failed.
     """
     with runner(options, spark) as chosen:
-        from auditor.pipeline.read_audit import nobody
-        from auditor.pipeline.whole_audit import Audit
+        from auditor.pipeline.whole_audit import Audit, nobody
 
         done = Audit(options, chosen, say or nobody)
         write(done)
@@ -145,7 +142,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     from auditor.outputs import publish as publishing
     from auditor.outputs.claim import claimed, writable
     from auditor.outputs.delivery import gathered
-    from auditor.pipeline import results
+    from auditor.pipeline import summary
     from auditor.pipeline.options import out_of
     from auditor.spark import session
 
@@ -160,7 +157,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
             done.runner.ready()
         spared = done.spared()
         if spared is not None and options.cluster_name is not None:
-            results.cluster_names(done)  # which may be a wrong call
+            summary.cluster_names(done)  # which may be a wrong call
         if options.work is not None:
             writable(out_of(options.work), spared, "--work")
         if options.history is not None:

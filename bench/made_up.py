@@ -24,8 +24,7 @@ from auditor.inline.inline_runner import InlineRunner
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import KeptFacts, kept, read_task
-from auditor.pipeline.runner import Replicas, Runner
+from auditor.pipeline.runner import KeptFacts, Replicas, Runner, kept, read_task
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.task import ReplicaTask, TextTask
 

@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 
 from auditor import running
 from auditor.connectors.logdir.inventory import discover
-from auditor.pipeline import plan
-from auditor.pipeline.cluster import context
-from auditor.pipeline.cluster.brief import brief
+from auditor.pipeline import cluster_context, plan
+from auditor.pipeline.cluster_context import brief
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import read_task
+from auditor.pipeline.runner import read_task
 from auditor.pipeline.whole_audit import Audit
 from auditor.spark import session
 from bench import inputs
@@ -151,7 +150,7 @@ def kept(root: Path) -> None:
     facts = [read_task(task)[0] for task in tasks]
     pickled("facts as shuffled", facts)
     briefs = step("briefs", lambda: [pickle.loads(pickle.dumps(brief(f), 5)) for f in facts])
-    clusters = step("clusters", lambda: context.build(briefs, {}, None, False))
+    clusters = step("clusters", lambda: cluster_context.build(briefs, {}, None, False))
     pickled("clusters as broadcast", [clusters])
     with running.runner(options) as runner:
         wanted = Audit(options, runner).rule_ids

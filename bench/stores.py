@@ -23,7 +23,7 @@ from auditor.connectors import ahead
 from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import read_task
+from auditor.pipeline.runner import read_task
 
 for path in sys.argv[1:]:  # the first is small: what is compiled and loaded is there for the second
     tasks = plan.replica_tasks(discover([path]), {}, AuditOptions((path,), None))

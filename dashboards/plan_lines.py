@@ -12,7 +12,7 @@ MOST_DIRS = 20
 
 
 def plan_lines(plan: Values) -> Iterator[str]:
-    """Whole lines of the plan that ``auditor.pipeline.forecast`` gives."""
+    """Whole lines of the plan that ``auditor.pipeline.plan`` gives."""
     dirs = plan["log_dirs"]
     rows = [("log directory", "broker", "partitions", "segments", "files", "size")]
     rows += [

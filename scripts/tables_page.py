@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from auditor.connectors.tables.schema import JSON, MEANINGS
-from auditor.pipeline.results import FURTHER
-from auditor.pipeline.table_schemas import schemas
+from auditor.pipeline.summary import FURTHER
+from auditor.pipeline.table_parts import schemas
 
 FINDING = Path(__file__).parents[1] / "auditor" / "outputs" / "finding.schema.json"
 

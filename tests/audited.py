@@ -8,8 +8,7 @@ from typing import Any
 
 from auditor import running
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_audit import Say, nobody
-from auditor.pipeline.whole_audit import Audit
+from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import SEVERITIES, Finding
 from tests.facts import here, opened

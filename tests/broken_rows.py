@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.connectors.tables import schema
-from auditor.pipeline.results import BLOCKED
-from auditor.pipeline.tables.derived_tables import OF_FACTS
-from auditor.pipeline.what_if.verdicts import VERDICTS
+from auditor.pipeline.derived_tables import OF_FACTS
+from auditor.pipeline.summary import BLOCKED
+from auditor.pipeline.what_if_verdicts import VERDICTS
 from auditor.rules.expectations.measures import LOG, MEASURES
 
 Row = dict[str, Any]

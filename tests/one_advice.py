@@ -16,7 +16,7 @@ from auditor.api.finding_list import Findings
 from auditor.base import advice
 from auditor.outputs.alert_messages import SHOWN
 from auditor.outputs.publish import described_findings, summarise
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import safeguards
 from auditor.rules.catalogue.safeguards import NOT_SHOWN, Safeguard
@@ -84,7 +84,7 @@ def everywhere(audit: Audit, folder: Path) -> None:
 def _machines(audit: Audit) -> list[dict[str, Any]]:
     """The findings as programs get them: a line each, and the same objects and table of the API."""
     lines = [json.loads(finding.to_json()) for finding in audit.findings]
-    of_api = Findings(audit.findings, results.findings_table(audit))
+    of_api = Findings(audit.findings, summary.findings_table(audit))
     table = of_api.to_arrow().select(["advice", "remedy"]).to_pylist()
     for line, each, row in zip(lines, of_api.to_dicts(), table, strict=True):
         assert json.loads(json.dumps(each["advice"])) == line["advice"] == json.loads(row["advice"])

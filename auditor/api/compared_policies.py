@@ -17,9 +17,9 @@ from auditor.api.open_options import AnyPath
 from auditor.api.tabular import Session, Table
 from auditor.base.at_rest import Fields, Values
 from auditor.outputs import publish
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.pipeline.options import out_of
-from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if_audit import WhatIfAudit
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class WhatIf:
     def findings(self) -> Findings:
         """What the policies would have changed, as findings."""
         with self._asking():
-            return Findings(self._audit.findings, results.findings_table(self._audit), self._session)
+            return Findings(self._audit.findings, summary.findings_table(self._audit), self._session)
 
     def write(self, out: AnyPath) -> Path | str:
         """Writes what ``auditor what-if --out`` writes, and returns the folder or URI."""

@@ -33,13 +33,12 @@ from auditor.connectors.stores.results import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
 from auditor.outputs.claim import writable
-from auditor.pipeline import results
+from auditor.pipeline import derived_tables
+from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import AuditOptions, check_window, out_of
-from auditor.pipeline.read_audit import nobody
-from auditor.pipeline.table_schemas import schemas
-from auditor.pipeline.tables import derived_tables
-from auditor.pipeline.what_if.what_if_audit import AuditWithVerdicts, WhatIfAudit
-from auditor.pipeline.whole_audit import Audit
+from auditor.pipeline.table_parts import schemas
+from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
+from auditor.pipeline.whole_audit import Audit, nobody
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,8 +91,7 @@ class OpenedAudit(Face):
         require("kafka")
         from auditor.connectors.live.client_options import MAX_BYTES, MAX_RATE
         from auditor.connectors.live.live_cluster import Budget, LiveCluster
-        from auditor.pipeline.live.live_audit import LiveAudit
-        from auditor.pipeline.live.live_reading import Reading
+        from auditor.pipeline.live_audit import LiveAudit, Reading
 
         assert options.bootstrap is not None
         cluster = self._ends.enter_context(LiveCluster(options.bootstrap, dict(client_config)))
@@ -134,14 +132,14 @@ class OpenedAudit(Face):
         """What was found, the worst first. The first time, all input is read and judged."""
         with self._asking():
             if self._opened.options.cluster_name is not None:
-                results.cluster_names(self._audit)  # which may be a wrong call
-            return Findings(self._audit.findings, results.findings_table(self._audit), self._session)
+                pipeline_summary.cluster_names(self._audit)  # which may be a wrong call
+            return Findings(self._audit.findings, pipeline_summary.findings_table(self._audit), self._session)
 
     @cached_property
     def blocked(self) -> Blocked:
         """The partitions that transactions hold, as objects, the worst first; what ``audit.table("blocked")`` has."""
         with self._asking():
-            return Blocked(results.blocked_table(self._audit), self._session)
+            return Blocked(pipeline_summary.blocked_table(self._audit), self._session)
 
     @cached_property
     def cluster_names(self) -> dict[str, Named]:
@@ -150,7 +148,7 @@ class OpenedAudit(Face):
         Errors: ``AuditInputError`` for one name of several clusters.
         """
         with self._asking():
-            return results.cluster_names(self._audit)
+            return pipeline_summary.cluster_names(self._audit)
 
     @cached_property
     def summary(self) -> Fields:

@@ -15,9 +15,9 @@ from auditor.api.hints import check
 from auditor.api.open_options import Several, Time, moment_of, several
 from auditor.api.tabular import Table
 from auditor.base.errors import AuditInputError
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.table_schemas import schemas
+from auditor.pipeline.table_parts import schemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ def _arrow(batches: object) -> pa.Table:
 def _replicas(table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
     from auditor.inline.kept_replicas import KeptReplicas
     from auditor.pipeline.frames_audit import in_order, replicas_of
-    from auditor.pipeline.read_step import kept
+    from auditor.pipeline.runner import kept
 
     return KeptReplicas(lambda: map(kept, replicas_of(in_order(table), compacted)))
 
@@ -165,7 +165,7 @@ class ReplayedBatches(Face):
     def findings(self) -> Findings:
         """What was found, the worst first."""
         with self._asking():
-            return Findings(self._audit.findings, results.findings_table(self._audit), self._session)
+            return Findings(self._audit.findings, summary.findings_table(self._audit), self._session)
 
     def close(self) -> None:
         """Ends what was started; the session of the frame stays open."""

@@ -61,7 +61,7 @@ def _plan(args: argparse.Namespace) -> int:
     options = audit_options(args, args.paths)
     from auditor.connectors.logdir.inventory import discover
     from auditor.dashboards.plan_lines import plan_lines
-    from auditor.pipeline.forecast import forecast
+    from auditor.pipeline.plan import forecast
 
     inventory = discover(list(options.inputs), options.limits, options.scope)
     found = forecast(inventory, options, running.slots_of(options.master))

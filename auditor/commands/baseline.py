@@ -17,9 +17,8 @@ from auditor.commands.parser import examples
 from auditor.outputs import earlier_results
 from auditor.outputs.alert_messages import where
 from auditor.outputs.claim import write_whole
-from auditor.pipeline import accepted_findings as baseline
-from auditor.pipeline.accepted_findings import Entry
-from auditor.pipeline.options import out_of
+from auditor.pipeline import options as baseline
+from auditor.pipeline.options import Entry, out_of
 from auditor.rules.resolution.resolve import cluster_of
 
 FILE = Path("auditor-baseline.json")

@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
         sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
     if not done.segments:
-        from auditor.pipeline.empty_input import NO_SEGMENTS
+        from auditor.pipeline.whole_audit import NO_SEGMENTS
 
         running.warn([NO_SEGMENTS.reason])
     return 3 if done.refused or not done.segments else 0

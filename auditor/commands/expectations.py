@@ -26,7 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     require("great_expectations")
-    from auditor.pipeline.table_schemas import schemas
+    from auditor.pipeline.table_parts import schemas
     from auditor.rules.expectations import suites as expectations_suites
 
     target: Path = args.export

@@ -15,7 +15,7 @@ from auditor.commands.parser import examples
 from auditor.dashboards.wording import short_fingerprint
 from auditor.outputs import earlier_results, explaining, runs
 from auditor.outputs.runs import History
-from auditor.pipeline import results
+from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import out_of
 
 
@@ -64,4 +64,4 @@ def _of_history(history: History) -> Iterable[Values]:
     """The findings of every run, the newest first, each with its ``run_id``."""
     for each in reversed(runs.committed(history)):
         for row in runs.read(history, each, "findings").to_pylist():
-            yield results.unfolded(row) | {"run_id": each.run_id}
+            yield pipeline_summary.unfolded(row) | {"run_id": each.run_id}

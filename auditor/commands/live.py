@@ -24,7 +24,7 @@ from auditor.connectors.live.client_options import CONNECTION_OPTIONS, MAX_BYTES
 from auditor.outputs import alerts
 
 if TYPE_CHECKING:
-    from auditor.pipeline.live.live_reading import Reading
+    from auditor.pipeline.live_audit import Reading
     from auditor.pipeline.options import AuditOptions
 
 NUMBERS = ("request_timeout_ms",)
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if args.since is not None and args.begin != "lso":
         raise AuditInputError("--since and --from both say where reading begins; give one of them")
     with opened(args, options, args.begin) as reading, running.runner(options) as runner:
-        from auditor.pipeline.live.live_audit import LiveAudit
+        from auditor.pipeline.live_audit import LiveAudit
 
         done = LiveAudit(reading, runner)
         return running.command(done, printing(args), alerting(args))
@@ -104,7 +104,7 @@ def opened(
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
     require("kafka")
     from auditor.connectors.live.live_cluster import Budget, LiveCluster
-    from auditor.pipeline.live.live_reading import Reading
+    from auditor.pipeline.live_audit import Reading
 
     with LiveCluster(args.bootstrap_server, connection(args)) as cluster:
         yield Reading(cluster, options, Budget(args.max_bytes, args.max_rate), begin, begins or {})

@@ -164,7 +164,7 @@ def _newer(
         with contextlib.closing(Audit(options, runner)) as audit:
             yield audit
         return
-    from auditor.pipeline.live.live_audit import LiveAudit
+    from auditor.pipeline.live_audit import LiveAudit
 
     begins: dict[tuple[str, int], int] = {}
     for each in questions:

@@ -60,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 0, or 3 when a part of the input could not be read."""
     from auditor import running
-    from auditor.pipeline.what_if.what_if_audit import AuditWithVerdicts
+    from auditor.pipeline.what_if_audit import AuditWithVerdicts
 
     text, paths = split(args.words)
     options = AuditOptions(

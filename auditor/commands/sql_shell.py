@@ -69,7 +69,7 @@ def questions(asked: bool) -> Iterator[str]:
 
 def words(payload: bool) -> list[str]:
     """What can be completed: keywords, tables, columns."""
-    from auditor.pipeline.table_schemas import schemas
+    from auditor.pipeline.table_parts import schemas
 
     known = schemas(payload)
     return sorted({*KEYWORDS, *known, *(column for columns in known.values() for column in columns.names)})

@@ -27,10 +27,9 @@ from auditor.commands.parser import examples
 from auditor.outputs import alerts
 from auditor.outputs.claim import claimed, write_whole
 from auditor.outputs.journal import FOUND, Journal, key_of
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import KeptFacts
-from auditor.pipeline.runner import Replicas, Runner
+from auditor.pipeline.runner import KeptFacts, Replicas, Runner
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.seen.view import iso
@@ -230,7 +229,7 @@ def _place(task: ReplicaTask | TextTask) -> Place:
 
 def _holding(found: Audit) -> dict[str, Fields]:
     """The findings that hold and no baseline accepts, each with its cluster, by what makes it the same."""
-    clusters = results.findings(found).column("cluster_id").to_pylist()
+    clusters = summary.findings(found).column("cluster_id").to_pylist()
     open_now = zip(clusters, found.findings, found.accepted.accepted, strict=True)
     rows = ({"cluster_id": cluster, **f.to_dict()} for cluster, f, entry in open_now if entry is None)
     return {key_of(row["fingerprint"], row["severity"]): row for row in rows}

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     )
     with running.runner(options) as runner:
         from auditor.outputs.publish import publish_what_if  # only now: see running.runner
-        from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
+        from auditor.pipeline.what_if_audit import WhatIfAudit
 
         done = WhatIfAudit(options, runner, named(tuple(args.policy)), args.duplicate_window)
         running.write(done, publish_what_if)

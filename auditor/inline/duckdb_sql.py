@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError, require
-from auditor.pipeline.tables import derived_tables
+from auditor.pipeline import derived_tables
 from auditor.rules.expectations import measures
 
 if TYPE_CHECKING:

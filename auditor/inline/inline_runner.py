@@ -16,11 +16,19 @@ from weakref import WeakKeyDictionary
 
 from auditor.base.at_rest import Fields, RowsAtRest
 from auditor.inline.kept_replicas import KeptReplicas, lists
-from auditor.pipeline import plan
-from auditor.pipeline.read_step import KeptFacts, read_kept
-from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judge_list, judged_rows
-from auditor.pipeline.table_schemas import schemas
-from auditor.pipeline.tables import derived_tables
+from auditor.pipeline import derived_tables, plan
+from auditor.pipeline.runner import (
+    Audited,
+    Judged,
+    JudgeLog,
+    KeptFacts,
+    Replicas,
+    Runner,
+    judge_list,
+    judged_rows,
+    read_kept,
+)
+from auditor.pipeline.table_parts import schemas
 from auditor.processes.isolation import Pool
 from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
@@ -28,7 +36,7 @@ from auditor.rules.seen.cluster_view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 

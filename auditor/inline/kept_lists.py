@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from auditor.base.errors import is_unread
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline.plan import TASK_BYTES, file_bytes
-from auditor.pipeline.read_step import KeptFacts, kept
-from auditor.pipeline.runner import Replicas
+from auditor.pipeline.runner import KeptFacts, Replicas, kept
 from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
 from auditor.replay.reading.task import ReplicaTask, TextTask
 

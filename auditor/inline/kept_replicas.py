@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from auditor.base.at_rest import TOGETHER, Gathered, dumps, loads
-from auditor.pipeline.cluster.brief import Brief
-from auditor.pipeline.read_step import KeptFacts, briefs_of
-from auditor.pipeline.runner import Log, Replicas
+from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.runner import KeptFacts, Log, Replicas, briefs_of
 
 LISTS_PER_PROCESS = 4
 LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import DecodeError
 from auditor.inline.kept_replicas import KeptReplicas, Log, lists
-from auditor.pipeline import group_positions, table_parts
-from auditor.pipeline.tables import table_tasks
-from auditor.pipeline.tables.coordinated_table import Keyed, shares_of
-from auditor.pipeline.tables.table_tasks import Part, Wanted
+from auditor.pipeline import summary, table_parts, table_tasks
+from auditor.pipeline.derived_tables import Keyed, shares_of
+from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.processes.isolation import KILLS, Pool
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     ]
     audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
     if wanted.derived:
-        replicas, clusters = audit.replicas, group_positions.clusters_for(audit, wanted.derived)
+        replicas, clusters = audit.replicas, summary.clusters_for(audit, wanted.derived)
         assert isinstance(replicas, KeptReplicas)
         logs = list(enumerate(lists(replicas, pool.size)))
         if wanted.of_logs:

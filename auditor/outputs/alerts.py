@@ -32,7 +32,7 @@ from auditor.outputs import changes, runs
 from auditor.outputs.alert_messages import News
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.outputs.shelf import Shelf
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import SEVERITIES
@@ -136,8 +136,8 @@ def news(audit: Audit, asked: Asked) -> News:
     (:mod:`auditor.outputs.changes`). It must have been kept.
     """
     options = audit.options
-    found = results.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
-    rows = [results.unfolded(row) for row in found.to_pylist()]
+    found = summary.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
+    rows = [summary.unfolded(row) for row in found.to_pylist()]
     if options.history is None or options.run_id is None:
         return _news_of(rows, [], [], audit, asked)
     shelf = Shelf(options.history)
@@ -145,7 +145,7 @@ def news(audit: Audit, asked: Asked) -> News:
     (run,) = (each for each in known if each.run_id == options.run_id)
     change = changes.of(shelf, runs.earlier(known, run.run_id, audit.cluster_ids, options.asked), run)
     new, still = ([row for row in rows if row["fingerprint"] in part] for part in (change.new, change.still))
-    gone = [results.unfolded(row) for row in changes.rows(shelf, change.gone)]
+    gone = [summary.unfolded(row) for row in changes.rows(shelf, change.gone)]
     return _news_of(new, gone, still, audit, asked)
 
 
@@ -173,7 +173,7 @@ def _news_of(
         shown[1],
         shown[2],
         audit.as_of_text,
-        results.cluster_names(audit),
+        summary.cluster_names(audit),
         _holders(audit, {row["fingerprint"]: row for rows in (shown[0], shown[2]) for row in rows}),
         asked.pages,
     )

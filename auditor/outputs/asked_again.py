@@ -19,7 +19,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.words import plural
 from auditor.outputs import changes
 from auditor.outputs.publish import brokers_of, has_all_logs
-from auditor.pipeline import results
+from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import LEVELS
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
@@ -377,7 +377,7 @@ class _Sight:
     def __init__(self, audit: Audit, earlier: Values, live: bool) -> None:
         self._live = live
         of_dir = {row["log_dir"]: row["cluster_id"] for row in earlier["inputs"]}
-        logs = results.logs(audit)
+        logs = pipeline_summary.logs(audit)
         self._then_logs: dict[tuple[Any, ...], int] = {}  # and where each ended
         for row in earlier["logs"]:
             log = of_dir.get(row["log_dir"]), row["topic"], row["partition"]

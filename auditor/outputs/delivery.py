@@ -28,7 +28,7 @@ from auditor.outputs.claim import FAILURE, LOCK, RESULTS, STAGED, SUMMARY, WHAT_
 from auditor.pipeline.table_parts import file_name
 
 if TYPE_CHECKING:
-    from auditor.pipeline.tables.table_tasks import Written
+    from auditor.pipeline.table_tasks import Written
 
 COMPLETE = (SUMMARY, WHAT_IF)  # what says that all else is there
 FIRST = "findings.jsonl"  # every command writes it

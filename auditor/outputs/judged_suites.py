@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 from auditor.base.at_rest import Fields, Values
 from auditor.connectors.tables import schema
 from auditor.outputs import runs
-from auditor.pipeline import results
-from auditor.pipeline.tables.derived_tables import OF_FACTS
+from auditor.pipeline import summary as pipeline_summary
+from auditor.pipeline.derived_tables import OF_FACTS
 from auditor.pipeline.whole_audit import Audit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from auditor.pipeline.tables.table_tasks import Written
+    from auditor.pipeline.table_tasks import Written
 
 EXPECTATIONS = pa.schema(
     [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]
@@ -40,7 +40,7 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: Written |
     from auditor.rules.expectations import suites
     from auditor.rules.expectations import suites as expectations_suites
 
-    tables = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
+    tables = {"findings": pipeline_summary.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
     judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
     judged |= {} if tables_written is None else _of_tables(audit, tables_written)
     rows = expectations_suites.run(judged)
@@ -60,7 +60,7 @@ def _of_tables(audit: Audit, tables: Written) -> dict[str, tuple[pd.DataFrame, l
     """The counts of every table that was written, with its suite."""
     from auditor.rules.expectations import measures, suites
 
-    schemas = {**schema.DECODED, **OF_FACTS, "blocked": results.BLOCKED}
+    schemas = {**schema.DECODED, **OF_FACTS, "blocked": pipeline_summary.BLOCKED}
     out = {}
     for name in measures.MEASURES:
         if not tables.has(name) or name not in schemas:
@@ -74,7 +74,7 @@ def _of_tables(audit: Audit, tables: Written) -> dict[str, tuple[pd.DataFrame, l
 
 def logs(audit: Audit) -> pd.DataFrame:
     """The logs with how their counts compare with the run before: null where that is not known or was small."""
-    frame: pd.DataFrame = results.logs(audit).to_pandas()
+    frame: pd.DataFrame = pipeline_summary.logs(audit).to_pandas()
     options = audit.options
     before = None
     if options.history is not None:

@@ -26,10 +26,10 @@ from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.outputs.shelf import LOG
-from auditor.pipeline import asides, results
-from auditor.pipeline.cluster import absent
-from auditor.pipeline.log_totals import LogTotals
-from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
+from auditor.pipeline import cluster_context
+from auditor.pipeline import summary as pipeline_summary
+from auditor.pipeline.runner import LogTotals
+from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry, safeguards
 from auditor.rules.lib import crash_recovery, repairs
@@ -38,7 +38,7 @@ from auditor.rules.seen.view import GRAVE, OUTCOMES, SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 if TYPE_CHECKING:
-    from auditor.pipeline.tables.table_tasks import Written
+    from auditor.pipeline.table_tasks import Written
 
 NO_RECORDS = (
     "{} is a copy that lacks what the records of {} come to: what --records checks is not decided there "
@@ -113,7 +113,7 @@ def write_findings(audit: Audit, folder: Path) -> None:
     """``findings.jsonl``, and ``findings/`` as Parquet: the table of that name."""
     write_whole(folder / "findings.jsonl", (f.to_json() + "\n" for f in audit.findings))
     (folder / "findings").mkdir(exist_ok=True)
-    pq.write_table(results.findings_table(audit), folder / "findings" / "part-0.parquet")
+    pq.write_table(pipeline_summary.findings_table(audit), folder / "findings" / "part-0.parquet")
 
 
 def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
@@ -121,10 +121,14 @@ def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
     options = audit.options
     assert options.history is not None
     run_id = options.run_id or runs.new_run_id()
-    tables = {"findings": results.findings(audit), "logs": results.logs(audit), "runs": results.run(summary)}
-    tables |= {"report": results.report(audit), "blocked": results.blocked_table(audit)}
+    tables = {
+        "findings": pipeline_summary.findings(audit),
+        "logs": pipeline_summary.logs(audit),
+        "runs": pipeline_summary.run(summary),
+    }
+    tables |= {"report": pipeline_summary.report(audit), "blocked": pipeline_summary.blocked_table(audit)}
     if summary["baseline"] is not None:
-        tables["baseline"] = results.baseline(audit.accepted)
+        tables["baseline"] = pipeline_summary.baseline(audit.accepted)
     if judged is not None:
         tables["expectations"] = judged
     facts = {
@@ -198,7 +202,7 @@ def summarise(audit: Audit) -> Fields:
         "policy": [c._asdict() for c in audit.choices],
         "counts": counts(audit.open_findings),
         "baseline": _baseline(audit),
-        "clusters": [{"cluster_id": id, **named.row()} for id, named in results.cluster_names(audit).items()],
+        "clusters": [{"cluster_id": id, **named.row()} for id, named in pipeline_summary.cluster_names(audit).items()],
         "inputs": _inputs(audit),
         "bytes": _bytes(audit, totals),
         "batches": totals.batches,
@@ -225,7 +229,7 @@ def summarise(audit: Audit) -> Fields:
 def _asides(audit: Audit) -> list[Fields]:
     """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
     held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
-    return [*audit.judged["aside"], *asides.left_behind(audit, held)]
+    return [*audit.judged["aside"], *pipeline_summary.left_behind(audit, held)]
 
 
 def verdict_row(audit: Audit, summary: Values) -> Fields:
@@ -265,7 +269,7 @@ def scope(audit: Audit) -> Fields:
         "whole": options.whole,
         "since": None if options.since is None else options.since.said,
         "left_out": audit.left_out._asdict(),
-        "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
+        "not_in_input": sum(n for _, n, _ in cluster_context.counts(audit.inventory, audit.settings, options)),
         "without_records": audit.logs.totals.unlooked.total(),
     }
 
@@ -443,7 +447,7 @@ def _not_whole(history: CoordinatorHistory) -> str:
 
 
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
-    lacking = absent.counts(audit.inventory, audit.settings, audit.options)
+    lacking = cluster_context.counts(audit.inventory, audit.settings, audit.options)
     notes = [*totals.notes, *audit.runner.work_notes]
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")

@@ -22,7 +22,7 @@ from auditor.outputs import changes, cluster_standings, runs
 from auditor.outputs.changes import Found
 from auditor.outputs.runs import Run
 from auditor.outputs.shelf import Shelf
-from auditor.pipeline import results
+from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import GRAVE, iso
 
@@ -268,12 +268,12 @@ def _cluster(run: Run) -> Cluster:
 
 def _rows(rows: Iterable[Values]) -> list[Fields]:
     """Findings with their structures, and every key there."""
-    return report_shapes.whole(map(results.unfolded, rows), report_shapes.FINDING)
+    return report_shapes.whole(map(pipeline_summary.unfolded, rows), report_shapes.FINDING)
 
 
 def _held(row: Values) -> Fields:
     """A row of the kept table of what is held, as the summary has it."""
-    times = {name: _iso(row.get(name)) for name in results.SINCE}
+    times = {name: _iso(row.get(name)) for name in pipeline_summary.SINCE}
     return {**row, **times, "advice": json.loads(row["advice"] or "null")}
 
 

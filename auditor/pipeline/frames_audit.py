@@ -1,8 +1,4 @@
-"""An audit of batches that lie in a table: what any frame holds with the columns of the table ``batches``.
-
-The frame is brought into the order of logs, each replica is replayed by the one model, and from its facts on the audit
-is the one of all commands. What ``batches`` does not carry is not decided.
-"""
+"""An audit of batches in a table."""
 
 from __future__ import annotations
 
@@ -26,15 +22,15 @@ from auditor.connectors.tables.rows import batches_of
 from auditor.connectors.tables.schema import BATCHES, array_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DAY_MS
-from auditor.pipeline.cluster.brief import Brief
-from auditor.pipeline.cluster.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_audit import Say, nobody
-from auditor.pipeline.whole_audit import Audit
+from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.reading.other_replicas import NOWHERE, LogKey, read_batches
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner
+
 
 # Columns that a frame may lack; what they would say is then not known.
 OPTIONAL = {"cluster_id": "", "broker_id": -1, "log_dir": "", "crc_ok": None, "flaws": 0, "delete_horizon": None}

@@ -1,9 +1,9 @@
-"""Judging one log: its findings, and what the summary and the report say of it."""
+"""Judging one log."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 import numpy as np
@@ -14,7 +14,7 @@ from auditor.base.errors import OF_A_RULE, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.facts.batch_sums import touches
 from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
-from auditor.pipeline import asides
+from auditor.pipeline import summary
 from auditor.rules import placement
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind, Need, there
@@ -25,9 +25,12 @@ from auditor.rules.lib.replicas import unread_again
 from auditor.rules.placement import OF_REMOVED
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.view import LogView, iso
+from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+
+# Judging one log: its findings, and what the summary and the report say of it.
+
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
 DECODE_ERRORS = 1_000  # of one replica; the table decode_errors has all
@@ -54,7 +57,7 @@ def judge_log(
         yield "blocked", row | {"advice": advice.row()}
     for row in readers(log):
         yield "readers", row
-    for row in asides.of_log(log):
+    for row in summary.of_log(log):
         yield "aside", row
     if opened:
         yield "timeline", _timeline(log, opened)
@@ -265,3 +268,17 @@ def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
         "end": iso(int(row["marker_timestamp"])) if closed else None,
         "class": None if opened is None else blocking.judged(log, opened).klass,
     }
+
+
+# Findings about logs that were not read from their start.
+
+
+def without_news(found: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:
+    """Where a log (topic and partition, in ``begun``) was not read from its start, that something began before is no
+    news."""
+    kinds = registry.kinds()
+    return [
+        f
+        for f in found
+        if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
+    ]

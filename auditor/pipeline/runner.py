@@ -1,37 +1,222 @@
-"""A way to run: the two steps of an audit, read replicas and judge logs, and the tables; nothing else differs.
-
-:mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline.inline_runner` in processes of this machine.
-What either gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
-"""
+"""A way to run: read replicas, judge logs."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from auditor.base.at_rest import SORTED_TOGETHER, Fields, RowsAtRest, RowsSeen, TextRows, dumps, loads, row_text
-from auditor.base.errors import DecodeError
+from auditor.base.at_rest import SORTED_TOGETHER, Fields, RowsAtRest, RowsSeen, TextRows, Values, dumps, loads, row_text
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.words import FirstRows, plural
 from auditor.connectors.logdir.files import Inventory
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.cluster.brief import Brief
-from auditor.pipeline.log_totals import LogTotals, Place, place_of
+from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.facts.replica_facts import ReplicaFacts, at_rest
+from auditor.pipeline.cluster_context import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import KeptFacts
 from auditor.processes.isolation import Pool
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
+
+
+# The read step: from a task to the facts of its replicas, and facts at rest, one pickled row a replica.
+#
+# Readers are loaded by who reads: the driver names this step and never takes it.
+
+
+class KeptFacts(NamedTuple):
+    """The facts of one replica at rest: what names its log and its replica, and pickled its brief and all its facts.
+
+    ``resume_point`` is what the next reading of the replica may be given, empty where nobody asked for it.
+    """
+
+    join_key: str
+    topic: str
+    partition: int
+    log_dir: str
+    brief: bytes
+    facts: bytes
+    resume_point: bytes
+
+
+REPLICA = KeptFacts._fields[:4]  # what names one
+
+
+def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
+    """The facts of a task's replicas."""
+    if isinstance(task, TextTask):
+        from auditor.replay.reading.other_replicas import read_text_replicas
+
+        return read_text_replicas(task)
+    if isinstance(task, SharingTask):
+        from auditor.replay.reading.replica_reader import read_sharing
+
+        return read_sharing(task.tasks)
+    from auditor.replay.reading.replica_reader import read_replica
+
+    return [read_replica(task)]
+
+
+def read_kept(task: ReplicaTask | SharingTask | TextTask) -> list[KeptFacts]:
+    """The same, at rest."""
+    return [kept(facts) for facts in read_task(task)]
+
+
+def kept(facts: ReplicaFacts) -> KeptFacts:
+    """The row of one replica."""
+    key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
+    little = at_rest(brief(facts))
+    facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
+    point, facts.resume_point = facts.resume_point, b""
+    return KeptFacts(*key, little, at_rest(facts), point)
+
+
+def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
+    """Pickled briefs as objects, in the order of their replicas."""
+    alike: dict[tuple[int, int], tuple[int, int]] = {}
+    return sorted((_brief(row, alike) for row in rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
+
+
+def _brief(row: bytes, alike: dict[tuple[int, int], tuple[int, int]]) -> Brief:
+    """A brief that has in common with others what they have alike, as ``alike`` holds it: a driver may hold a
+    million."""
+    found: Brief = pickle.loads(row)
+    found.join_key, found.log_dir, found.topic = map(sys.intern, (found.join_key, found.log_dir, found.topic))
+    found.rank = alike.setdefault(found.rank, found.rank)
+    if not len(found.ended):
+        found.ended = NOTHING_ENDED
+    if not len(found.oldest):
+        found.oldest = NOTHING_ENDED
+    if not len(found.undecided):
+        found.undecided = NOTHING_UNDECIDED
+    if not found.open_here:
+        found.open_here = NOTHING_OPEN
+    return found
+
+
+# What the rows of all logs come to: who judges adds up those of some logs, and the driver, which may have a million at
+# rest, reads none of them for it.
+
+
+BYTES = ("total", "decoded", "skipped", "error")
+Place = tuple[Any, ...]
+OF_A_RUN = ("truncates", "poison", "undecided", "from_recovery_point")  # of a dry run, where there is something to say
+
+
+@dataclass(slots=True)
+class LogTotals:
+    """Sums over the rows of kind ``log`` (:func:`auditor.pipeline.judge.judge_log`).
+
+    ``refused``: what leaders would have refused, by column of ``sums``, each log once. ``open``: open transactions by
+    class. ``padded``: replicas with bytes that were skipped, of which ``padded_first`` is the first. ``recovery``: by
+    log directory the dry runs of its logs, those in which nothing happens left out. ``unlooked``: by log directory the
+    batches whose records were to be looked at, and are in no copy; ``with_records``: how many there are whose
+    records can be. ``with_metadata``: log directories with a replica of ``__cluster_metadata``. ``errors``: what could
+    not be read. ``chained``, ``counted``: what the report shows of chains and of offsets.
+    """
+
+    batches: int = 0
+    records: int = 0
+    bytes: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    open: Counter[str] = field(default_factory=Counter)
+    padded: int = 0
+    padded_first: tuple[Place, str] | None = None
+    notes: set[str] = field(default_factory=set)
+    with_metadata: set[str] = field(default_factory=set)
+    recovery: dict[str, list[tuple[Place, Any]]] = field(default_factory=dict)
+    unlooked: Counter[str] = field(default_factory=Counter)
+    with_records: int = 0
+    errors: list[tuple[Place, str, DecodeError]] = field(default_factory=list)
+    chained: FirstRows = field(default_factory=lambda: FirstRows("chain", "broken", "snapshots"))
+    counted: FirstRows = field(default_factory=lambda: FirstRows("offsets", "missing"))
+
+    @classmethod
+    def of(cls, rows: Iterable[Values]) -> LogTotals:
+        """Those of some rows, in their order."""
+        totals = cls()
+        for row in rows:
+            totals.add(place_of(row), row)
+        return totals
+
+    def add(self, place: Place, row: Values) -> None:
+        """One more row, and where it stands among the others."""
+        sums, log_dir = row["sums"], row["log_dir"]
+        self.batches += sums["batches"]
+        self.records += sums["records"]
+        if row["topic"] == METADATA_TOPIC:
+            self.with_metadata.add(log_dir)
+        else:
+            self.with_records += sums["batches"]
+        self.unlooked[log_dir] += row["unlooked"]
+        for name in BYTES:
+            self.bytes[name] += sums[f"bytes_{name}"]
+        if row["leader_copy"]:
+            self.refused.update(sums)
+        self.open.update(row["open_transactions"])
+        if sums["bytes_skipped"]:
+            self.padded_first = self.padded_first or (place, f"{log_dir}/{row['topic']}-{row['partition']}")
+            self.padded += 1
+        if row["dropped_events"]:
+            n = plural(sum(row["dropped_events"].values()), "event")
+            self.notes.add(f"{row['topic']}-{row['partition']} in {log_dir}: {n} beyond those that are kept")
+        self.notes.update(row["notes"])
+        self.errors += [(place, log_dir, DecodeError(**e)) for e in row["errors"]]
+        if (run := row.get("recovery")) is not None:
+            runs = self.recovery.setdefault(log_dir, [])
+            if any(run[name] for name in OF_A_RUN):
+                runs.append((place, run))
+        self.chained.add(place, row)
+        self.counted.add(place, row)
+
+    def join(self, other: LogTotals) -> None:
+        """Takes in those of other rows, which may lie between its own; when all are in it is to be :meth:`settled`."""
+        for name in ("batches", "records", "with_records", "padded"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.padded_first = min(filter(None, (self.padded_first, other.padded_first)), default=None)
+        for name in ("bytes", "refused", "open", "unlooked"):
+            getattr(self, name).update(getattr(other, name))
+        self.notes |= other.notes
+        self.with_metadata |= other.with_metadata
+        self.errors += other.errors
+        for log_dir, runs in other.recovery.items():
+            self.recovery.setdefault(log_dir, []).extend(runs)
+        self.chained.join(other.chained)
+        self.counted.join(other.counted)
+
+    def settled(self) -> LogTotals:
+        """Itself, what it lists in the order of the rows."""
+        self.errors.sort(key=itemgetter(0))
+        for runs in self.recovery.values():
+            runs.sort(key=itemgetter(0))
+        return self
+
+
+def place_of(row: Values) -> Place:
+    """By what rows of one kind are in order."""
+    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)
+
+
+# A way to run: the two steps of an audit, read replicas and judge logs, and the tables; nothing else differs.
+#
+# :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline.inline_runner` in processes of this
+# machine.
+# What either gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
+
 
 # Where a row of kind log stands among the others, its text in summary.json, and as JSON what that leaves out.
 Placed = tuple[Place, str, str]
@@ -253,3 +438,29 @@ class Runner(ABC):
     def close(self) -> None:
         """Ends what was started."""
         self.pool.close()
+
+
+# Whether an audit keeps facts, and where (``--work``). Loads what reads them only where it does.
+
+
+def folder(options: AuditOptions) -> WorkFolder | None:
+    """Where facts are kept. Errors: :class:`AuditInputError` where there is nothing to resume."""
+    if options.work is None:
+        return None
+    from auditor.pipeline.work_folder import WorkFolder
+
+    work = WorkFolder(options.work)
+    if options.resume and not work.is_begun():
+        raise AuditInputError("--work holds nothing to resume; check its path, or leave --resume out")
+    return work
+
+
+def under_its_key(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions) -> Sequence[ReplicaTask | TextTask]:
+    """The tasks, what replicas are compared by under a key that outlives this process where facts do."""
+    work = folder(options)
+    return tasks if work is None else under_key(tasks, work.key())
+
+
+def under_key(tasks: Sequence[ReplicaTask | TextTask], key: bytes) -> list[ReplicaTask | TextTask]:
+    """The tasks, what replicas are compared by under another key."""
+    return [replace(t, digests=key) if isinstance(t, ReplicaTask) and t.digests else t for t in tasks]

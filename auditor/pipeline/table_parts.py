@@ -1,10 +1,4 @@
-"""The tables as Parquet, alike on every way to run: tasks write files under names of their own into a staging folder
-and report them, the driver moves what was reported to its place ([decision 13](docs/decisions/013-tables.md)).
-
-A task that dies, is repeated or runs twice at a time leaves files that nobody reports: they go with the staging folder,
-so that no row is there twice. A file is read once for all tables. The staging folder may be in a store: then what was
-reported waits there, until all other results come to it (:mod:`auditor.outputs.delivery`).
-"""
+"""Tables as Parquet parts."""
 
 from __future__ import annotations
 
@@ -20,13 +14,24 @@ from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.logdir import scope
 from auditor.connectors.stores import retries
 from auditor.connectors.stores.results import Folder
-from auditor.connectors.tables.rows import How, Piece
-from auditor.pipeline.tables import derived_tables, parquet_files
-from auditor.pipeline.tables.table_tasks import NOT_SHARED, Part, Wanted, Written
+from auditor.connectors.tables.rows import How, Piece, table_schema
+from auditor.connectors.tables.schema import DECODED
+from auditor.pipeline import derived_tables, summary, table_tasks, what_if_verdicts
+from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted, Written
 from auditor.processes.isolation import Pool
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
+
+
+# The tables as Parquet, alike on every way to run: tasks write files under names of their own into a staging folder
+# and report them, the driver moves what was reported to its place ([decision 13](docs/decisions/013-tables.md)).
+#
+# A task that dies, is repeated or runs twice at a time leaves files that nobody reports: they go with the staging
+# folder,
+# so that no row is there twice. A file is read once for all tables. The staging folder may be in a store: then what was
+# reported waits there, until all other results come to it (:mod:`auditor.outputs.delivery`).
+
 
 STAGING = ".parts"
 LISTS_PER_SLOT = 4  # so that slots end at about the same time,
@@ -48,7 +53,7 @@ def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, st
     done = Written(folder, where, {})
     held = {name: table for name in tables if (table := audit.held(name)) is not None}
     for name, table in held.items():
-        parquet_files.write(table, folder / name / "part-00000.parquet")
+        table_tasks.write(table, folder / name / "part-00000.parquet")
     others = [name for name in tables if name not in held]
     if not others:
         return done
@@ -67,7 +72,7 @@ def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, st
         audit.fatal += _refused_by_stores(done)
     if "decode_errors" in wanted.decoded and audit.outside:
         outside = derived_tables.outside(audit.inventory, audit.outside)
-        parquet_files.write(outside, folder / "decode_errors" / "part-outside.parquet")
+        table_tasks.write(outside, folder / "decode_errors" / "part-outside.parquet")
     return done
 
 
@@ -84,7 +89,7 @@ def _place(wanted: Wanted, parts: Iterable[Part], done: Written) -> None:
     for name, mine in of_table.items():
         target = done.folder / name
         if not mine:
-            parquet_files.write(wanted.columns(name).empty_table(), target / "part-00000.parquet")
+            table_tasks.write(wanted.columns(name).empty_table(), target / "part-00000.parquet")
         elif done.staging.uri:
             done.stored[name] = [part.file for part in mine]
         else:
@@ -135,3 +140,14 @@ def lists(audit: Audited, wanted: Wanted, slots: int, pool: Pool, refused: dict[
         found = plan(options.split_size)
     size = sum(map(scope.size, found))
     return scope.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
+
+
+# The columns of every table, whatever it is made from.
+
+
+def schemas(payload: bool = False) -> dict[str, pa.Schema]:
+    """The columns of each table by name; ``payload``: with the keys and values of records."""
+    of = {name: table_schema(name, payload) for name in DECODED}
+    of |= derived_tables.OF_FACTS
+    of |= {"verdicts": what_if_verdicts.VERDICTS, "findings": summary.FINDINGS_TABLE, "blocked": summary.BLOCKED}
+    return {name: of[name] for name in derived_tables.NAMES}

@@ -1,13 +1,4 @@
-"""Facts at rest in a folder or a store (``--work``): what was read of an input once is not read again, whatever ended.
-
-A file holds the facts of the replicas of one list, each under its identity: the files with sizes and times of change,
-all that its reading was asked for, the program's version and that of this form. A file appears whole, under a name
-that says what is in it, or not at all. Whoever may write there can make an audit say anything, but nothing else: the
-form has no code in it (:mod:`auditor.facts.packed`).
-
-Kept are replicas of topics that clients write. Text dumps, and internal topics, whose records are packed in forms of
-their own, are read anew.
-"""
+"""Facts at rest (--work)."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOADED = (
     "auditor.base.compiled",
     "auditor.replay.reading.replica_reader",
-    "auditor.pipeline.read_step",
-    "auditor.pipeline.cluster.cluster_settings",
+    "auditor.pipeline.runner",
+    "auditor.pipeline.cluster_settings",
     "auditor.pipeline.judge",
 )
 

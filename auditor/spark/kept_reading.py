@@ -17,7 +17,7 @@ from auditor.base.errors import is_unread
 from auditor.connectors.stores import retries
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import divide, list_count, segment_tasks, spread
-from auditor.pipeline.read_step import REPLICA, KeptFacts, kept, read_task
+from auditor.pipeline.runner import REPLICA, KeptFacts, kept, read_task
 from auditor.pipeline.work_folder import Kept, WorkFolder, identities, is_kept
 from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.spark import scan

@@ -10,7 +10,7 @@ import pyarrow as pa
 from auditor.connectors.tables.sources import spark_schema
 from auditor.pipeline import frames_audit
 from auditor.pipeline.frames_audit import COLUMNS, KEY
-from auditor.pipeline.read_step import kept
+from auditor.pipeline.runner import kept
 from auditor.spark.scan import FACTS, FACTS_ARROW
 from auditor.spark.spark_runner import SparkReplicas
 from auditor.spark.streams import in_batches

@@ -17,8 +17,7 @@ import pyarrow as pa
 from auditor.base.at_rest import dumps, loads
 from auditor.connectors.stores import retries, storage
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
-from auditor.pipeline.read_step import KeptFacts, kept, read_kept
-from auditor.pipeline.runner import Judged, JudgeLog, judge_list, judged_rows, judged_texts
+from auditor.pipeline.runner import Judged, JudgeLog, KeptFacts, judge_list, judged_rows, judged_texts, kept, read_kept
 from auditor.processes.isolation import Pool
 from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
 from auditor.spark.apart import apart
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
-# One row a replica: see auditor.pipeline.read_step.KeptFacts.
+# One row a replica: see auditor.pipeline.runner.KeptFacts.
 FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary, resume_point binary"
 FACTS_ARROW = pa.schema(
     [

@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from auditor.base.at_rest import Fields
-from auditor.pipeline.cluster.brief import Brief
-from auditor.pipeline.read_step import REPLICA, KeptFacts, briefs_of
-from auditor.pipeline.runner import Judged, JudgeLog, Replicas, Runner
+from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of
 from auditor.processes.isolation import Pool
 from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.tables.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.table_tasks import Part, Wanted, Written
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -159,6 +158,6 @@ class SparkRunner(Runner):
 
 def _facts(audit: Audited, table: str) -> DataFrame | None:
     """What a derived table is made of; None for any other."""
-    from auditor.pipeline.tables.derived_tables import OF_FACTS
+    from auditor.pipeline.derived_tables import OF_FACTS
 
     return audit.replicas.frame if table in OF_FACTS else None  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
 
 Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts of
-:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.tables.derived_tables`).
+:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from auditor.connectors.logdir import scope
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.schema import for_spark
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
-from auditor.pipeline import group_positions
-from auditor.pipeline.tables import coordinated_table, derived_tables
+from auditor.pipeline import derived_tables, summary
+from auditor.pipeline import derived_tables as pipeline_derived_tables
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.spark import fatal_files, scan
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.tables.table_tasks import Written
+    from auditor.pipeline.table_tasks import Written
 
 SHARES = "join_key string, topic string, partition int, share binary"
 SHARES_ARROW = pa.schema(
@@ -114,7 +114,7 @@ def shares(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
             (
                 (join_key, TRANSACTION_STATE, partition, share)
                 for (key, *_), found in logs(batches)
-                for join_key, partition, share in coordinated_table.shares_of(
+                for join_key, partition, share in pipeline_derived_tables.shares_of(
                     key, [pickle.loads(replica) for (replica,) in found], known[key]
                 )
             ),
@@ -131,10 +131,12 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = pickle.loads(shipped)
         for (join_key, _, partition), found in logs(batches):
-            for rows in coordinated_table.rows(known[join_key], partition, [share for (share,) in found]):
+            for rows in pipeline_derived_tables.coordinated_rows(
+                known[join_key], partition, [share for (share,) in found]
+            ):
                 yield for_spark(rows)
 
-    return shares(facts, clusters).mapInArrow(work, spark_schema(coordinated_table.COORDINATED))
+    return shares(facts, clusters).mapInArrow(work, spark_schema(pipeline_derived_tables.COORDINATED))
 
 
 def path_of(folder: Path) -> str:
@@ -162,7 +164,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
         assert facts is not None
         if table == derived_tables.COORDINATED_TRANSACTIONS:
             return _coordinated(facts, audit.clusters)
-        return from_facts(facts, group_positions.clusters_for(audit, (table,)), table)
+        return from_facts(facts, summary.clusters_for(audit, (table,)), table)
     return decoded(spark, audit, table)
 
 

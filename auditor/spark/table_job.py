@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from auditor.connectors.stores import retries, storage
 from auditor.connectors.tables.rows import Piece
-from auditor.pipeline import group_positions, table_parts
-from auditor.pipeline.tables import table_tasks
-from auditor.pipeline.tables.table_tasks import Part, Wanted
+from auditor.pipeline import summary, table_parts, table_tasks
+from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.processes.isolation import Pool
 from auditor.spark import fatal_files, scan, spark_tables
 from auditor.spark.retries import attempts, rounds
@@ -41,7 +40,7 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> lis
     frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
         facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
-        clusters = group_positions.clusters_for(audit, wanted.derived)
+        clusters = summary.clusters_for(audit, wanted.derived)
         shipped = pickle.dumps((wanted, clusters), 5)
         if wanted.of_logs:
             frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))

@@ -21,7 +21,7 @@ from auditor.connectors.logdir.scope import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.connectors.tables.schema import DECODED
 from auditor.model.policies import POLICIES
-from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline import cluster_settings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks, segment_tasks
 from auditor.replay.reading.chunks import read_packed

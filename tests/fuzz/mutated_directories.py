@@ -18,7 +18,7 @@ from pathlib import Path
 
 from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError
 from auditor.outputs.publish import publish, publish_what_if
-from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import opened

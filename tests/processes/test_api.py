@@ -18,7 +18,7 @@ import pytest
 import auditor
 from auditor import cli
 from auditor.inline import kept_lists
-from auditor.pipeline.table_schemas import schemas
+from auditor.pipeline.table_parts import schemas
 from tests import corpora
 from tests.conftest import ROOT
 

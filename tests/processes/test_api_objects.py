@@ -20,7 +20,7 @@ import auditor
 from auditor import cli
 from auditor.api import blocked, notebook
 from auditor.connectors.tables.schema import TYPES
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from tests import corpora
 from tests.conftest import ROOT
 
@@ -89,10 +89,10 @@ def test_what_is_blocked_is_objects_the_worst_first(audit: auditor.OpenedAudit) 
 
 def test_the_object_has_the_tables_columns() -> None:
     hints = typing.get_type_hints(auditor.BlockedPartition)
-    assert tuple(results.BLOCKED.names) == blocked.COLUMNS
+    assert tuple(summary.BLOCKED.names) == blocked.COLUMNS
     python = {"string": str, "long": int, "int": int, "bool": bool, "time": datetime.datetime, "strings": list[str]}
     of_arrow = {str(TYPES[name]): kind for name, kind in python.items()}
-    for field, (name, hint) in zip(results.BLOCKED, hints.items(), strict=True):
+    for field, (name, hint) in zip(summary.BLOCKED, hints.items(), strict=True):
         kinds = set(typing.get_args(hint)) - {type(None)} if type(None) in typing.get_args(hint) else {hint}
         assert name == "advice" or kinds == {of_arrow[str(field.type)]}, name
 

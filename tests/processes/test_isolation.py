@@ -21,7 +21,7 @@ from auditor.connectors.stores.storage import PATIENCE_S
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import read_task
+from auditor.pipeline.runner import read_task
 from auditor.processes.isolation import Pool, _Job, read_apart
 from auditor.processes.talk import Note
 from auditor.replay.reading.segment_checks import SegmentHeaders

@@ -21,8 +21,8 @@ from auditor.connectors.stores import remote_files
 from auditor.connectors.stores.results import Folder
 from auditor.inline.inline_runner import InlineRunner
 from auditor.outputs.claim import RESULTS
+from auditor.pipeline import table_tasks
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.tables import table_tasks
 from tests import corpora, failing_store
 from tests.audited import published
 from tests.conftest import NIGHTLY, ROOT

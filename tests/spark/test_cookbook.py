@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import auditor
-from auditor.pipeline.table_schemas import schemas
+from auditor.pipeline.table_parts import schemas
 from tests import corpora
 from tests.cookbook import Recipe, plain, recipes
 from tests.facts import opened

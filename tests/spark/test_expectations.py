@@ -10,7 +10,7 @@ import pytest
 
 from auditor import running
 from auditor.outputs.judged_suites import logs
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.expectations.measures import MEASURES, columns_of, frame_of
 from auditor.spark import spark_tables
@@ -56,7 +56,7 @@ def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession) -> None:
     )
 
     audit = opened(corpora.unpack("hanging-36"))
-    frames = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit)}
+    frames = {"findings": summary.findings(audit).to_pandas(), "logs": logs(audit)}
     names = ("suite", "column", "success", "broken")
     on_pandas, on_spark = (
         expectations_suites.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, session)

@@ -25,8 +25,7 @@ from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import KeptFacts, kept
-from auditor.pipeline.runner import LOG, Judged, row_of
+from auditor.pipeline.runner import LOG, Judged, KeptFacts, kept, row_of
 from auditor.processes.isolation import Pool
 from auditor.replay.reading import segment_checks
 from auditor.replay.reading.segment_checks import SegmentHeaders

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from auditor.pipeline import work_folder
-from auditor.pipeline.read_step import REPLICA, kept, read_task
+from auditor.pipeline.runner import REPLICA, kept, read_task
 from auditor.pipeline.work_folder import FACTS, Kept, WorkFolder, identities, is_kept
 from auditor.replay.reading.task import ReplicaTask
 from auditor.spark import kept_reading, scan

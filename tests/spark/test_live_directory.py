@@ -10,7 +10,7 @@ import pytest
 
 from auditor import running
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_audit import Say
+from auditor.pipeline.whole_audit import Say
 from tests import corpora
 from tests.changing_directory import CHANGES, live_copy
 

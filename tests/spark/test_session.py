@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from auditor import register
 from auditor.connectors.tables.sources import _KNOWING, NO_PACKAGE
-from auditor.pipeline.read_step import KeptFacts
+from auditor.pipeline.runner import KeptFacts
 from auditor.spark import adopted, scan
 from auditor.spark.session import DAEMON, TUNED, tuned
 from tests import corpora

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.what_if.what_if_audit import AuditWithVerdicts
+from auditor.pipeline.what_if_audit import AuditWithVerdicts
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from auditor import running
 from auditor.connectors.tables import schema
+from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.tables import derived_tables
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.written_tables import tables_of

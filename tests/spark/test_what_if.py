@@ -11,10 +11,10 @@ import pytest
 
 from auditor import running
 from auditor.outputs.publish import publish_what_if
+from auditor.pipeline import what_if_audit
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.what_if import what_if_plan
-from auditor.pipeline.what_if.verdicts import VERDICTS
-from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if_verdicts import VERDICTS
 from tests import corpora
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_the_results_are_written(tmp_path: Path) -> None:
 def test_spark_writes_the_same(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where replicas have to be read once more, since their clocks run ahead."""
     _, written = what_if(tmp_path / "inline")
-    monkeypatch.setattr(what_if_plan, "AHEAD_MS", -(1 << 60))  # as if every clock did
+    monkeypatch.setattr(what_if_audit, "AHEAD_MS", -(1 << 60))  # as if every clock did
     assert what_if(tmp_path / "spark", spark)[1] == written
     verdicts = [pq.read_table(tmp_path / name / "tables" / "verdicts").to_pylist() for name in ("spark", "inline")]
     assert sorted(verdicts[0], key=repr) == sorted(verdicts[1], key=repr)

@@ -23,7 +23,7 @@ from auditor.outputs import alerts, runs
 from auditor.outputs.alert_messages import News
 from auditor.outputs.alerts import Asked
 from auditor.outputs.journal import RESOLVED, Journal
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.view import Finding
 from tests import corpora
@@ -434,7 +434,7 @@ def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: p
     def news(run_id: str, whole: bool, **options: Any) -> News:
         audit = opened(folder, history=history, run_id=run_id, **options)
         monkeypatch.setattr(type(audit), "incomplete", lambda self: not whole)
-        table = results.findings(audit)
+        table = summary.findings(audit)
         facts = {"complete": whole, "clusters": audit.cluster_ids, "accepted": None}
         runs.publish(history, run_id, {"findings": table}, facts)
         return alerts.news(audit, Asked(least="info"))
@@ -458,7 +458,7 @@ def test_what_an_audit_was_not_asked_is_not_gone(tmp_path: Path) -> None:
     def news(run_id: str, **options: Any) -> News:
         audit = opened(corpora.unpack("hanging-36"), history=history, run_id=run_id, as_of=as_of, **options)
         facts = {"clusters": audit.cluster_ids, "accepted": None, "asked": audit.options.asked}
-        runs.publish(history, run_id, {"findings": results.findings(audit)}, facts)
+        runs.publish(history, run_id, {"findings": summary.findings(audit)}, facts)
         return alerts.news(audit, Asked(least="info"))
 
     as_of = corpora.manifest("hanging-36")["copied_at"]

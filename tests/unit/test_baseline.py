@@ -16,9 +16,8 @@ from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import watch
 from auditor.outputs import alerts, earlier_results
-from auditor.pipeline import accepted_findings as baseline
-from auditor.pipeline.accepted_findings import Baseline, Entry
-from auditor.pipeline.options import AuditOptions
+from auditor.pipeline import options as baseline
+from auditor.pipeline.options import AuditOptions, Baseline, Entry
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import here

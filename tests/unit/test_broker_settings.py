@@ -10,7 +10,7 @@ from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.logdir.inventory import discover
-from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline import cluster_settings
 from auditor.rules.seen.cluster_view import Cluster
 
 # What ConfigDef.parseType and the validators of 2.8.2 and 4.3.1 took of these, and of the texts in REFUSED.

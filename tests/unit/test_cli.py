@@ -14,9 +14,8 @@ from auditor import cli
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
 from auditor.connectors.logdir.files import Inventory
-from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions, parse_time
-from auditor.pipeline.runner import JudgedLogs
+from auditor.pipeline.runner import JudgedLogs, LogTotals
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import SECTIONS

@@ -19,7 +19,7 @@ from auditor.outputs import cluster_standings as clusters
 from auditor.outputs import runs
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
-from auditor.pipeline import results
+from auditor.pipeline import summary as pipeline_summary
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 from tests.unit.test_kept_runs import finding
@@ -45,12 +45,12 @@ def publish(
     }  # fmt: skip
     summary = json.dumps(samples.empty_summary(as_of=facts["as_of"]))
     tables = {
-        "findings": pa.Table.from_pylist(found, schema=results.FINDINGS),
-        "runs": pa.Table.from_pylist([{"summary": summary}], schema=results.RUNS),
+        "findings": pa.Table.from_pylist(found, schema=pipeline_summary.FINDINGS),
+        "runs": pa.Table.from_pylist([{"summary": summary}], schema=pipeline_summary.RUNS),
     }
     if logs is not None:
         read = [{"cluster_id": cluster, "log_dir": "", "topic": "t", "partition": n} for n in logs]
-        tables["logs"] = pa.Table.from_pylist(read, schema=results.LOGS)
+        tables["logs"] = pa.Table.from_pylist(read, schema=pipeline_summary.LOGS)
     runs.publish(history, f"{cluster}-{night}{asked.partition(' ')[0]}", tables, facts)
 
 

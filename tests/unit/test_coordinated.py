@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from auditor.facts.coordinator_log import Entry, pack
-from auditor.pipeline.tables import coordinated_table
+from auditor.pipeline import derived_tables
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import build_history
 from auditor.rules.transactions import coordinated
@@ -74,7 +74,7 @@ def test_shares_of_several_logs_are_one_row() -> None:
     branches = [(7, 0, 1, 1, 3, 300), (7, 0, 1, 2, 4, 400), (8, 0, 1, 9, 9, 900)]
     shares = [Share(None, np.array([row], BRANCH), {(7, 0): [f"g{n}"]}) for n, row in enumerate(branches[:2])]
     shares += [Share(None, np.array(branches[2:], BRANCH), {}), Share(("c", 1, "d"), np.empty(0, BRANCH), {})]
-    (rows,) = coordinated_table.rows(cluster, 3, [pickle.dumps(share) for share in shares])
+    (rows,) = derived_tables.coordinated_rows(cluster, 3, [pickle.dumps(share) for share in shares])
     (row,) = rows.to_pylist()
     names = ("cluster_id", "log_dir", "topic", "partition", "partitions_seen", "batches", "records", "bytes", "groups")
     assert [row[name] for name in names] == ["c", "d", "__transaction_state", 3, 2, 3, 7, 700, ["g0", "g1"]]
@@ -85,7 +85,7 @@ def test_shares_of_several_logs_are_one_row() -> None:
 
 def test_without_the_log_of_coordinators_there_is_no_row() -> None:
     cluster = Cluster(as_of=0, newest_time=0)
-    assert list(coordinated_table.rows(cluster, 3, [])) == []
+    assert list(derived_tables.coordinated_rows(cluster, 3, [])) == []
 
 
 def test_sums_are_by_producer_and_first_record() -> None:

@@ -23,7 +23,7 @@ from auditor.dashboards import addresses
 from auditor.outputs import runs
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
-from auditor.pipeline import results
+from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.resolution.resolve import fingerprint
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
@@ -40,10 +40,10 @@ def publish(history: Path, run_id: str, findings: list[dict[str, Any]], report: 
     kinds = {"open": opened, "timeline": timelines}
     kept = [{"kind": kind, "row": json.dumps(row)} for kind, found in kinds.items() for row in found]
     tables = {
-        "findings": pa.Table.from_pylist(rows, schema=results.FINDINGS),
-        "runs": pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=results.RUNS),
+        "findings": pa.Table.from_pylist(rows, schema=pipeline_summary.FINDINGS),
+        "runs": pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=pipeline_summary.RUNS),
     }
-    tables |= {"report": pa.Table.from_pylist(kept, schema=results.REPORT)} if report else {}
+    tables |= {"report": pa.Table.from_pylist(kept, schema=pipeline_summary.REPORT)} if report else {}
     counts = {name: sum(row["severity"] == name for row in findings) for name in ("critical", "error")}
     runs.publish(history, run_id, tables, {"as_of": summary["as_of"], "counts": counts, "batches": 1, "complete": True})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auditor.inline import duckdb_sql
-from auditor.pipeline.tables import parquet_files
+from auditor.pipeline import table_tasks
 from auditor.rules.expectations.measures import MEASURES
 from tests.broken_rows import BREAKS, broken, rows_of
 
@@ -21,5 +21,5 @@ def test_every_check_has_rows_that_break_it() -> None:
 @pytest.mark.parametrize("table", MEASURES)
 def test_duckdb_counts_the_same(table: str, tmp_path: Path) -> None:
     rows, expected = rows_of(table)
-    parquet_files.write(rows, tmp_path / "part-0.parquet")
+    table_tasks.write(rows, tmp_path / "part-0.parquet")
     assert broken(duckdb_sql.count(tmp_path, table), table) == expected

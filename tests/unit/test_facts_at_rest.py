@@ -13,9 +13,9 @@ from auditor.connectors.logdir.inventory import discover
 from auditor.facts.events import EVENT, blank_events
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan, at_rest
 from auditor.pipeline import plan
-from auditor.pipeline.cluster.brief import brief
+from auditor.pipeline.cluster_context import brief
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import kept, read_task
+from auditor.pipeline.runner import kept, read_task
 from auditor.replay.producers import state
 from tests import corpora
 from tests.whole.test_split import same

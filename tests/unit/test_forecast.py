@@ -13,9 +13,9 @@ from auditor.cli import main
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import storage
 from auditor.dashboards.plan_lines import plan_lines
-from auditor.pipeline import forecast as forecasting
-from auditor.pipeline.forecast import Slots, forecast
+from auditor.pipeline import plan as forecasting
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.plan import Slots, forecast
 from tests import corpora
 
 INLINE, SPARK = Slots("inline", 2, 0), Slots("Spark", 2, 2)

@@ -16,7 +16,7 @@ from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.tables.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, pack, windows_of
 from auditor.facts.offsets import WatchedOffsets
-from auditor.pipeline.cluster.brief import entries
+from auditor.pipeline.cluster_context import entries
 from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader, PartitionSets, Room
 from auditor.rules.lib.evidence import watched
 from auditor.rules.seen.cluster_view import Cluster

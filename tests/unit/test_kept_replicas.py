@@ -10,7 +10,7 @@ import pytest
 
 from auditor.base.at_rest import SORTED_TOGETHER
 from auditor.inline.kept_replicas import LARGE, LIST_BYTES, KeptReplicas, lists
-from auditor.pipeline.read_step import KeptFacts
+from auditor.pipeline.runner import KeptFacts
 
 
 def kept(topic: str, partition: int, log_dir: str, size: int = 10) -> KeptFacts:

@@ -18,7 +18,7 @@ from auditor.connectors.stores.results import Folder
 from auditor.outputs import runs
 from auditor.outputs.shelf import Shelf
 from auditor.outputs.site import Site
-from auditor.pipeline import results
+from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.resolution.resolve import fingerprint
 from auditor.rules.seen.view import Finding
 
@@ -32,7 +32,7 @@ def finding(**fields: Any) -> dict[str, Any]:
 
 def table(*found: dict[str, Any]) -> pa.Table:
     rows = [row | {"fingerprint": fingerprint(row, "c"), "cluster_id": "c", "evidence": "{}"} for row in found]
-    return pa.Table.from_pylist(rows, schema=results.FINDINGS)
+    return pa.Table.from_pylist(rows, schema=pipeline_summary.FINDINGS)
 
 
 def kept(folder: Path) -> list[str]:
@@ -187,7 +187,7 @@ def test_what_a_baseline_accepts_is_counted_apart(tmp_path: Path, capsys: pytest
     """Gone when it is accepted, new when it comes back; the page's numbers are of the others."""
     found = table(finding(partition=1), finding(partition=2))
     summary = {"baseline": {"accepted": found["fingerprint"].to_pylist()[:1]}}
-    counted = pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=results.RUNS)
+    counted = pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=pipeline_summary.RUNS)
     runs.publish(tmp_path, "a", {"findings": found}, FACTS)
     accepted = FACTS | {"counts": {"error": 1}, "accepted": {"critical": 0, "error": 1}}
     runs.publish(tmp_path, "b", {"findings": found, "runs": counted}, accepted)

@@ -32,11 +32,10 @@ from auditor.connectors.tables import schema
 from auditor.dashboards.selection import Printing
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts
+from auditor.pipeline import derived_tables
 from auditor.pipeline.judge import judge_log
-from auditor.pipeline.live.live_audit import LiveAudit
-from auditor.pipeline.live.live_reading import Abandoned, Reading
+from auditor.pipeline.live_audit import Abandoned, LiveAudit, Reading
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.tables import derived_tables
 from auditor.replay.reading.other_replicas import LiveReader, LiveTask, whole_batches
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView

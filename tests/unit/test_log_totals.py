@@ -8,7 +8,7 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.base.words import MOST
-from auditor.pipeline.log_totals import LogTotals
+from auditor.pipeline.runner import LogTotals
 
 ERROR = DecodeError("t-1/0.log", 0, 10, "crc_mismatch", "")
 RUN: dict[str, Any] = {"truncates": [], "poison": [], "undecided": [], "from_recovery_point": None}

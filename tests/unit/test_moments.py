@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
-from auditor.pipeline.cluster.brief import brief
-from auditor.pipeline.cluster.cluster_settings import ClusterSettings
-from auditor.pipeline.cluster.context import build
-from auditor.pipeline.cluster.moments import ReadLog, copying_ms, passes, settled
+from auditor.pipeline.cluster_context import brief, build
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Bounds, Cluster, Election, Read
 from auditor.rules.seen.coordinator_history import Entry, build_history

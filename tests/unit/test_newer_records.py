@@ -16,11 +16,11 @@ from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.logdir.scope import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.outputs import publish
-from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline import cluster_settings
 from auditor.pipeline.judge import judge_log
-from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
+from auditor.pipeline.runner import LogTotals
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.pipeline.cluster.quorum import Copy, committed, same_until
+from auditor.pipeline.cluster_settings import Copy, committed, same_until
 
 
 def copy(broker: int, end: int, *lineage: tuple[int, int], start: int = 0, snapshot_end: int = 0) -> Copy:

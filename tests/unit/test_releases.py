@@ -6,7 +6,7 @@ import pytest
 
 from auditor.model import policies
 from auditor.model.policies import DAY_MS, WEEK_MS, Shown, shown_by
-from auditor.pipeline.cluster.cluster_settings import ClusterSettings, timestamp_limit
+from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 
 OLD, NEW = "transactional.id.expiration.ms", "producer.id.expiration.ms"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from auditor.model.policies import Shown
-from auditor.pipeline.what_if.verdicts import VERDICTS, judge_log
+from auditor.pipeline.what_if_verdicts import VERDICTS, judge_log
 from auditor.rules.catalogue import registry
 from auditor.rules.producer_memory import Peak, broker_memory, known_peaks
 from auditor.rules.seen.cluster_view import Cluster

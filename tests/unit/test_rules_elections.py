@@ -10,7 +10,7 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from auditor.connectors.codec.cluster_metadata import Change, MetadataRecord, PartitionState
-from auditor.pipeline.cluster.cluster_settings import elected
+from auditor.pipeline.cluster_settings import elected
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections
 from auditor.rules.seen.view import Finding

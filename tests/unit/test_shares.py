@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from auditor.connectors.logdir.inventory import discover
-from auditor.pipeline import plan
-from auditor.pipeline.cluster import brief, context
+from auditor.pipeline import cluster_context, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay import internal_readers
 from auditor.replay.internal_readers import OFFSET_DICTIONARIES, dictionary_room
@@ -78,8 +77,8 @@ def test_what_all_leave_ends_at_the_bound_and_is_said(monkeypatch: pytest.Monkey
 
 def test_open_transactions_known_everywhere_are_the_oldest_of_each_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so many of a cluster."""
-    monkeypatch.setattr(brief, "MOST_OPEN", 1)
-    monkeypatch.setattr(context, "MOST_OPEN_IN_ALL", 2)
+    monkeypatch.setattr(cluster_context, "MOST_OPEN", 1)
+    monkeypatch.setattr(cluster_context, "MOST_OPEN_IN_ALL", 2)
     audit = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"])
     assert {len(b.open_here) for b in audit.briefs} == {0, 1}
     (cluster,) = audit.clusters.values()

@@ -15,7 +15,7 @@ from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import addresses
 from auditor.outputs import runs, site_files
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 from tests.unit.test_clusters import publish
@@ -87,7 +87,7 @@ def test_a_baseline_s_note_and_owner_are_on_the_page(tmp_path: Path, site: Path)
     }
     given = {name: runs.read(history, run, name) for name in run.files}
     for over, said in states.items():
-        kept = pa.Table.from_pylist([entry | {"until": None, "over": over}], schema=results.BASELINE)
+        kept = pa.Table.from_pylist([entry | {"until": None, "over": over}], schema=summary.BASELINE)
         facts = run.facts | {"accepted": {"critical": int(over is None)}, "counts": {"critical": int(over is not None)}}
         runs.publish(history, "a", given | {"baseline": kept}, facts)
         site_files.export(history, site)

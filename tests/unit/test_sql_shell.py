@@ -10,7 +10,7 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import sql, sql_shell
-from auditor.pipeline.tables.derived_tables import NAMES
+from auditor.pipeline.derived_tables import NAMES
 from tests import corpora
 
 PATH = str(corpora.unpack("hanging-36"))

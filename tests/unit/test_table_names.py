@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from auditor.connectors.tables import schema
-from auditor.pipeline.tables.derived_tables import NAMES, OF_FACTS
+from auditor.pipeline.derived_tables import NAMES, OF_FACTS
 from auditor.rules.expectations.measures import MEASURES
 from scripts.tables_page import TEXTS
 from tests.broken_rows import BREAKS, GOOD

@@ -12,9 +12,8 @@ from auditor.base.remote_segments import RemotePartition, RemoteSegment, State
 from auditor.dashboards import cleaner_lines
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model.policies import Shown, shown_by
-from auditor.pipeline.asides import of_log
-from auditor.pipeline.tables.cleaner_table import row_of
-from auditor.pipeline.tables.space_table import segments_of
+from auditor.pipeline.space_table import row_of, segments_of
+from auditor.pipeline.summary import of_log
 from auditor.replay.reading.segment_checks import RecoveryScan
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView

@@ -20,7 +20,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline import kept_lists
 from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan, work_folder
-from auditor.pipeline.read_step import KeptFacts, kept, read_task
+from auditor.pipeline.runner import KeptFacts, kept, read_task
 from auditor.pipeline.work_folder import (
     BEGUN,
     CLASSES,

@@ -19,7 +19,7 @@ import auditor
 from auditor import cli, running
 from auditor.base.errors import AuditInputError
 from auditor.connectors.logdir.inventory import discover
-from auditor.pipeline.empty_input import NO_TOPICS, EmptyInput, of_directories
+from auditor.pipeline.whole_audit import NO_TOPICS, EmptyInput, of_directories
 from tests import corpora
 from tests.facts import here, opened
 

@@ -16,7 +16,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.logdir.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.tables.stable_end import stable_end
+from auditor.pipeline.lag_table import stable_end
 from auditor.replay.reading.lag_counts import Ahead, Counts, Outcomes, count, headers_from
 from auditor.replay.reading.task import ReplicaTask
 from tests import corpora

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from auditor.pipeline.tables import lag_table
-from auditor.pipeline.tables.stable_end import stable_end
+from auditor.pipeline import lag_table
+from auditor.pipeline.lag_table import stable_end
 from auditor.replay.reading.lag_counts import CLASSES, MARKER, SEEN, Counts, Outcomes, count
 from auditor.replay.reading.task import ReplicaTask
 from tests import corpora, segments

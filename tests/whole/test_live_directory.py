@@ -12,9 +12,9 @@ import pytest
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.logdir.inventory import discover
-from auditor.pipeline import read_audit
+from auditor.pipeline import whole_audit
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_audit import Say, nobody
+from auditor.pipeline.whole_audit import Say, nobody
 from auditor.rules.catalogue import registry
 from tests import corpora, facts
 from tests.audited import above_info, audit_folder, published
@@ -42,7 +42,7 @@ def after_listing(change: Change, folder: Path, monkeypatch: pytest.MonkeyPatch)
         change(folder)
         return inventory
 
-    monkeypatch.setattr(read_audit, "discover", discovered)
+    monkeypatch.setattr(whole_audit, "discover", discovered)
 
 
 @pytest.fixture(scope="module", params=NAMES)

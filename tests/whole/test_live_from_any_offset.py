@@ -27,8 +27,7 @@ from auditor.connectors.live.live_cluster import (
 )
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
-from auditor.pipeline.live.live_audit import LiveAudit
-from auditor.pipeline.live.live_reading import Reading
+from auditor.pipeline.live_audit import LiveAudit, Reading
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.seen.view import LogView

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from auditor.dashboards import answers, metrics, report_shapes, terminal, verdict
 from auditor.outputs.publish import described_findings, report_page, summarise
-from auditor.pipeline.tables.derived_tables import of_log
+from auditor.pipeline.derived_tables import of_log
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import logs_of, opened

@@ -18,8 +18,7 @@ from auditor.connectors.codec.indexes import TimeIndex
 from auditor.connectors.logdir.inventory import discover
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import plan
-from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading import replica_reader, segment_checks
 from auditor.replay.reading.index_checks import TimeCheck

@@ -13,8 +13,7 @@ from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.logdir.files import DataFile
 from auditor.connectors.logdir.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import plan
-from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading import chunks, replica_reader
 from auditor.replay.reading.chunks import Span, read_chunks

@@ -12,7 +12,7 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from auditor.connectors.tables.schema import DECODED
-from auditor.pipeline.cluster import brief
+from auditor.pipeline import cluster_context
 from auditor.pipeline.judge import judge_log
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution.resolve import resolve
@@ -89,7 +89,7 @@ def test_times_beyond_all_calendars_are_numbers_still() -> None:
     times = {"record_timestamp": 2**62, "last_update_timestamp": -(2**62), "start_timestamp": 2**62}
     row = {"partition": 0, "offset": 3, "transactional_id": "t", "tombstone": False, "state": "Empty", **times}
     table = pa.Table.from_pylist([row], schema=DECODED["transaction_log"])
-    (entry,) = brief.entries(table)
+    (entry,) = cluster_context.entries(table)
     assert (entry.record_time, entry.last_update, entry.start) == (2**62, -(2**62), 2**62)
 
 

@@ -22,7 +22,7 @@ from auditor.base.user_input import Scope, since_of
 from auditor.connectors.stores import storage
 from auditor.outputs.publish import summarise
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.what_if.what_if_audit import WhatIfAudit
+from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.seen.view import Finding
 from tests import corpora

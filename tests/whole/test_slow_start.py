@@ -9,11 +9,9 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.inline.inline_runner import InlineRunner
-from auditor.pipeline import judged_audit
-from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline import cluster_settings, whole_audit
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_audit import beside
-from auditor.pipeline.whole_audit import Audit
+from auditor.pipeline.whole_audit import Audit, beside
 from tests import corpora
 from tests.facts import here, opened
 
@@ -77,7 +75,7 @@ def test_who_interrupts_the_findings_may_ask_again(monkeypatch: pytest.MonkeyPat
         def interrupted(*_: object) -> None:
             raise KeyboardInterrupt
 
-        patched.setattr(judged_audit, "resolve_each", interrupted)
+        patched.setattr(whole_audit, "resolve_each", interrupted)
         with pytest.raises(KeyboardInterrupt):
             _ = audit.findings
     assert audit.findings == opened(path).findings

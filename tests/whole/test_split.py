@@ -24,8 +24,7 @@ from auditor.facts.batch_sums import BatchSums
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline import plan
-from auditor.pipeline.cluster import cluster_settings
+from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.isolation import read_apart
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from auditor.pipeline import results
+from auditor.pipeline import summary
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.seen.view import FIELDS, Finding
 
@@ -29,7 +29,7 @@ FINDING = Finding(
     timestamp=datetime.datetime.fromisoformat("2026-11-21T04:00:00.000Z"),
 ).to_dict()
 LOG = {
-    **dict.fromkeys(results.LOGS.names, 0), "cluster_id": "c", "log_dir": "d", "topic": "t",
+    **dict.fromkeys(summary.LOGS.names, 0), "cluster_id": "c", "log_dir": "d", "topic": "t",
     "bytes_total": 10, "bytes_decoded": 10, "offsets_total": 4, "offsets_data": 4,
     "log_end": 4, "last_stable_offset": 4, "batches_ratio": 1.0, "producers_ratio": float("nan"),
 }  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_count_fails_its_own_expectation_and_names_the_log(table: str) -> None
 
 
 def test_no_finding_at_all_meets_every_expectation_of_findings() -> None:
-    rows = judged("findings", results.FINDINGS.empty_table().to_pandas())
+    rows = judged("findings", summary.FINDINGS.empty_table().to_pandas())
     assert all(row["success"] for row in rows)
 
 

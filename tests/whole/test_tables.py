@@ -14,13 +14,11 @@ import pytest
 from auditor.base.errors import AuditInputError
 from auditor.connectors.stores.results import Folder
 from auditor.connectors.tables import schema
-from auditor.pipeline import table_parts
+from auditor.pipeline import derived_tables, table_parts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import Audited
 from auditor.pipeline.table_parts import STAGING
-from auditor.pipeline.tables import derived_tables
-from auditor.pipeline.tables.parquet_files import ParquetFile
-from auditor.pipeline.tables.table_tasks import Part, Wanted
+from auditor.pipeline.table_tasks import ParquetFile, Part, Wanted
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.audited import published

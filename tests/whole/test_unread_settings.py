@@ -12,7 +12,7 @@ from auditor.base.errors import is_unread
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata
 from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.stores.storage import Place
-from auditor.pipeline.cluster.cluster_settings import ClusterSettings, leave_out_refused
+from auditor.pipeline.cluster_settings import ClusterSettings, leave_out_refused
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.audited import published

@@ -15,14 +15,12 @@ from auditor.commands import what_if
 from auditor.connectors.logdir.inventory import discover
 from auditor.facts.replica_facts import PolicyOutcomes, ReplicaFacts
 from auditor.model import policies
-from auditor.pipeline import plan
-from auditor.pipeline.cluster import cluster_settings
-from auditor.pipeline.cluster.brief import brief
+from auditor.pipeline import cluster_settings, plan, what_if_audit
+from auditor.pipeline import what_if_verdicts as numbers
+from auditor.pipeline.cluster_context import brief
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_step import read_task
-from auditor.pipeline.what_if import what_if_numbers as numbers
-from auditor.pipeline.what_if import what_if_plan
-from auditor.pipeline.what_if.verdicts import judge_log
+from auditor.pipeline.runner import read_task
+from auditor.pipeline.what_if_verdicts import judge_log
 from auditor.replay.reading.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, facts
@@ -40,7 +38,7 @@ def facts_below(
     inventory = discover(list(options.paths), options.limits)
     known, _ = cluster_settings.read_settings(inventory, options.limits)
     tasks = plan.replica_tasks(inventory, known, options)
-    tasks = what_if_plan.with_policies(tasks, inventory, known, options.policy, names, window)
+    tasks = what_if_audit.with_policies(tasks, inventory, known, options.policy, names, window)
     out = []
     for task in tasks:
         if isinstance(task, ReplicaTask):
@@ -311,6 +309,6 @@ def test_replicas_are_read_again_where_a_clock_runs_ahead_of_all_brokers() -> No
     late = [(b.topic, b.partition) for b in briefs if b.any_time == newest]
     for end_of_time, expected in ((newest - HOUR, []), (newest - HOUR - 1, late), (-1, [])):
         clusters = {b.join_key: Cluster(newest, end_of_time) for b in briefs}
-        again = what_if_plan.ahead(tasks, briefs, clusters)
+        again = what_if_audit.ahead(tasks, briefs, clusters)
         assert [(t.replica.topic, t.replica.partition) for t in again] == expected
         assert {t.newest_time for t in again} <= {end_of_time}

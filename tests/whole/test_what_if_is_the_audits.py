@@ -16,7 +16,7 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.model.policies import COMPARED
-from auditor.pipeline.what_if.verdicts import judge_log
+from auditor.pipeline.what_if_verdicts import judge_log
 from auditor.replay.producers import audit_replay
 from auditor.replay.reading.replica_reader import ReplicaReader
 from auditor.rules.seen.view import Finding

@@ -1,12 +1,9 @@
-"""The table ``lag``: what each group has left to read of each partition, counted by batches, not by offsets.
-
-Out of the facts of an audit and the headers of a log from the lowest position on, which are read once more.
-"""
+"""The table lag."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +13,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.batch_sums import touches
 from auditor.facts.offsets import SHARE, Position
-from auditor.pipeline.tables.read_cluster import ReadCluster
-from auditor.pipeline.tables.stable_end import stable_end
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.lag_counts import (
     ABORTED,
@@ -31,9 +27,54 @@ from auditor.replay.reading.lag_counts import (
     Outcomes,
     offsets_in,
 )
+from auditor.replay.reading.task import ReplicaTask
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions import blocking, written_times
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+
+# Up to where a replica is read, and up to where by read_committed readers.
+
+
+def readable_end(log: LogView, replica: ReplicaFacts) -> int:
+    """The high watermark after a clean shutdown, else the end of the log: a running broker's checkpoint is old."""
+    if replica is log.leader:
+        return log.readable_end
+    hw = replica.high_watermark
+    return min(hw, replica.log_end) if replica.clean_shutdown and hw is not None else replica.log_end
+
+
+def stable_end(replica: ReplicaFacts, end: int) -> int:
+    """The last stable offset of a replica that is read up to ``end``."""
+    return min(max(Outcomes(replica.transactions, end).first_open, replica.own_start), end)
+
+
+def holder(replica: ReplicaFacts, end: int) -> int | None:
+    """The producer whose open transaction keeps it there; None where no transaction does."""
+    return Outcomes(replica.transactions, end).holder
+
+
+# A cluster with who reads it, for tables that need to know.
+
+
+Log = tuple[str, int]  # topic and partition
+
+
+@dataclass(slots=True)
+class ReadCluster(Cluster):
+    """A cluster with who reads it: the groups' positions by the log that they read, those in logs that are not in the
+    input by the coordinator's log that has them, and what is needed to read headers again, by log directory, topic and
+    partition."""
+
+    positions: dict[Log, list[Position]] = field(default_factory=dict)
+    elsewhere: dict[Log, list[Position]] = field(default_factory=dict)
+    tasks: dict[tuple[str, str, int], ReplicaTask] = field(default_factory=dict)
+
+
+# The table ``lag``: what each group has left to read of each partition, counted by batches, not by offsets.
+#
+# Out of the facts of an audit and the headers of a log from the lowest position on, which are read once more.
+
 
 LAG = declared(
     "lag",

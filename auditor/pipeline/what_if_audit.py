@@ -1,31 +1,135 @@
-"""The audit of a what-if: the read step with policies beside the audit's own, and a judge step that gives verdicts."""
+"""The audit of a what-if."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
+from auditor.base.numbers import setting_number
 from auditor.base.words import plural
+from auditor.connectors.logdir.files import Inventory
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER
-from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW
-from auditor.pipeline import plan, results
+from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW, UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
+from auditor.pipeline import plan, summary, what_if_verdicts
+from auditor.pipeline.cluster_context import Brief, candidates
+from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.read_audit import Say, nobody
-from auditor.pipeline.what_if import verdicts, what_if_numbers, what_if_plan
-from auditor.pipeline.whole_audit import Audit
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.pipeline.whole_audit import Audit, Say, nobody
+from auditor.replay.producers.kernel import AHEAD_MS
+from auditor.replay.reading.task import PolicySettings, ReplicaTask, TextTask
 from auditor.rules.producer_memory import Peak, broker_memory
 from auditor.rules.resolution.resolve import resolve_each, signed
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.pipeline.runner import Replicas, Runner
+
+
+# The tasks of a what-if: those of an audit, with the policies that each replica is replayed under beside it.
+
+
+RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
+CHECK_MS = 600_000
+Task = ReplicaTask | TextTask
+
+
+def compared(
+    inventory: Inventory, settings: dict[str, ClusterSettings], wanted: str, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The policies that were asked for, and those that the input itself may have worked under, to compare with."""
+    now = {
+        name
+        for log_dir in inventory.log_dirs
+        for name in candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
+    }
+    return tuple(dict.fromkeys([*names, *sorted(now)]))
+
+
+def with_policies(
+    tasks: Sequence[Task],
+    inventory: Inventory,
+    settings: dict[str, ClusterSettings],
+    wanted: str,
+    names: tuple[str, ...],
+    duplicate_window: int = DRAFT_WINDOW,
+) -> list[Task]:
+    """The tasks with these policies, each with what the input says of expiry and retention where the replica lies;
+    ``duplicate_window``: the draft's threshold, in sequence numbers.
+
+    Text dumps stay as they are: they show no sizes and no settings.
+    """
+    now = {
+        log_dir.name: candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
+        for log_dir in inventory.log_dirs
+    }
+    out: list[Task] = []
+    for task in tasks:
+        if isinstance(task, ReplicaTask):
+            cluster = settings.get(task.join_key, ClusterSettings())
+            present = now.get(task.replica.log_dir, set[str]())
+            policies = (_settings(task, cluster, name, name in present, duplicate_window) for name in names)
+            task = replace(task, policies=tuple(policies))
+        out.append(task)
+    return out
+
+
+def _settings(
+    task: ReplicaTask, cluster: ClusterSettings, name: str, present: bool, duplicate_window: int
+) -> PolicySettings:
+    """One policy over one replica; ``present``: its own broker may have worked under it."""
+
+    def setting(option: str) -> str | None:
+        return cluster.topic_setting(task.replica.topic or "", option, task.broker_id)
+
+    def number(*options: str) -> int | None:
+        values = (setting_number(setting(option), least=-(1 << 63)) for option in options)
+        return next((value for value in values if value is not None), None)
+
+    retention = number("retention.ms")
+    for option, unit in RETENTION_MS.items():
+        if retention is None and (value := number(option)) is not None:
+            retention = value * unit
+    size, check = number("retention.bytes", "log.retention.bytes"), number("producer.id.expiration.check.interval.ms")
+    kept = task.compacted  # by its cleaner, not by age or size
+    policy = policy_at(name, cluster.releases.get(task.broker_id, UNKNOWN))
+    return PolicySettings(
+        name,
+        policy._replace(duplicate_window=duplicate_window) if policy.is_draft else policy,
+        task.expiration_ms if present else supposed_expiration_ms(name, setting),
+        CHECK_MS if check is None else check,
+        -1 if kept else WEEK_MS if retention is None else retention,
+        -1 if kept or size is None else size,
+    )
+
+
+def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cluster]) -> list[ReplicaTask]:
+    """The replicas whose time-stamps go more than an hour beyond every broker-written time of the input, to be read
+    once more with that as the end of time: only when all has been read is it known what no producer's clock is believed
+    beyond.
+    """
+    newest = {
+        (b.log_dir, b.topic, b.partition): clusters[b.join_key].newest_time
+        for b in briefs
+        if 0 <= clusters[b.join_key].newest_time < b.any_time - AHEAD_MS
+    }
+    keys = (
+        (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
+        for task in tasks
+        if isinstance(task, ReplicaTask)
+    )
+    of = dict(zip(keys, (task for task in tasks if isinstance(task, ReplicaTask)), strict=True))
+    return [replace(of[key], newest_time=time) for key, time in sorted(newest.items()) if key in of]
+
+
+# The audit of a what-if: the read step with policies beside the audit's own, and a judge step that gives verdicts.
 
 
 class WhatIfAudit(Audit):
@@ -48,20 +152,20 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def _compared(self) -> tuple[str, ...]:
-        return what_if_plan.compared(self.inventory, self.settings, self.options.policy, self.policies)
+        return compared(self.inventory, self.settings, self.options.policy, self.policies)
 
     @cached_property
     def tasks(self) -> list[ReplicaTask | TextTask]:
         """Those of an audit, with the policies that each replica is replayed under beside it."""
         tasks = plan.replica_tasks(self.scoped, self.settings, self.options)
-        return what_if_plan.with_policies(
+        return with_policies(
             tasks, self.inventory, self.settings, self.options.policy, self._compared, self.duplicate_window
         )
 
     @cached_property
     def believed(self) -> Replicas:
         """The facts, those replicas read again in which a producer's clock ran ahead of all brokers."""
-        again = what_if_plan.ahead(self.tasks, self.briefs, self.clusters)
+        again = ahead(self.tasks, self.briefs, self.clusters)
         return self.replicas.replaced(self.runner.read([*again])) if again else self.replicas
 
     @cached_property
@@ -70,7 +174,7 @@ class WhatIfAudit(Audit):
         replicas, clusters = self.believed, self.clusters
         rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "replica", "errors")}
         with self.step("judge"):
-            for kind, row in self.runner.judge(replicas, clusters, verdicts.judge_log):
+            for kind, row in self.runner.judge(replicas, clusters, what_if_verdicts.judge_log):
                 rows[kind].append(row)
         rows["verdict"].sort(
             key=lambda v: (v["policy"], v["topic"], v["partition"], v["base_offset"], v["producer_id"])
@@ -105,7 +209,7 @@ class WhatIfAudit(Audit):
             "policy": [choice._asdict() for choice in self.choices],
             "complete": not self.incomplete(),
             "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks), self.options.scope.said),
-            **what_if_numbers.numbers([*rows["replica"]], self.verdicts, names, self._now, self.duplicate_window),
+            **what_if_verdicts.numbers([*rows["replica"]], self.verdicts, names, self._now, self.duplicate_window),
         }
 
     @cached_property
@@ -121,7 +225,7 @@ class WhatIfAudit(Audit):
     def held(self, table: str) -> pa.Table | None:
         """Verdicts are what the judge step gave."""
         if table == "verdicts":
-            return results.table_of(self.verdicts, verdicts.VERDICTS)
+            return summary.table_of(self.verdicts, what_if_verdicts.VERDICTS)
         return super().held(table)
 
     def exit_code(self) -> int:

@@ -1,11 +1,8 @@
-"""What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
-
-A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
-where the driver runs but in a process apart, which it may kill; of a cluster the one that a quorum would elect counts.
-"""
+"""What __cluster_metadata says of each cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,9 +21,80 @@ from auditor.connectors.tables.internal_rows import MetadataLog, beginning
 from auditor.connectors.tables.schema import from_rows
 from auditor.model import policies
 from auditor.model.policies import Shown
-from auditor.pipeline.cluster import quorum
 from auditor.processes.isolation import Pool
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections, Leaderless, WithoutLeader
+
+# Copies of ``__cluster_metadata`` beside each other: how far two are one log, and what is committed (KIP-595).
+#
+# A voter that led and was cut off keeps what nobody else has: an uncommitted tail of an old epoch, which it cuts when
+# it
+# follows again. Committed is what a majority of the voters has, or a snapshot. Voters copied earlier have less of it,
+# so
+# what is known to be committed is a lower bound.
+
+
+class Copy(NamedTuple):
+    """A copy of the log: whose it is, where it begins and ends, and what lies below the end of its newest snapshot.
+
+    ``lineage``: its leader epochs with their first offsets, both rising; ``snapshot_end``: 0 where there is none.
+    """
+
+    log_dir: str
+    broker_id: int | None
+    start: int
+    end: int
+    lineage: tuple[tuple[int, int], ...]
+    snapshot_end: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Orders copies as voters do: by last leader epoch and end."""
+        return (self.lineage[-1][0] if self.lineage else -1, self.end)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the batch at an offset, -1 if it is not known."""
+        return next((epoch for epoch, start in reversed(self.lineage) if start <= offset), -1)
+
+
+def same_until(one: Copy, other: Copy) -> int:
+    """The offset until which two copies are one log: by Raft, one epoch at one offset is one record.
+
+    What lies below the beginning of either is in a snapshot, and so committed.
+    """
+    end = min(one.end, other.end)
+    at = max(one.start, other.start)
+    starts = sorted(start for copy in (one, other) for _, start in copy.lineage if at < start < end)
+    for offset in [at, *starts]:
+        if offset < end and one.epoch_at(offset) != other.epoch_at(offset):
+            return offset
+    return end
+
+
+def has_majority(copies: Collection[Copy], voters: Collection[int]) -> bool:
+    """Whether a majority of the voters is among the copies."""
+    return len({copy.broker_id for copy in copies} & set(voters)) > len(set(voters)) // 2
+
+
+def committed(copies: Collection[Copy], voters: Collection[int]) -> dict[str, int]:
+    """By log directory the offset below which what its copy has is known to be committed."""
+    majority = len(set(voters)) // 2 + 1
+    found = {}
+    for copy in copies:
+        shared: dict[int, int] = {}
+        for other in copies:
+            if other.broker_id is not None and other.broker_id in voters:
+                shared[other.broker_id] = max(same_until(copy, other), shared.get(other.broker_id, 0))
+        ends = sorted(shared.values(), reverse=True)
+        found[copy.log_dir] = max(copy.snapshot_end, ends[majority - 1] if len(ends) >= majority else 0)
+    return found
+
+
+# What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
+#
+# A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
+# where the driver runs but in a process apart, which it may kill; of a cluster the one that a quorum would elect
+# counts.
+
 
 METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
@@ -208,28 +276,28 @@ def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str
 
 
 class _Read(NamedTuple):
-    copy: quorum.Copy
+    copy: Copy
     log_dir: LogDir
     read: MetadataRead
 
 
-def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> quorum.Copy:
+def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
     begins = max(replica.segments[0].base_offset, 0) if replica.segments else read.metadata.snapshot_end
     end = read.metadata.end_offset
-    return quorum.Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
+    return Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
 
 
 def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
     """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
     furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
     copies = [each.copy for each in reads]
-    cluster.committed = quorum.committed(copies, read.voters)
+    cluster.committed = committed(copies, read.voters)
     damaged = any(each.read.damaged for each in reads)  # then it shows less than it had
-    if not damaged and quorum.has_majority(copies, read.voters):
+    if not damaged and has_majority(copies, read.voters):
         cluster.not_committed_from = cluster.committed[furthest.log_dir]
     for copy, own, said in reads:
         if said.whole and own.broker_id is not None:
-            end = copy.end if said.damaged else quorum.same_until(copy, furthest)
+            end = copy.end if said.damaged else same_until(copy, furthest)
             cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
             mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
             cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}

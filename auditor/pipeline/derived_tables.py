@@ -1,0 +1,427 @@
+"""The derived tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DecodeError
+from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.tables import schema
+from auditor.connectors.tables.schema import LOG_KEY, array_of, declared, from_columns, from_errors, lists, texts
+from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
+from auditor.facts.events import PLACE, Kind, events_of
+from auditor.facts.packed import PackedRows
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.pipeline import cluster_settings, lag_table, space_table
+from auditor.pipeline import space_table as pipeline_space_table
+from auditor.pipeline.cluster_context import BEHIND_OFFSETS
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
+from auditor.rules.seen.view import LogView
+from auditor.rules.transactions import coordinated, written_times
+from auditor.rules.transactions.blocking import judged
+from auditor.rules.transactions.coordinated import BRANCH, Transactions
+from auditor.rules.transactions.open_transactions import open_transactions
+
+# The table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
+
+
+EVENTS = declared(
+    "events",
+    LOG_KEY,
+    """
+    kind:string what was odd, such as sequence_gap, offset_hole or epoch_regression
+    file:string
+    position:long
+    base_offset:long first offset of the batch that it is about
+    last_offset:long last offset of it
+    producer_id:long
+    producer_epoch:int
+    timestamp:time largest timestamp of the batch, as stored
+    time:time when it was written, by brokers' clocks as far as the log shows
+    leader_epoch:int epoch of the leader that appended it
+    fields:json what its kind has besides, such as expected_sequence and found_sequence
+""",
+)
+_NAMES = texts([kind.name.lower() for kind in Kind])
+_NUMBERS = np.array([int(kind) for kind in Kind], np.int64)  # ascending
+
+
+def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
+    """A row an event of a replica, at most 10,000 of a kind."""
+    found = replica.events
+    columns = {name: found[name].copy() for name in PLACE if name in EVENTS.names}
+    own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(found, *Kind))
+    columns |= {
+        "kind": _NAMES.take(array_of(np.searchsorted(_NUMBERS, found["kind"]).astype(np.int64))),
+        "file": texts([replica.file(number) for number in found["segment"].tolist()]),
+        "fields": texts([json.dumps(fields) for fields in own]),
+    }
+    return from_columns(EVENTS, replica.table_key, len(found), columns)
+
+
+# The table of whole transactions: what the coordinators' log says of each, with what the partitions' logs hold of it.
+#
+# Each log gives its shares by partition of the coordinators' log, and one task an own partition puts them together.
+
+
+COORDINATED = declared(
+    "coordinated_transactions",
+    LOG_KEY,
+    """
+    transactional_id:string `transactional.id` of the producer
+    transaction_key:string joins it with its branches in `transactions`: producer id and `offset`
+    producer_id:long
+    producer_epoch:int epoch of the first record that is left of it
+    state:string its last state in the coordinator's log
+    outcome:string COMMIT or ABORT; null while neither is decided
+    decided_by:string client, timeout, fenced (by a new instance), operator (fenced the id); null: open, or not known
+    timeout_ms:int `transaction.timeout.ms` of the producer, ms
+    began_not_before:time when it began, by its coordinator's clock; null where that is not written
+    began_not_after:time the same, at the latest
+    decided_at:time when it was decided, by the same clock; null: that record is not there, yet or any more
+    ended_not_before:time when it was decided, or its markers sent
+    ended_not_after:time when the coordinator knew all markers written; null while it does not
+    duration_ms:long from its beginning until it was complete, by one broker's clock; null where either is not known
+    duration_least_ms:long from the latest beginning to the earliest end
+    duration_most_ms:long from the earliest beginning to the latest end
+    partitions:strings its partitions as `topic-partition`; null where only its end is left
+    partitions_seen:int in how many of them the input has its data or marker: of those are the next three
+    batches:long its data batches there
+    records:long its records in them
+    bytes:long bytes of these batches
+    groups:strings consumer groups whose offsets it carries, as far as `__consumer_offsets` in the input shows
+    offset:long offset of its first record that is left in the coordinator's log; null in console text
+    last_offset:long offset of its last record there; null in console text
+""",
+)
+_OUTCOMES = texts(["ABORT", "COMMIT"])
+Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
+
+
+def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[Keyed]:
+    """What one log knows, on its way to who puts the table together."""
+    for partition, share in coordinated.shares(LogView(replicas, cluster)):
+        yield join_key, partition, pickle.dumps(share, 5)
+
+
+def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """The transactions of one partition of the coordinators' log, a batch a piece of it."""
+    history, found = cluster.coordinator, [pickle.loads(share) for share in packed]
+    at = next((share.at for share in found if share.at is not None), None)
+    if history is None or at is None:
+        return
+    branches = coordinated.summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in found)]))
+    groups: dict[tuple[int, int], set[str]] = {}
+    for name, mine in itertools.chain.from_iterable(share.groups.items() for share in found):
+        groups.setdefault(name, set()).update(mine)
+    for log, counts in history.whole_ids(partition):
+        for columns in log.all_pieces():
+            mine = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
+            if len(mine.starts):
+                values = _own(log, columns, mine) | _of_partitions(columns, mine, branches, groups)
+                yield from_columns(COORDINATED, (*at, TRANSACTION_STATE, partition), len(mine.starts), values)
+
+
+def _counting(mine: Transactions, counts: np.ndarray) -> Transactions:
+    wanted = counts[mine.starts]
+    ends = type(mine.ends)(*(column[wanted] for column in mine.ends))
+    return Transactions(mine.starts[wanted], mine.ongoing[wanted], ends, mine.forced[wanted])
+
+
+def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> Fields:
+    """What the coordinator's log itself says."""
+    prepare, complete, decision = mine.ends
+    last = np.maximum.reduce([mine.ongoing, prepare, complete])
+    began = coordinated.begun(columns, mine)
+    updated = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
+    decided = np.where(prepare >= 0, updated[prepare], -1)
+    over = np.where(complete >= 0, np.maximum(updated[complete], columns["record_time"][complete]), -1)
+    earliest = np.where(complete >= 0, updated[complete], decided)
+    ids, names = np.unique(columns["id"][mine.starts], return_inverse=True)
+    told = mine.ongoing >= 0
+    members = np.where(prepare >= 0, prepare, mine.ongoing)
+    return {
+        "transactional_id": texts([log.ids[n] for n in ids.tolist()]).take(array_of(names.astype(np.int64))),
+        "transaction_key": _coordinated_keys(columns["producer_id"][mine.starts], columns["offset"][mine.starts]),
+        "producer_id": columns["producer_id"][mine.starts],
+        "producer_epoch": columns["producer_epoch"][mine.starts],
+        "state": texts([STATES[n] for n in columns["state"][last].tolist()]),
+        "outcome": _OUTCOMES.take(array_of(np.maximum(decision, 0).astype(np.int64), decision < 0)),
+        "decided_by": texts(coordinated.decided_by(columns, mine, began)),
+        "timeout_ms": columns["timeout_ms"][last],
+        "began_not_before": began,
+        "began_not_after": began,
+        "decided_at": decided,
+        "ended_not_before": earliest,
+        "ended_not_after": over,
+        "duration_ms": _between(began, over),
+        "duration_least_ms": _between(began, earliest),
+        "duration_most_ms": _between(began, over),
+        "partitions": lists(
+            [
+                sorted(log.partitions(code)) if known else None
+                for code, known in zip(columns["set"][members].tolist(), (told | (prepare >= 0)).tolist(), strict=True)
+            ]
+        ),
+        "offset": _offsets(columns["offset"][mine.starts]),
+        "last_offset": _offsets(columns["offset"][last]),
+    }
+
+
+def _offsets(offsets: np.ndarray) -> pa.Array:
+    return array_of(offsets, offsets >= BEHIND_OFFSETS)
+
+
+def _coordinated_keys(producers: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    return texts(
+        [coordinated.transaction_key(*each) for each in zip(producers.tolist(), offsets.tolist(), strict=True)]
+    )
+
+
+def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
+    """Milliseconds from one time to the other, null where either is not known."""
+    return array_of(end - begin, (begin < 0) | (end < 0))
+
+
+def _of_partitions(
+    columns: Columns, mine: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
+) -> Fields:
+    """What the logs of their partitions hold."""
+    producers, offsets = columns["producer_id"][mine.starts], columns["offset"][mine.starts]
+    rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]
+    of = [
+        sorted(groups[each]) if each in groups else []
+        for each in zip(producers.tolist(), offsets.tolist(), strict=True)
+    ]
+    return {
+        "partitions_seen": rows["logs"].astype(np.int32),
+        "batches": rows["batches"].copy(),
+        "records": rows["records"].copy(),
+        "bytes": rows["bytes"].copy(),
+        "groups": lists(of),
+    }
+
+
+def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The row of each transaction in ``branches``, which ascend; their number for none. Cost: that of the piece."""
+    ids, which = np.unique(producers, return_inverse=True)
+    known = np.ascontiguousarray(branches["producer_id"])
+    first, end = np.searchsorted(known, ids), np.searchsorted(known, ids, side="right")
+    counts = end - first
+    rows = np.repeat(first - np.append(0, np.cumsum(counts)[:-1]), counts) + np.arange(counts.sum())
+    _, numbers = np.unique(np.append(branches["offset"][rows], offsets), return_inverse=True)
+    names = np.repeat(np.arange(len(ids)), counts) << 32 | numbers[: len(rows)]
+    wanted = which << 32 | numbers[len(rows) :]
+    at = np.searchsorted(names, wanted)
+    there = np.append(names, -1)[at] == wanted
+    out: np.ndarray = np.where(there, np.append(rows, 0)[at], len(branches))
+    return out
+
+
+# The tables that are not decoded from files: what the replay, the clusters' metadata and the judgement give.
+#
+# Derived tables are made of the facts of a log, with what the coordinator's log knows of each producer.
+
+
+COORDINATED_TRANSACTIONS = "coordinated_transactions"  # of all logs together: coordinated_table
+# What each replica's replay leaves of its producers, as a broker would hold it at the log's end.
+PRODUCER_STATES = declared(
+    "producer_states",
+    LOG_KEY,
+    """
+    producer_id:long
+    producer_epoch:int
+    last_sequence:int sequence number of its last record; -1: none since its epoch began
+    last_offset:long offset of its last record; -1: none
+    offset_delta:int last offset less first offset of its last batch
+    last_timestamp:time timestamp of its last batch or marker
+    coordinator_epoch:int epoch of the coordinator that sent its last marker; -1: none
+    current_txn_first_offset:long first offset of its open transaction; -1: none is open
+    transactional_id:string
+    batches:long its data batches in the log; 0: only a snapshot knows it
+    records:long its records in them
+    markers:long its transactions' markers in the log
+    first_offset:long of its first batch at or behind the log start; -1: none
+    first_sequence:int sequence number that this batch begins with; -1: none
+    max_epoch:int its largest epoch in the log
+    last_seen_by_broker:time when it wrote last, at the earliest, by markers, which carry brokers' times; null: none
+    expires_at:time when the broker forgets it, which goes by `last_timestamp`; null while a transaction is open
+""",
+)
+# One row a transaction of a producer in a replica.
+TRANSACTIONS = declared(
+    "transactions",
+    LOG_KEY,
+    """
+    producer_id:long
+    producer_epoch:int
+    transactional_id:string
+    outcome:string COMMIT or ABORT; null while it is open
+    class:string of an open one in the leader's replica: active, late, hanging, orphan, ghost or undecidable; else null
+    first_offset:long offset of its first record; -1: a marker that ended nothing here
+    last_offset:long offset of its last record
+    marker_offset:long offset of its marker; -1: it is open
+    marker_epoch:int producer epoch of the marker
+    coordinator_epoch:int epoch of the coordinator that sent the marker
+    last_stable_offset:long last stable offset behind its marker
+    first_timestamp:time timestamp of its first batch
+    last_timestamp:time timestamp of its last batch
+    marker_timestamp:time timestamp of its marker
+    batches:long its batches in the log
+    records:long its records in them
+    size:long bytes of these batches
+    file:string segment that it begins in; where it has no data, that of its marker
+    position:long byte in it
+    leader_copy:bool whether the row is of the leader's replica: count by it where there are several
+    kind:string closed (data and marker), open, or marker_only: a marker that ended nothing here
+    transaction_key:string joins it with `coordinated_transactions`; null: no coordinator's log shows its transaction
+    began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
+    began_not_after:time the same, at the latest
+""",
+)
+MadeOfLog = Callable[[LogView], Iterator[pa.RecordBatch]]
+UNOPENED = ("unreadable", "vanished")
+_KINDS = texts(["closed", "open", "marker_only"])
+
+
+def mentioned(text: str) -> frozenset[str]:
+    """The tables whose names stand in an SQL text."""
+    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(NAMES)
+
+
+def listed(text: str) -> pa.Table | None:
+    """All tables by name, where an SQL text asks for just that; None for any other text."""
+    return pa.table({"name": texts(NAMES)}) if re.fullmatch(r"\s*show\s+tables\s*;?\s*", text, re.I) else None
+
+
+def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a derived table about one log, whose replicas explain each other."""
+    made = _OF_FACTS[table][1]
+    assert made is not None, table
+    return made(LogView(replicas, cluster))
+
+
+def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
+    """A table of what ``__cluster_metadata`` says, of all clusters."""
+    found = [cluster_settings.tables(cluster) for cluster in settings.values()]
+    batches = [batch for tables in found if table in tables for batch in tables[table].to_batches()]
+    return pa.Table.from_batches(batches, schema.DECODED[table])
+
+
+def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
+    """What could not be read of the clusters' metadata, but for files that who reads tables cannot open either."""
+    dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
+
+    def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
+        known = dirs[log_dir]
+        key = (known.cluster_id, known.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
+        return from_errors(key, [error])
+
+    found = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
+    return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
+
+
+def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
+    """The columns that facts and table have by the same name."""
+    return {name: rows[name].copy() for name in rows.dtype.names or () if name in wanted.names}
+
+
+def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
+    """The transactional id of each producer id, null where the coordinator's log does not show."""
+    known, at = np.unique(producer_ids, return_inverse=True)
+    return texts([log.owner(pid) for pid in known.tolist()]).take(array_of(at.astype(np.int64)))
+
+
+def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
+    rows = replica.producers
+    columns = _columns(rows, PRODUCER_STATES)
+    columns |= {
+        "current_txn_first_offset": rows["txn_first_offset"].copy(),
+        "transactional_id": _owners(log, rows["producer_id"]),
+        "last_seen_by_broker": written_times.last_seen(log, replica),
+        "expires_at": _expiry(log, replica),
+    }
+    return from_columns(PRODUCER_STATES, replica.table_key, len(rows), columns)
+
+
+def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
+    """When a broker forgets each producer, ms; -1 for not while things stand as they do."""
+    rows, allowed = replica.producers, log.cluster.expiration_ms(replica.broker_id)
+    idle = (rows["txn_first_offset"] < 0) & (rows["last_timestamp"] >= 0)
+    out: np.ndarray = np.where(idle, rows["last_timestamp"] + allowed, -1)
+    return out
+
+
+def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
+    rows = replica.transactions
+    is_open = rows["marker_offset"] < 0
+    classes: dict[tuple[int, int], str] = {}
+    if replica is log.leader:
+        opened = open_transactions(log)
+        classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): judged(log, t).klass for t in opened}
+    where = zip(rows["producer_id"].tolist(), rows["first_offset"].tolist(), is_open.tolist(), strict=True)
+    segments = np.where(rows["segment"] >= 0, rows["segment"], rows["marker_segment"])
+    positions = np.where(rows["segment"] >= 0, rows["position"], rows["marker_position"])
+    columns = _columns(rows, TRANSACTIONS)
+    columns |= {
+        "transactional_id": _owners(log, rows["producer_id"]),
+        "outcome": _OUTCOMES.take(array_of((rows["commit"] == 1).astype(np.int64), is_open)),
+        "class": texts([classes.get((pid, first)) if still else None for pid, first, still in where]),
+        "size": rows["bytes"].copy(),
+        "file": texts([replica.file(number) for number in segments.tolist()]),
+        "position": positions,
+        "leader_copy": replica is log.leader,
+        "kind": _KINDS.take(array_of(np.where(is_open, 1, np.where(rows["first_offset"] < 0, 2, 0)))),
+        "transaction_key": _log_keys(log, replica),
+    } | _began(log, replica)
+    return from_columns(TRANSACTIONS, replica.table_key, len(rows), columns)
+
+
+def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
+    """When each transaction began here: between markers, and not before its coordinator let it."""
+    earliest, latest = written_times.written_bounds(log, replica)
+    if replica is log.leader:
+        earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
+    return {"began_not_before": earliest, "began_not_after": latest}
+
+
+def _log_keys(log: LogView, replica: ReplicaFacts) -> pa.Array:
+    """The transaction that each row is a branch of; in a follower that of the leader's row with the same end."""
+    known = coordinated.keys(log)
+    if replica is log.leader:
+        return texts(known)
+    of_leader = {_place(row): key for row, key in zip(log.leader.transactions, known, strict=True)}
+    return texts([of_leader.get(_place(row)) for row in replica.transactions])
+
+
+def _place(row: np.void) -> tuple[int, int, int]:
+    marker = int(row["marker_offset"])
+    return int(row["producer_id"]), marker, int(row["first_offset"]) if marker < 0 else -1
+
+
+def _of_copies(made: Callable[[LogView, ReplicaFacts], pa.RecordBatch]) -> MadeOfLog:
+    return lambda log: (made(log, replica) for replica in log.copies)
+
+
+# The tables that are made of facts: their columns, and who makes the rows about one log; nobody of all logs together.
+_OF_FACTS: dict[str, tuple[pa.Schema, MadeOfLog | None]] = {
+    "producer_states": (PRODUCER_STATES, _of_copies(_states)),
+    "transactions": (TRANSACTIONS, _of_copies(_transactions)),
+    "events": (EVENTS, _of_copies(lambda _, replica: event_rows(replica))),
+    COORDINATED_TRANSACTIONS: (COORDINATED, None),
+    "lag": (lag_table.LAG, lag_table.rows),
+    "space": (space_table.SPACE, space_table.space_rows),
+    "cleaner": (pipeline_space_table.CLEANER, pipeline_space_table.cleaner_rows),
+}
+OF_FACTS = {name: columns for name, (columns, _) in _OF_FACTS.items()}
+OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
+NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings", "blocked")

@@ -1,0 +1,367 @@
+"""The tables space and cleaner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.base.at_rest import Fields
+from auditor.base.errors import DecodeError
+from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
+from auditor.facts.batch_sums import touches
+from auditor.facts.events import Kind, events_of
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
+from auditor.model import log_maintenance
+from auditor.model.log_maintenance import (
+    LAG,
+    STABLE,
+    CleanableSegment,
+    CleaningSettings,
+    Kept,
+    RetainedSegment,
+    RetentionSettings,
+    Standing,
+    kept,
+)
+from auditor.pipeline.lag_table import holder, readable_end, stable_end
+from auditor.rules.lib.log_bounds import Setting, setting
+from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
+from auditor.rules.seen.coordinator_history import SKEW_MS
+from auditor.rules.seen.view import LogView
+
+# The table ``space``: of each segment what keeps it on its broker's disk, by which setting, and when it goes.
+
+
+SPACE = declared(
+    "space",
+    LOG_KEY,
+    """
+    file:string
+    base_offset:long its first offset
+    size:long bytes of the segment file, without its indexes
+    active:bool whether it is the one that is written
+    goes:string why it goes at the next check: log_start_offset, retention_bytes or retention_ms; null where it stays
+    kept_by:string what keeps it (see three questions); null where it goes
+    kept_by_file:string of older_segment, the segment in front of it that does not go
+    goes_at:time when time lets it go, if nothing more is written; null where time does not
+    setting:string the setting that decides it, with its value
+    setting_by:string who sets that: topic, broker or default
+    largest_timestamp:time the largest timestamp of its batches, which brokers go by
+    largest_offset:long the offset of the batch that has it
+    producer_id:long of that batch; -1: none
+    transactional_id:string
+    aborted_bytes:long bytes of aborted transactions that begin in it: nobody who reads read_committed gets them
+    held_from:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
+    undecided:string why this may be wrong; null where nothing speaks against it
+""",
+)
+REMOTE_METADATA, METADATA = "__remote_log_metadata", "__cluster_metadata"  # which goes by metadata.* of its own
+BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where a tiered segment is stamped ahead"
+
+
+def space_rows(log: LogView) -> Iterator[pa.RecordBatch]:
+    """A row a segment on a broker's own disk, of every replica."""
+    for replica in () if log.is_gone else log.replicas:
+        if found := segments_of(log, replica):
+            yield from_dicts(SPACE, replica.table_key, found)
+
+
+def ahead_ms(cluster: Cluster) -> int:
+    """How far a timestamp may lie behind the audit's clock: that is only the newest time in the input if none was
+    given, and producers' clocks differ from brokers'."""
+    return SKEW_MS if cluster.clock_given else HOUR_MS
+
+
+def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
+    """A row a segment of one replica on its broker's own disk, times in ms."""
+    local = [(k, s) for k, s in enumerate(replica.scans) if not replica.is_remote(k)]
+    if log.topic == METADATA or replica.text or replica.live or not local:
+        return []
+    return _Replica(log, replica, local).rows()
+
+
+class _Replica:
+    """The segments of one replica, with the settings that it is kept by."""
+
+    def __init__(self, log: LogView, replica: ReplicaFacts, local: list[tuple[int, SegmentScan]]) -> None:
+        self.log, self.replica, self.local = log, replica, local
+        names = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.log.copy.disable")
+        self.settings = {name: setting(log.cluster, replica.broker_id, log.topic, name) for name in names}
+        self.policy = self.settings["cleanup.policy"]
+        self.tiered = log.cluster.is_tiered(log.topic) and self.settings["remote.log.copy.disable"].value != "true"
+        if self.tiered:
+            for name in ("retention.ms", "retention.bytes"):
+                own = setting(log.cluster, replica.broker_id, log.topic, f"local.{name}")
+                if own.number != -2:  # -2: as retention.* says
+                    self.settings[name] = own
+        self.end = readable_end(log, replica)
+        self.stable = stable_end(replica, self.end)
+        remote = log.remote
+        copied = -1 if remote is None else remote.highest(replica.leader_epochs, replica.log_end)
+        self.rules = RetentionSettings(
+            "delete" in self.policy.value,
+            self.settings["retention.ms"].number,
+            self.settings["retention.bytes"].number,
+            copied if self.tiered else None,
+            ahead_ms(log.cluster),
+        )
+
+    def rows(self) -> list[Fields]:
+        """A row a segment."""
+        segments = [RetainedSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
+        start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
+        found = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
+        doubt, aborted = self._doubt(), self._aborted()
+        by_file = self.tiered and any(said.by == log_maintenance.FUTURE for said in found)
+        return [
+            self._row(k, scan, said, aborted)
+            | {
+                "active": k == self.local[-1][0],
+                "undecided": doubt
+                or (BY_FILE if by_file and said.by in (log_maintenance.FUTURE, log_maintenance.OLDER) else None),
+            }
+            for (k, scan), said in zip(self.local, found, strict=True)
+        ]
+
+    def _row(self, k: int, scan: SegmentScan, said: Kept, aborted: dict[int, int]) -> Fields:
+        decides = self._decides(said)
+        front = None if said.at < 0 else self.replica.segments[self.local[said.at][0]]
+        return {
+            "file": self.replica.segments[k],
+            "base_offset": scan.base_offset,
+            "size": scan.size,
+            "goes": said.goes or None,
+            "kept_by": said.by or None,
+            "kept_by_file": front,
+            "goes_at": said.until if said.until >= 0 else None,
+            "setting": None if decides is None else f"{decides[0]}={decides[1].value}",
+            "setting_by": None if decides is None else decides[1].by.partition(" ")[0],
+            "largest_timestamp": scan.largest_time,
+            "largest_offset": scan.largest_offset,
+            "producer_id": scan.largest_producer,
+            "transactional_id": self.log.owner(scan.largest_producer) if scan.largest_producer >= 0 else None,
+            "aborted_bytes": aborted.get(k, 0),
+            "held_from": self.stable if said.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
+        }
+
+    def _decides(self, said: Kept) -> tuple[str, Setting] | None:
+        """The setting that decides about a segment, by its name."""
+        local = "local." if self.tiered else ""
+        if log_maintenance.COMPACTION in (said.by, said.goes):
+            return "cleanup.policy", self.policy
+        if said.goes == log_maintenance.SIZE or said.by == log_maintenance.BELOW:
+            return self._named("retention.bytes", local)
+        if said.goes == log_maintenance.TIME or said.by in (
+            log_maintenance.YOUNG,
+            log_maintenance.FUTURE,
+            log_maintenance.OLDER,
+            log_maintenance.OFF,
+            log_maintenance.UNDATED,
+        ):
+            return self._named("retention.ms", local)
+        return None
+
+    def _named(self, name: str, local: str) -> tuple[str, Setting]:
+        found = self.settings[name]
+        return (f"{local}{name}" if found.by.startswith("topic local.") else name), found
+
+    def _aborted(self) -> dict[int, int]:
+        """Bytes of aborted transactions by the number of the segment that they begin in."""
+        found = self.replica.transactions
+        if not len(found):
+            return {}
+        found = found[(found["commit"] == 0) & (found["marker_offset"] >= 0) & (found["segment"] >= 0)]
+        numbers, at = np.unique(found["segment"], return_inverse=True)
+        sums = np.bincount(at, weights=found["bytes"].astype(np.float64), minlength=len(numbers))
+        return dict(zip(numbers.tolist(), sums.astype(np.int64).tolist(), strict=True))
+
+    def _doubt(self) -> str | None:
+        replica = self.replica
+        if replica.cut_short or replica.breaks_off:
+            return "the end of the log is not in the input"
+        if replica.unread_from >= 0 or not replica.log_start_known:
+            return "where the log starts is not known"
+        if replica.unreadable:
+            return "bytes that could not be read may hold a larger timestamp"
+        if not all(said.sure for said in self.settings.values()):
+            return "not all settings are in the input: defaults stand in for them"
+        remote = self.log.cluster.remote.partitions or (REMOTE_METADATA, 0) in self.log.cluster.bounds
+        if self.tiered and not remote:
+            return "what is in remote storage is not known"
+        return None
+
+
+# The table ``cleaner``: where the log cleaner of each broker stands in each compacted log, and what holds it back.
+
+
+CLEANER = declared(
+    "cleaner",
+    LOG_KEY,
+    """
+    stands:string clean, below_ratio (not dirty enough), due (cleaned at the next pass), faulty (it may stop) or off
+    checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say
+    first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside
+    first_uncleanable_offset:long the base offset of the first segment that it would leave alone
+    held_by:string what ends it there: active_segment, last_stable_offset or min_compaction_lag
+    held_until:time of min_compaction_lag, when that segment is old enough; null else
+    held_by_transaction:string of last_stable_offset, the transactional id that is open there; null where not known
+    held_producer_id:long its producer id
+    dirty_offsets:long offsets from the first dirty one to the end of the log
+    clean_bytes:long bytes of the segments below the first dirty offset
+    cleanable_bytes:long bytes of the segments that it would clean
+    uncleanable_bytes:long bytes of the segments behind, the active one among them
+    dirty_ratio:double cleanable bytes of the clean and the cleanable ones, as the broker counts
+    min_dirty_ratio:double above this ratio it is cleaned
+    ratio_by:string who sets that: topic, broker or default
+    due_because:string dirty_ratio or max_compaction_lag; null where it is not due
+    horizons:long batches whose tombstones or markers wait for their delete horizon (KIP-534)
+    first_horizon:time the earliest of these: what is cleaned then loses them
+    fault:string what is wrong with a batch that the cleaner has to read; where it is `faulty`, it may stop there
+    fault_offset:long where that is; -1 where no offset can be read
+    fault_file:string segment that has it
+    fault_position:long byte in it
+    undecided:string why this may be wrong; null where nothing speaks against it
+""",
+)
+THROWS = ("bad_size", "bad_magic", "truncated", "zero_filled")  # bytes at which it does
+OURS = ("unreadable", "vanished", "limit", "batch_limit")  # what only this program did not look at
+OVERFLOW = "offsets overflow the segment"
+SPLIT = f"{OVERFLOW}, which the cleaner first splits"
+OLDER = "the broker's release is not known: before 2.0 the cleaner stops where offsets overflow a segment"
+
+
+def cleaner_rows(log: LogView) -> Iterator[pa.RecordBatch]:
+    """A row a replica of a compacted log."""
+    for replica in () if log.is_gone else log.replicas:
+        if (row := row_of(log, replica)) is not None:
+            yield from_dicts(CLEANER, replica.table_key, [row])
+
+
+def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
+    """The row of one replica, times in ms; None where its log is not compacted."""
+    policy = setting(log.cluster, replica.broker_id, log.topic, "cleanup.policy")
+    known = policy.sure or replica.cleaner_offset is None
+    if ("compact" not in policy.value and known) or not replica.scans or replica.text or replica.live:
+        return None
+    named = {
+        name: setting(log.cluster, replica.broker_id, log.topic, name)
+        for name in ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms")
+    }
+    ratio = named["min.cleanable.dirty.ratio"]
+    segments = [CleanableSegment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
+    rules = CleaningSettings(
+        _ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number
+    )
+    end = readable_end(log, replica)
+    stable = stable_end(replica, end)
+    found = log_maintenance.standing(
+        segments, replica.own_start, replica.log_end, stable, replica.cleaner_offset, rules, log.cluster.as_of
+    )
+    splits = log_maintenance.splits(log.cluster.release(replica.broker_id))
+    fault = _fault(replica, found.first_uncleanable, splits)
+    off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
+    return {
+        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(found),
+        "checkpoint": replica.cleaner_offset,
+        "first_dirty_offset": found.first_dirty,
+        "first_uncleanable_offset": found.first_uncleanable,
+        "held_by": found.because,
+        "held_until": segments[found.held_segment].largest_time + rules.min_lag_ms if found.because == LAG else None,
+        **_holder(log, replica, found, end),
+        "dirty_offsets": replica.log_end - found.first_dirty,
+        "clean_bytes": found.clean_bytes,
+        "cleanable_bytes": found.cleanable_bytes,
+        "uncleanable_bytes": sum(s.size for s in segments if s.base >= found.first_uncleanable),
+        "dirty_ratio": found.ratio,
+        "min_dirty_ratio": rules.min_ratio,
+        "ratio_by": ratio.by,
+        "due_because": found.due or None,
+        "horizons": sum(s.horizons for s in replica.scans),
+        "first_horizon": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
+        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), found.first_uncleanable)
+        or (OLDER if fault and not fault.stops and splits is None else None),
+        **(
+            {}
+            if fault is None
+            else {
+                "fault": fault.why,
+                "fault_offset": fault.offset,
+                "fault_file": replica.segments[fault.segment],
+                "fault_position": fault.position,
+            }
+        ),
+    }
+
+
+def _ratio(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return 0.5
+
+
+def _stands(found: Standing) -> str:
+    if found.due:
+        return "due"
+    return "below_ratio" if found.cleanable_bytes else "clean"
+
+
+def _holder(log: LogView, replica: ReplicaFacts, found: Standing, end: int) -> Fields:
+    """Whose transaction holds it, where one does."""
+    producer = holder(replica, end) if found.because == STABLE else None
+    return {
+        "held_by_transaction": None if producer is None else log.owner(producer),
+        "held_producer_id": producer,
+    }
+
+
+class Fault(NamedTuple):
+    """Whether the cleaner may stop at it; the segment's number, the byte in it and the offset; what it is."""
+
+    stops: bool
+    segment: int
+    position: int
+    offset: int
+    why: str
+
+
+def _fault(replica: ReplicaFacts, until: int, splits: bool | None) -> Fault | None:
+    """The first batch below an offset that is not sound, since the cleaner reads all of the log up to there; one at
+    which it may stop before any other. ``splits``: whether it splits a segment whose offsets overflow."""
+    found = [
+        Fault(True, int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
+        for e in events_of(replica.events, Kind.CRC)
+    ]
+    found += [Fault(True, k, e.position, -1, f"bytes are no batch: {e.reason}") for k, e in _errors(replica, THROWS)]
+    found += [
+        Fault(splits is False, k, *scan.overflow, SPLIT if splits else OVERFLOW)
+        for k, scan in enumerate(replica.scans)
+        if scan.overflow[0] >= 0
+    ]
+    below = (f for f in found if replica.segment_bases[f.segment] < until)
+    return min(below, key=lambda f: (not f.stops, f.segment, f.position), default=None)
+
+
+def _errors(replica: ReplicaFacts, reasons: tuple[str, ...]) -> list[tuple[int, DecodeError]]:
+    """The bytes of its segments that are in error for one of some reasons, with the segment's number."""
+    by_name = {name: number for number, name in enumerate(replica.segments)}
+    return [(by_name[e.file], e) for e in replica.errors if e.file in by_name and e.reason in reasons]
+
+
+def _doubt(replica: ReplicaFacts, sure: bool, until: int) -> str | None:
+    if replica.cut_short or replica.breaks_off:
+        return "the end of the log is not in the input"
+    if replica.unread_from >= 0:
+        return "the log was not read from its start"
+    if replica.absent:
+        return "a segment is not in the input"
+    if not sure:
+        return "not all settings are in the input: defaults stand in for them"
+    if any(replica.segment_bases[k] < until for k, _ in _errors(replica, OURS)):
+        return "not all bytes that the cleaner has to read could be looked at"
+    if until > replica.own_start and touches(replica.unverified, replica.own_start, until - 1):
+        return "checksums of batches that the cleaner has to read were not verified when the log was copied"
+    return None

@@ -1,1 +1,0 @@
-"""The derived tables, and how tasks write tables as Parquet."""

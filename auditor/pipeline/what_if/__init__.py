@@ -1,1 +1,0 @@
-"""The same history under other policies."""
