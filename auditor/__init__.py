@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from auditor.api.tabular import Table
     from auditor.base.errors import AuditFailure, AuditInputError
     from auditor.rules.seen.view import Finding
-    from auditor.spark.adopted import register
+    from auditor.spark.session import register
 
 __all__ = (
     "AuditFailure",
@@ -61,7 +61,7 @@ _PLACES = {
     "replay_batches": "auditor.api.replayed",
     "Findings": "auditor.api.finding_list",
     "Finding": "auditor.rules.seen.view",
-    "register": "auditor.spark.adopted",
+    "register": "auditor.spark.session",
     "AuditInputError": "auditor.base.errors",
     "AuditFailure": "auditor.base.errors",
 }
@@ -88,6 +88,6 @@ def __dir__() -> list[str]:
 
 
 if "pyspark.sql" in sys.modules:  # else no session runs, and nothing of Spark's is loaded for one
-    from auditor.spark.adopted import register_running
+    from auditor.spark.session import register_running
 
     register_running()

@@ -44,7 +44,7 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     from auditor.spark.spark_runner import SparkRunner
 
     if spark is not None:
-        from auditor.spark.adopted import adopt
+        from auditor.spark.session import adopt
 
         return SparkRunner(lambda _: adopt(spark))
     if submitted:
@@ -104,7 +104,7 @@ def _inline(master: str) -> Runner:
 
     pool = Pool(processes_of(master))
     pool.start()  # it loads what workers need while this process loads what the driver needs
-    from auditor.inline.inline_runner import InlineRunner
+    from auditor.processes.inline_runner import InlineRunner
 
     return InlineRunner(pool)
 
@@ -255,7 +255,7 @@ def _mistake(error: BaseException) -> AuditInputError | None:
         return absent(error.name or "")
     if not type(error).__module__.startswith(("py4j", "pyspark")):
         return None
-    from auditor.spark.adopted import lacking
+    from auditor.spark.session import lacking
 
     said = lacking(error)
     return None if said is None else AuditInputError(said)

@@ -20,12 +20,11 @@ from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.connectors.logdir.inventory import folder_replica
 from auditor.connectors.stores.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts, at_rest
-from auditor.inline.inline_runner import InlineRunner
-from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import KeptFacts, Replicas, Runner, kept, read_task
 from auditor.pipeline.whole_audit import Audit
+from auditor.processes.inline_runner import InlineRunner, KeptReplicas
 from auditor.replay.reading.task import ReplicaTask, TextTask
 
 if TYPE_CHECKING:
@@ -107,10 +106,10 @@ class MakesUp:
 
     def batches(self, tasks: list[ReplicaTask]) -> Iterator[pa.RecordBatch]:
         """The same as Spark takes them."""
-        from auditor.spark import scan
-        from auditor.spark.streams import in_batches
+        from auditor.spark import jobs
+        from auditor.spark.jobs import in_batches
 
-        return in_batches(map(self, tasks), scan.FACTS_ARROW)
+        return in_batches(map(self, tasks), jobs.FACTS_ARROW)
 
 
 class SomeTogether(Sequence[list[Any]]):
@@ -147,11 +146,11 @@ def making_up(runner: Runner, facts: bytes) -> Runner:
         return KeptReplicas(found)
 
     def spark(tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
-        from auditor.spark import scan
+        from auditor.spark import jobs
         from auditor.spark.spark_runner import SparkReplicas
 
         session = runner.spark  # type: ignore[attr-defined]
-        return SparkReplicas(scan.each_list(session, _lists(tasks), make.batches, scan.FACTS).persist())
+        return SparkReplicas(jobs.each_list(session, _lists(tasks), make.batches, jobs.FACTS).persist())
 
     runner.read = inline if isinstance(runner, InlineRunner) else spark  # type: ignore[method-assign]
     return runner

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from auditor.spark import jvm
+from auditor.spark import session as spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 
 # For sessions that a test starts as others do, without what the auditor asks of the JVM: compile fast, not well.
-SHORT_JVM = {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{' '.join((*jvm.SHORT, *jvm.OPTIONS))}' pyspark-shell"}
+SHORT_JVM = {
+    "PYSPARK_SUBMIT_ARGS": "--driver-java-options "
+    f"'{' '.join((*spark_session.SHORT, *spark_session.OPTIONS))}' pyspark-shell"
+}
 MOST_SHOWN_AT_ONCE = 2000  # characters of a failure's end; all of it stands at the end of the run
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # many more cases, wherever tests choose some
 

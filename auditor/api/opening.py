@@ -81,7 +81,7 @@ def open(
         for path in chosen.inputs:
             storage.place(path)
     if spark is not None:
-        from auditor.spark.adopted import register
+        from auditor.spark.session import register
 
         register(spark)
     if live and command_config is not None:

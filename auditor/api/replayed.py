@@ -89,12 +89,12 @@ def replay_batches(
         master=master or "inline",
     )
     if session is not None:
-        from auditor.spark import replayed_frames
-        from auditor.spark.adopted import register
+        from auditor.spark import spark_runner
+        from auditor.spark.session import register
 
-        replayed_frames.check(batches)
+        spark_runner.check(batches)
         register(session)
-        read: Callable[[], Replicas] = partial(replayed_frames.replicas, batches, cleaned)
+        read: Callable[[], Replicas] = partial(spark_runner.replicas, batches, cleaned)
     else:
         table = _arrow(batches)
         frames_audit.check(table.schema)
@@ -122,9 +122,9 @@ def _arrow(batches: object) -> pa.Table:
 
 
 def _replicas(table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
-    from auditor.inline.kept_replicas import KeptReplicas
     from auditor.pipeline.frames_audit import in_order, replicas_of
     from auditor.pipeline.runner import kept
+    from auditor.processes.inline_runner import KeptReplicas
 
     return KeptReplicas(lambda: map(kept, replicas_of(in_order(table), compacted)))
 

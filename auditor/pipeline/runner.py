@@ -213,7 +213,7 @@ def place_of(row: Values) -> Place:
 
 # A way to run: the two steps of an audit, read replicas and judge logs, and the tables; nothing else differs.
 #
-# :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline.inline_runner` in processes of this
+# :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.processes.inline_runner` in processes of this
 # machine.
 # What either gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
 

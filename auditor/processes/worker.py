@@ -21,7 +21,7 @@ from typing import NoReturn
 from auditor.base.errors import StoreTrouble
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
-from auditor.processes.talk import FORK, NUMBER, Line, Note, Opened
+from auditor.processes.isolation import FORK, NUMBER, Line, Note, Opened
 
 SAY_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)

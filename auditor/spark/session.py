@@ -1,8 +1,10 @@
-"""Starting Spark the way the auditor needs it: our interpreter in the workers, retries as on a cluster."""
+"""Starting Spark, and using a session of somebody else."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib.util
 import logging
 import os
 import re
@@ -10,16 +12,201 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from auditor.base.errors import AuditInputError
-from auditor.spark import connect_server, jvm, jvm_words
+from auditor.base.errors import AuditInputError, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# How the driver's JVM is started, and the archive of its classes that makes it start in half the time.
+#
+# Spark loads and verifies some ten thousand classes from 280 jars at each start; with an archive (class-data sharing,
+# JEP 350) the JVM maps them as they were. It is made once, by :mod:`auditor.spark.warm`, into the environment that
+# Spark is installed in, and is of no use to another Java or Spark: its name says both, and the JVM checks every jar.
+# Where there is none, everything works as it does with it, four seconds later.
+
+
+HERE = Path(__file__).parent
+KEPT = Path(sys.prefix, "share", "kafka-log-auditor")
+ARCHIVE = (
+    "AUDITOR_ARCHIVE_CLASSES_AT_EXIT"  # the file that a session's JVM is to write, set by auditor.spark.warm alone
+)
+# Short runs: compile fast rather than well, and collect with one thread.
+SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+OPTIONS = ("-Xshare:auto", "-Xlog:disable")  # what the archive's check says is no news
+
+
+def archive(java: str) -> Path:
+    """Where the archive of this Java and Spark is or would be. Cost: a stat of the ``java`` file."""
+    from pyspark import __version__  # not the installation's: a Spark that was unpacked says nothing there
+
+    found = Path(java).resolve()
+    depends_on = f"{found} {found.stat().st_mtime_ns} {__version__}"
+    name = f"spark-{hashlib.sha256(depends_on.encode()).hexdigest()[:16]}.jsa"
+    return KEPT / name
+
+
+def spark_home() -> str | None:
+    """Where pyspark has Spark; None where it has to look itself.
+
+    pyspark looks first into the directory above the working directory, and would start a ``bin/spark-submit`` there
+    (``pyspark.find_spark_home``), which may come with the input.
+    """
+    import pyspark
+
+    package = Path(pyspark.__file__).resolve().parent
+    for home in (package / "spark-distribution", package, package.parents[1]):
+        if (home / "bin" / "spark-submit").is_file() and (home / "jars").is_dir():
+            return str(home)
+    return None
+
+
+def options(java: str | None, *, short: bool = True) -> str:
+    """``spark.driver.extraJavaOptions``; ``short``: of a driver that has no cluster to wait for.
+
+    Settings of the logging come by path: with an archive no folder on the class path may hold files, and there is where
+    Spark puts its folder of settings.
+    """
+    always = SHORT + OPTIONS if short else OPTIONS
+    chosen = [*always, f'"-Dlog4j2.configurationFile={(HERE / "log4j2.properties").as_uri()}"']
+    if made := os.environ.get(ARCHIVE):
+        chosen.append(f'"-XX:ArchiveClassesAtExit={made}"')
+    elif java is not None and (kept := archive(java)).is_file():
+        chosen.append(f'"-XX:SharedArchiveFile={kept}"')
+    return " ".join(chosen)
+
+
+def make_archive(java: str, arguments: Sequence[str]) -> Path | None:
+    """Runs Python with ``arguments``, which starts a session, and keeps its classes; None where it cannot.
+
+    Cost: half a minute and 160 MB of disk, once.
+    """
+    kept = archive(java)
+    if kept.is_file():
+        return kept
+    part = kept.with_suffix(f".{os.getpid()}.part")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    # The JVM outlives the Python that started it; its end is that of its output.
+    subprocess.run(
+        [sys.executable, *arguments], env=os.environ | {ARCHIVE: str(part)}, capture_output=True, check=False
+    )
+    if not part.is_file():
+        return None
+    part.replace(kept)
+    return kept
+
+
+# What the JVM says on standard error, without the one line that Spark makes it say at every start.
+#
+# Spark's launcher asks for the module jdk.incubator.vector whatever it is told, and Java (ModuleBootstrap) has no
+# option that keeps it from warning about incubating modules. So the JVM's standard error passes through here, and that
+# line alone is dropped.
+
+
+DROPPED = b"WARNING: Using incubator modules: jdk.incubator.vector"
+EXIT_S = 1.0  # that the last words of a JVM that did not start are waited for
+
+
+@contextlib.contextmanager
+def filtered() -> Iterator[None]:
+    """Processes started within write to standard error through a thread, for as long as they live.
+
+    Nothing changes where there is no standard error.
+    """
+    try:
+        ours = os.dup(2)
+    except OSError:
+        yield
+        return
+    reading, writing = os.pipe()
+    os.dup2(writing, 2)
+    os.close(writing)
+    passing = threading.Thread(target=_pass_on, args=(reading, ours), name="words of the JVM", daemon=True)
+    passing.start()
+    started = False
+    try:
+        yield
+        started = True
+    finally:
+        os.dup2(ours, 2)
+        if not started:
+            passing.join(EXIT_S)
+
+
+def _pass_on(reading: int, writing: int) -> None:
+    """Everything but the dropped line, as it comes: only what may become that line waits for its end."""
+    held, at_start = b"", True
+    with contextlib.suppress(OSError):
+        while data := os.read(reading, 1 << 16):
+            *lines, held = (held + data).split(b"\n")
+            for line in lines:
+                if not (at_start and line.rstrip() == DROPPED):
+                    os.write(writing, line + b"\n")
+                at_start = True
+            if held and not (at_start and DROPPED.startswith(held)):
+                os.write(writing, held)
+                held, at_start = b"", False
+        os.write(writing, held)
+    os.close(reading)
+    os.close(writing)
+
+
+# Whether a Spark Connect server answers. pyspark's own client tries again for some 100 s, and says nothing.
+
+
+SILENT_S, WAIT_S = 2, 30  # after so many seconds it is said that a server is waited for, and so many it is
+
+
+def wait_for(url: str, say: Callable[[str], None]) -> None:
+    """Waits until the server of an ``sc://`` URL takes connections, with TLS where the URL asks for it.
+
+    What is missing for Connect is left to pyspark to say. Errors: :class:`AuditInputError` for a URL that is none, and
+    where nobody answers.
+    """
+    if importlib.util.find_spec("grpc") is None:
+        return
+    import grpc  # type: ignore[import-untyped]  # its types are a package of their own
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    try:
+        builder = DefaultChannelBuilder(url)
+    except ValueError:  # PySparkValueError is one, too; both may quote a token
+        raise AuditInputError(f"{url.partition(';')[0]} is no server of Spark Connect's; give sc://HOST:PORT") from None
+    channel = builder.toChannel()
+    ready = grpc.channel_ready_future(channel)
+    try:
+        if not _within(ready, SILENT_S):
+            say(f"waiting for Spark at {builder.endpoint}, {WAIT_S} s at most")
+            if not _within(ready, WAIT_S - SILENT_S):
+                raise AuditInputError(
+                    f"no Spark Connect server answers at {builder.endpoint} within {WAIT_S} s; start one there, or "
+                    "give another --master"
+                )
+    finally:
+        ready.cancel()
+        channel.close()
+
+
+def _within(ready: object, seconds: float) -> bool:
+    import grpc
+
+    try:
+        ready.result(timeout=seconds)  # type: ignore[attr-defined]  # grpc comes without types
+    except grpc.FutureTimeoutError:
+        return False
+    return True
+
+
+# Starting Spark the way the auditor needs it: our interpreter in the workers, retries as on a cluster.
+
 
 LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 LOCAL_ATTEMPTS = re.compile(r"local(?:\[(?:\*|\d+)(?:,(\d+))?\])?")
@@ -107,7 +294,7 @@ def start(
 
     say = say or (lambda _: None)
     if master is not None and master.startswith("sc://"):
-        connect_server.wait_for(master, say)
+        wait_for(master, say)
         session = _settled(SparkSession.builder.remote(master).getOrCreate())
         return _checked(session, say)
     submitted = bool(os.environ.get(SUBMITTED))
@@ -116,7 +303,7 @@ def start(
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_CONF_DIR", str(jvm.KEPT / "no-settings"))  # and no such folder
+        os.environ.setdefault("SPARK_CONF_DIR", str(KEPT / "no-settings"))  # and no such folder
     builder = SparkSession.builder.appName("kafka-log-auditor")
     if master is not None:
         builder = builder.master(local_with_retries(master))
@@ -126,7 +313,7 @@ def start(
     local = LOCAL.match(master or "") is not None
     ours: dict[str, str] = {}
     if not submitted:
-        of_java = {"spark.driver.extraJavaOptions": jvm.options(find_java(), short=local)}
+        of_java = {"spark.driver.extraJavaOptions": options(find_java(), short=local)}
         ours = SETTINGS | of_java | (OF_ONE_MACHINE if local else {})
     if not submitted and LOCAL.fullmatch(master or "") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         ours[DAEMON] = "auditor.spark.worker_daemon"
@@ -136,8 +323,8 @@ def start(
         builder = builder.config(key, value)
     with contextlib.ExitStack() as around:
         if not submitted:
-            around.enter_context(jvm_words.filtered())
-            around.enter_context(_environment(SPARK_HOME=jvm.spark_home(), PYTHONSAFEPATH="1"))
+            around.enter_context(filtered())
+            around.enter_context(_environment(SPARK_HOME=spark_home(), PYTHONSAFEPATH="1"))
         session = _checked(builder.getOrCreate(), say)
     session.sparkContext.setLogLevel("ERROR")
     _ours.add(session)
@@ -254,3 +441,99 @@ _ours: WeakSet[SparkSession] = WeakSet()  # those that were started here
 _tuned: dict[SparkSession, tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
 SETTINGS = {"spark.ui.showConsoleProgress": "false"}
 OF_ONE_MACHINE = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}  # clusters keep their own
+
+
+# Sessions that others started: they learn the data sources, and their workers the Python that has this package.
+
+
+_TOLD: WeakSet[SparkSession] = WeakSet()
+LACKS = re.compile(r"(?:No module named '|has no package )(auditor|numpy|numba|pyarrow|cramjam|xxhash)\b")
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the data sources ``kafka_log_batches`` and the like known to a session, classic or Connect.
+
+    A local session whose workers were not given a Python gets this one: the default, ``python3`` on the PATH, need not
+    have this package.
+    """
+    require("pyspark")
+    from auditor.connectors.tables.sources import register_all
+
+    adopt(spark)
+    register_all(spark)
+
+
+def register_running() -> None:
+    """The same for the session that runs, if one does. An old or closed session is left as it is."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with contextlib.suppress(PySparkException, AttributeError):
+        if (session := SparkSession.getActiveSession()) is not None:
+            register(session)
+
+
+def adopt(spark: SparkSession) -> SparkSession:
+    """The session, whose workers on this machine use this Python where nobody chose another."""
+    _say_once(spark)
+    context = None if "connect" in type(spark).__module__ else spark.sparkContext
+    chosen = "PYSPARK_PYTHON" in os.environ or (context and context.getConf().get("spark.pyspark.python"))
+    if context is not None and context.master.startswith("local") and not chosen:
+        context.pythonExec = sys.executable
+    return spark
+
+
+def _say_once(spark: SparkSession) -> None:
+    """Logs, once for each session, what would keep its workers from importing what lies beside the input."""
+
+    if spark not in _TOLD and imports_from_directory(spark):
+        logging.getLogger("auditor").warning(IMPORTS_FROM_DIRECTORY)
+    _TOLD.add(spark)
+
+
+def lacking(error: BaseException) -> str | None:
+    """What to say where Spark's workers lack this package or its libraries; None for any other error."""
+    from auditor.connectors.tables.sources import NO_PACKAGE
+
+    found = LACKS.search(str(error))
+    return None if found is None else NO_PACKAGE.format(found[1])
+
+
+# How far Spark's running jobs are, asked while they run.
+
+
+PAUSE_S = 0.5
+
+
+@contextlib.contextmanager
+def watched(spark: SparkSession, heard: Callable[[float], None] | None) -> Iterator[None]:
+    """Says again and again which part of the running jobs' tasks is done. Says nothing over Spark Connect, which has no
+    such news, and where nobody listens."""
+    tracker = None
+    if heard is not None:
+        with contextlib.suppress(Exception):  # of Connect, in the words of many versions
+            tracker = spark.sparkContext.statusTracker()
+    if tracker is None or heard is None:
+        yield
+        return
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.wait(PAUSE_S):
+            stages = [
+                tracker.getStageInfo(stage)
+                for job in tracker.getActiveJobsIds()
+                for stage in getattr(tracker.getJobInfo(job), "stageIds", ())
+            ]
+            known = [stage for stage in stages if stage is not None]
+            tasks = sum(stage.numTasks for stage in known)
+            if tasks and not over.is_set():
+                heard(sum(stage.numCompletedTasks for stage in known) / tasks)
+
+    asking = threading.Thread(target=ask, name="progress of Spark", daemon=True)
+    asking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        asking.join(2 * PAUSE_S)

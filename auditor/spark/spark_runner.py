@@ -1,4 +1,4 @@
-"""The two steps of an audit on Spark: any master, classic or Connect."""
+"""The two steps of an audit on Spark."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from auditor.base.at_rest import Fields
+from auditor.connectors.tables.sources import spark_schema
+from auditor.pipeline import frames_audit
 from auditor.pipeline.cluster_context import Brief
-from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of
+from auditor.pipeline.frames_audit import COLUMNS, KEY
+from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of, kept
 from auditor.processes.isolation import Pool
 from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark.progress import watched
-from auditor.spark.session import tuned
+from auditor.spark.jobs import FACTS, FACTS_ARROW, in_batches
+from auditor.spark.session import tuned, watched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,9 +32,12 @@ if TYPE_CHECKING:
     from auditor.pipeline.work_folder import WorkFolder
 
 
+# The two steps of an audit on Spark: any master, classic or Connect.
+
+
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
 # (NumpyScalarConverter). Nothing of pyspark's own, whose modules the start loads at the same time.
-AHEAD = ("auditor.spark.scan", "pandas")
+AHEAD = ("auditor.spark.jobs", "pandas")
 
 
 def _load_ahead() -> None:
@@ -39,7 +47,7 @@ def _load_ahead() -> None:
 
 
 class SparkReplicas(Replicas):
-    """Facts in a frame, see :data:`auditor.spark.scan.FACTS`."""
+    """Facts in a frame, see :data:`auditor.spark.jobs.FACTS`."""
 
     def __init__(
         self, frame: DataFrame | Callable[[], DataFrame], progress: Callable[[float], None] | None = None
@@ -97,37 +105,37 @@ class SparkRunner(Runner):
 
     def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
         """Plans the first job."""
-        from auditor.spark import scan
+        from auditor.spark import jobs
 
         if work is not None:
-            from auditor.spark import kept_reading
+            from auditor.spark import jobs
 
             def read() -> DataFrame:
                 with watched(self.spark, self.progress), tuned(self.spark):
-                    return kept_reading.read_replicas(self.spark, tasks, work, self.work_notes)
+                    return jobs.read_kept_replicas(self.spark, tasks, work, self.work_notes)
 
             return SparkReplicas(read, self.progress)
 
-        return SparkReplicas(scan.read_replicas(self.spark, tasks), self.progress)
+        return SparkReplicas(jobs.read_replicas(self.spark, tasks), self.progress)
 
     def keep(self, rows: Sequence[KeptFacts]) -> SparkReplicas:
         """Facts that the driver has, as a frame."""
-        from auditor.spark import scan
+        from auditor.spark import jobs
 
-        return SparkReplicas(scan.held(self.spark, rows))
+        return SparkReplicas(jobs.held(self.spark, rows))
 
     def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
         """Runs the second job."""
-        from auditor.spark import scan
+        from auditor.spark import jobs
 
         assert isinstance(replicas, SparkReplicas)
-        return scan.judge_logs(replicas.frame, clusters, judge)
+        return jobs.judge_logs(replicas.frame, clusters, judge)
 
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
         """One job."""
-        from auditor.spark import table_job
+        from auditor.spark import spark_tables as spark_spark_tables
 
-        return table_job.run(self.spark, self.pool, audit, wanted)
+        return spark_spark_tables.run(self.spark, self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> DataFrame:
         """A frame."""
@@ -161,3 +169,52 @@ def _facts(audit: Audited, table: str) -> DataFrame | None:
     from auditor.pipeline.derived_tables import OF_FACTS
 
     return audit.replicas.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
+
+
+# A DataFrame of batches on Spark, classic or Connect: brought into the order of logs, a task replays log after log.
+
+
+# Of Spark's types those that columns of batches may have, and a few that they may not.
+TYPES = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "varchar": pa.string(),
+    "char": pa.string(),
+    "timestamp": pa.timestamp("us"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "date": pa.date32(),
+}
+NUMBER = r"(\d{20})[^/]*$"  # that in the name of a segment's file
+
+
+def check(batches: DataFrame) -> None:
+    """Errors: ``AuditInputError`` where the columns are not those of ``batches``."""
+    types = ((field.name, field.dataType.simpleString().partition("(")[0]) for field in batches.schema)
+    frames_audit.check(pa.schema([(name, TYPES.get(kind, pa.binary())) for name, kind in types]))
+
+
+def replicas(batches: DataFrame, compacted: tuple[str, ...] | None) -> SparkReplicas:
+    """The facts of each replica of a frame, kept for what is judged; ``compacted``: globs of compacted topics, None
+    where nobody knows. Nothing runs until it is asked for.
+
+    Cost: one exchange of all rows by replica, sorted, which spills to disk; a task holds the batches of one replica at
+    a time, packed.
+    """
+    from pyspark.sql import functions as F
+
+    types = {field.name: field.dataType for field in spark_schema(COLUMNS)}
+    columns = [F.col(n) if n in batches.columns else F.lit(None).cast(types[n]).alias(n) for n in COLUMNS.names]
+    rows = batches.select(*columns).repartition(*KEY)
+    ordered = rows.sortWithinPartitions(*KEY, F.regexp_extract("file", NUMBER, 1), "file", "position")
+
+    def work(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from in_batches((kept(facts) for facts in frames_audit.replicas_of(parts, compacted)), FACTS_ARROW)
+
+    return SparkReplicas(ordered.mapInArrow(work, FACTS).persist())

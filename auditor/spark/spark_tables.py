@@ -1,44 +1,112 @@
-"""The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
-
-Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts of
-:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
-"""
+"""Tables on Spark."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import re
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.logdir import scope
+from auditor.connectors.stores import retries, storage
 from auditor.connectors.tables import schema
+from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.connectors.tables.schema import for_spark
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
-from auditor.pipeline import derived_tables, summary
+from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
 from auditor.pipeline import derived_tables as pipeline_derived_tables
+from auditor.pipeline.table_tasks import Part, Wanted
+from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.spark import fatal_files, scan
-from auditor.spark.query_errors import FAILED, mistake
+from auditor.spark import jobs
+from auditor.spark.jobs import FAILED, LOG, attempts, by_log, in_batches, logs, mistake, rounds, worker_died
 from auditor.spark.session import hushed
-from auditor.spark.streams import LOG, by_log, in_batches, logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import Written
+    from auditor.rules.seen.cluster_view import Cluster
+
+
+# Files that kill who reads them for a table: they are looked for when a job has failed, and left out of the next one.
+#
+# The replay finds its own (:mod:`auditor.processes.isolation`); here are those that only the decoding into rows dies
+# of.
+
+
+Result = TypeVar("Result")
+Work = tuple[Piece, frozenset[str], How]
+
+FATAL = "log_dir string, file string, detail string"
+FATAL_ARROW = pa.schema([("log_dir", pa.string()), ("file", pa.string()), ("detail", pa.string())])
+UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
+
+
+def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]) -> Result:
+    """``work``, which reads decoded tables; where it fails for files that kill their reader, once more without them.
+
+    They go to ``audit.fatal``, and are looked for where a Python worker died alone. Cost: there the tables' files are
+    read twice more. Errors: those of ``work`` where no file is the cause.
+    """
+    try:
+        return work()
+    except FAILED as error:
+        if not worker_died(error):
+            raise
+        known = audit.refused()
+        audit.fatal += _find(spark, audit, tables)
+        if audit.refused() == known:
+            raise
+    return work()
+
+
+def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[tuple[str, DecodeError]]:
+    """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
+    options, tables = audit.options, tables | {"decode_errors"}
+    how = How(options.limits, options.include_payload, options.records)
+    found = scope.plan(audit.scoped, tables, UNCUT)
+    lists = [[(piece, tables, how) for piece in some] for some in scope.spread(found, jobs.slots(spark))]
+
+    def look(work: list[Work]) -> Iterator[pa.RecordBatch]:
+        for found in read_apart(work, _fatal):
+            yield from found
+
+    rows = jobs.each_list(spark, lists, look, FATAL).toArrow().to_pylist()
+    sizes = {(d.name, f.name): f.size for d in audit.inventory.log_dirs for f in d.files()}
+    return sorted(
+        (row["log_dir"], DecodeError(row["file"], 0, sizes[row["log_dir"], row["file"]], "unreadable", row["detail"]))
+        for row in rows
+    )
+
+
+def _fatal(work: Work) -> list[pa.RecordBatch]:
+    """What the reader of a piece was not allowed to open."""
+    found = [rows for table, rows in read_piece(*work) if table == "decode_errors"]
+    kills = [pa.compute.starts_with(rows.column("detail"), KILLS) for rows in found]
+    return [
+        rows.filter(mask).select(FATAL_ARROW.names).cast(FATAL_ARROW) for rows, mask in zip(found, kills, strict=True)
+    ]
+
+
+# The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
+#
+# Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts of
+# :mod:`auditor.spark.jobs`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
+
 
 SHARES = "join_key string, topic string, partition int, share binary"
 SHARES_ARROW = pa.schema(
@@ -104,7 +172,7 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
 
 
-def shares(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
+def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
     """What each log knows of whole transactions, in :data:`SHARES`: that of one coordinators' log comes together."""
     shipped = pickle.dumps(clusters, 5)
 
@@ -136,7 +204,7 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
             ):
                 yield for_spark(rows)
 
-    return shares(facts, clusters).mapInArrow(work, spark_schema(pipeline_derived_tables.COORDINATED))
+    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(pipeline_derived_tables.COORDINATED))
 
 
 def path_of(folder: Path) -> str:
@@ -155,7 +223,7 @@ def read(spark: SparkSession, written: Written, table: str) -> DataFrame:
         with where.files.open_input_file(f"{where.path}/{name}") as file:
             yield from pq.ParquetFile(file).iter_batches()
 
-    return scan.each_list(spark, written.stored[table], rows, spark_schema(written.columns(table)).simpleString())
+    return jobs.each_list(spark, written.stored[table], rows, spark_schema(written.columns(table)).simpleString())
 
 
 def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
@@ -170,9 +238,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
 
 def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
-    return fatal_files.without(
-        spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted)
-    )
+    return without(spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted))
 
 
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
@@ -197,3 +263,69 @@ def count(rows: DataFrame, table: str) -> list[Fields]:
     text = measures.counting(table, "{judged}", measures.SPARK)
     found: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
     return found
+
+
+# The tasks that write tables, as one job of Spark's: no row of a table passes through the JVM, nor the driver.
+
+
+PARTS = "task int, name string, file string"
+PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", pa.string())])
+
+
+def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+    """Runs them; once more without files that kill their reader, which go to ``audit.fatal``."""
+    return without(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
+
+
+def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+    refused = audit.refused()
+    shares = list(enumerate(table_parts.lists(audit, wanted, jobs.slots(spark), pool, refused)))
+    tries = attempts(spark)
+    frames = [jobs.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
+    if wanted.derived:
+        facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
+        clusters = summary.clusters_for(audit, wanted.derived)
+        shipped = pickle.dumps((wanted, clusters), 5)
+        if wanted.of_logs:
+            frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
+        if wanted.of_all:
+            frames.append(shares_of_logs(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
+    if not frames:
+        return []
+    rows = reduce(lambda some, more: some.union(more), frames).toArrow()
+    return [Part(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+
+
+def _reported(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+    yield from in_batches(parts, PARTS_ARROW)
+
+
+def _decode(
+    wanted: Wanted, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
+) -> Iterator[pa.RecordBatch]:
+    with storage.guarded(refused), retries.resigned(rounds(tries) if wanted.has_errors else None):
+        parts = table_tasks.decode(wanted, numbered)
+    yield from _reported(parts)
+
+
+def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    wanted: Wanted
+    clusters: dict[str, Cluster]
+    wanted, clusters = pickle.loads(shipped)
+    found = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
+    yield from _reported(table_tasks.gather(wanted, clusters, _number(), found))
+
+
+def _number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    wanted: Wanted
+    clusters: dict[str, Cluster]
+    wanted, clusters = pickle.loads(shipped)
+    found = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
+    yield from _reported(table_tasks.derive(wanted, clusters, _number(), found))

@@ -5,7 +5,7 @@ for ``make demo``, what only a what-if and tables use is left to the first of th
 
 Reads the demo's logs in this process, as the workers of an audit and of a what-if would; without this, whoever audits
 first waits for it. Where the machine code goes is for :mod:`auditor.base.compiled` to say. Takes half a minute, a
-few seconds where nothing changed. The classes (:mod:`auditor.spark.jvm`) take as long again, once.
+few seconds where nothing changed. The classes (:mod:`auditor.spark.session`) take as long again, once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from auditor.pipeline.plan import replica_tasks, segment_tasks
 from auditor.replay.reading.chunks import read_packed
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.task import PolicySettings, ReplicaTask
-from auditor.spark import jvm
+from auditor.spark import session
+from auditor.spark.jobs import arriving
 from auditor.spark.session import find_java
-from auditor.spark.split import arriving
 
 DEMO = Path(__file__).parents[1] / "demo"
 
@@ -65,7 +65,7 @@ def keep_classes() -> None:
     if find_spec("pyspark") is not None and (java := find_java()) is not None:
         with tempfile.TemporaryDirectory() as out:
             demo = ("-P", "-m", "auditor.cli", "demo", "--quiet", "--master", "local[2]", "--out", out)
-            jvm.make_archive(java, demo)
+            session.make_archive(java, demo)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import read_task
-from auditor.processes.isolation import Pool, _Job, read_apart
-from auditor.processes.talk import Note
+from auditor.processes.isolation import Note, Pool, _Job, read_apart
 from auditor.replay.reading.segment_checks import SegmentHeaders
 from auditor.replay.reading.task import ReplicaTask
 from tests import corpora

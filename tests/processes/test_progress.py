@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from auditor.connectors.stores import storage
-from auditor.inline.inline_runner import ReadSoFar
+from auditor.processes.inline_runner import ReadSoFar
 from auditor.processes.isolation import Pool
 from auditor.processes.worker import SAY_EVERY_S
-from auditor.spark import jvm_words
+from auditor.spark import session
 
 
 def test_a_file_is_read_when_the_next_is_opened() -> None:
@@ -62,9 +62,9 @@ def test_what_is_read_again_after_a_death_counts_once(tmp_path: Path) -> None:
 
 
 def test_one_line_of_the_jvm_is_dropped_and_no_other(capfd: pytest.CaptureFixture[str]) -> None:
-    line = jvm_words.DROPPED.decode()
+    line = session.DROPPED.decode()
     words = f"first\n{line}\nWARNING: Using incubator modules: jdk.other\nsaid: {line}\nError: no end"
-    with jvm_words.filtered():
+    with session.filtered():
         child = subprocess.Popen([sys.executable, "-c", f"import sys; sys.stderr.write({words!r})"])
     child.wait()
     for thread in threading.enumerate():
@@ -76,7 +76,7 @@ def test_one_line_of_the_jvm_is_dropped_and_no_other(capfd: pytest.CaptureFixtur
 
 def test_the_last_words_of_a_jvm_that_does_not_start_are_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     def start() -> None:
-        with jvm_words.filtered():
+        with session.filtered():
             subprocess.run([sys.executable, "-c", "import sys; sys.exit('Error: no such option')"], check=True)
 
     with pytest.raises(subprocess.CalledProcessError):

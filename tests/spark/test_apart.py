@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from auditor.spark.apart import hashed, keys_of
-from auditor.spark.scan import each_list
+from auditor.spark.jobs import each_list, hashed, keys_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from auditor import running
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.spark import scan
+from auditor.spark import jobs
 from tests import corpora
 from tests.audited import published
 
@@ -53,7 +53,7 @@ def test_judging_costs_one_exchange(spark: SparkSession) -> None:
     options = AuditOptions((str(corpora.unpack("replicas-41")),), Path("unused"))
     audit = Audit(options, running.runner_for(None, spark))
     facts = audit.replicas.frame  # type: ignore[attr-defined]
-    judged = scan.judged(facts, {}, judge_log)
+    judged = jobs.judged(facts, {}, judge_log)
     plan_text = judged._jdf.queryExecution().executedPlan().toString()
     facts.unpersist()
     assert plan_text.count("Exchange ") == 2

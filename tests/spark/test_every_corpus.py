@@ -13,7 +13,7 @@ import pytest
 
 from auditor import running
 from auditor.replay.reading.task import ReplicaTask, TextTask
-from auditor.spark import scan
+from auditor.spark import jobs
 from tests import every_corpus
 from tests.audited import published
 from tests.spark.test_split import Divided, divide_all
@@ -71,7 +71,7 @@ def test_spark_finds_the_same_in_parts_beside_whole_ones(
     some = tuple(path for path in paths if Path(path).name in IN_PARTS | BESIDE)
     assert len(some) > len(IN_PARTS | BESIDE)
     published(every_corpus.options(some, tmp_path / "here"))
-    monkeypatch.setattr(scan, "divide", some_in_parts)
+    monkeypatch.setattr(jobs, "divide", some_in_parts)
     running.audit(every_corpus.options(some, tmp_path / "spark"), spark=spark)
     here, found = (every_corpus.results(tmp_path / name) for name in ("here", "spark"))
     assert found["findings"] == here["findings"]

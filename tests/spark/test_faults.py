@@ -20,17 +20,16 @@ from pyspark import TaskContext
 from auditor import running
 from auditor.connectors.stores.storage import Place
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.inline.inline_runner import InlineRunner
-from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline import plan
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import LOG, Judged, KeptFacts, kept, row_of
+from auditor.processes.inline_runner import InlineRunner, KeptReplicas
 from auditor.processes.isolation import Pool
 from auditor.replay.reading import segment_checks
 from auditor.replay.reading.segment_checks import SegmentHeaders
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark import scan
+from auditor.spark import jobs
 from tests import corpora
 from tests.audited import published
 from tests.crashing_files import CrashingPlace, crashing_tasks
@@ -79,7 +78,7 @@ def test_a_worker_that_dies_once_changes_nothing(
     flag = tmp_path / "died"
     monkeypatch.setattr(plan, "replica_tasks", crashing_tasks(kind, how, str(flag)))
     if name == IN_PARTS:
-        monkeypatch.setattr(scan, "divide", divide_all)
+        monkeypatch.setattr(jobs, "divide", divide_all)
     assert running.audit(options(name, tmp_path / "out"), spark=spark).exit_code() == 1
     assert flag.exists()
     assert findings(tmp_path / "out") == findings(sound[name])
@@ -107,7 +106,7 @@ def test_a_file_that_always_kills_is_named_and_all_else_is_audited(
     place, file = victim(name, kind)
     monkeypatch.setattr(plan, "replica_tasks", crashing_tasks(file, "exit"))
     if name == IN_PARTS:
-        monkeypatch.setattr(scan, "divide", divide_all)
+        monkeypatch.setattr(jobs, "divide", divide_all)
     assert running.audit(options(name, tmp_path / "out"), spark=spark).exit_code() == 3
     detail = "reading it ends the process: exit status 7"
     assert with_all_bytes(name, tmp_path / "out") == [(file, "unreadable", detail)]
@@ -174,8 +173,8 @@ def lost_twice(replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str,
 
 def test_attempts_that_were_lost_leave_no_file_out(long: Long, spark: SparkSession) -> None:
     assert long.again, "nothing is read again"
-    held = scan.held(spark, long.rows())
-    assert said(scan.judge_logs(held, long.clusters, partial(lost_twice, kinds=long.kinds))) == long.inline()
+    held = jobs.held(spark, long.rows())
+    assert said(jobs.judge_logs(held, long.clusters, partial(lost_twice, kinds=long.kinds))) == long.inline()
 
 
 def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) -> None:
@@ -185,7 +184,7 @@ def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) 
         files = getattr(facts.digests, "files", None)
         if files is not None and files.place == place and name in [segment[0] for segment in files.segments]:
             facts.digests.files = replace(files, place=CrashingPlace(*place, name, "exit", ""))  # type: ignore[union-attr, arg-type]
-    found = said(scan.judge_logs(scan.held(spark, long.rows()), long.clusters, partial(judge_log, kinds=long.kinds)))
+    found = said(jobs.judge_logs(jobs.held(spark, long.rows()), long.clusters, partial(judge_log, kinds=long.kinds)))
     assert found == long.inline() != whole
     (row,) = [json.loads(text) for kind, text in found if kind == LOG and "ends the process" in text]
     detail = "reading it ends the process: exit status 7, when replicas were compared"

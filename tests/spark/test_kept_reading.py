@@ -13,7 +13,7 @@ from auditor.pipeline import work_folder
 from auditor.pipeline.runner import REPLICA, kept, read_task
 from auditor.pipeline.work_folder import FACTS, Kept, WorkFolder, identities, is_kept
 from auditor.replay.reading.task import ReplicaTask
-from auditor.spark import kept_reading, scan
+from auditor.spark import jobs
 from tests import corpora
 from tests.whole.test_split import tasks_below
 
@@ -31,7 +31,7 @@ def test_what_is_damaged_is_read_anew(spark: SparkSession, work: WorkFolder) -> 
     table = pa.table([names, ["[1]"] * len(names), [[]] * len(names)], schema=work_folder.SCHEMA)
     with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
         writer.write_table(table)
-    assert replicas(kept_reading.read_replicas(spark, tasks, work, [])) == replicas_of(tasks)
+    assert replicas(jobs.read_kept_replicas(spark, tasks, work, [])) == replicas_of(tasks)
 
 
 def test_what_another_attempt_kept_counts_once(
@@ -42,16 +42,14 @@ def test_what_another_attempt_kept_counts_once(
     names = identities(tasks)
     work.keep([(name, facts) for name, task in zip(names, tasks, strict=True) for facts in read_task(task)], names)
     mine = [kept(facts) for facts in read_task(tasks[0])]
-    read_missing = kept_reading._read_missing
+    read_missing = jobs._read_missing
 
-    def also_loose(
-        spark: SparkSession, named: Sequence[kept_reading.Identified], work: WorkFolder, before: Kept
-    ) -> DataFrame:
+    def also_loose(spark: SparkSession, named: Sequence[jobs.Identified], work: WorkFolder, before: Kept) -> DataFrame:
         assert read_missing(spark, named, work, before) is None
-        return scan.held(spark, mine)
+        return jobs.held(spark, mine)
 
-    monkeypatch.setattr(kept_reading, "_read_missing", also_loose)
-    assert replicas(kept_reading.read_replicas(spark, tasks, work, [])) == replicas_of(tasks)
+    monkeypatch.setattr(jobs, "_read_missing", also_loose)
+    assert replicas(jobs.read_kept_replicas(spark, tasks, work, [])) == replicas_of(tasks)
 
 
 def replicas(frame: DataFrame) -> list[tuple[object, ...]]:

@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 from auditor import register
 from auditor.connectors.tables.sources import _KNOWING, NO_PACKAGE
 from auditor.pipeline.runner import KeptFacts
-from auditor.spark import adopted, scan
+from auditor.spark import jobs
+from auditor.spark import session as spark_session
 from auditor.spark.session import DAEMON, TUNED, tuned
 from tests import corpora
 
@@ -68,11 +69,11 @@ class OthersOverConnect:
 
 @pytest.mark.parametrize("kind", [Others, OthersOverConnect])
 def test_of_a_session_of_others_it_is_said_once_what_to_set(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
-    adopted.adopt(kind({"PYTHONSAFEPATH": "1"}))
+    spark_session.adopt(kind({"PYTHONSAFEPATH": "1"}))
     assert caplog.messages == []
     theirs = kind({})
     for _ in range(2):
-        adopted.adopt(theirs)
+        spark_session.adopt(theirs)
     assert len(caplog.messages) == 1
     assert "spark.executorEnv.PYTHONSAFEPATH=1" in caplog.messages[0]
 
@@ -132,7 +133,7 @@ def test_logs_with_few_facts_are_shared_out_among_tasks(spark: SparkSession) -> 
     parallelism = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "4")  # as users have it
     try:
-        rows = [row for _, row in scan.judge_logs(scan.held(spark, facts), {"c": None}, note_task)]
+        rows = [row for _, row in jobs.judge_logs(jobs.held(spark, facts), {"c": None}, note_task)]
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", parallelism)
     of_task = Counter(row["task"] for row in rows)
@@ -142,7 +143,7 @@ def test_logs_with_few_facts_are_shared_out_among_tasks(spark: SparkSession) -> 
 
 
 def test_a_worker_without_the_package_says_what_to_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auditor.spark.adopted.adopt", lambda session: session)
+    monkeypatch.setattr("auditor.spark.session.adopt", lambda session: session)
     bare = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)
     monkeypatch.setattr(spark.sparkContext, "environment", {"PYTHONPATH": ""})

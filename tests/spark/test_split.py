@@ -12,8 +12,8 @@ from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import reads_records, segment_tasks
 from auditor.replay.reading.task import ReplicaTask, TextTask
-from auditor.spark import scan
-from auditor.spark.scan import read_parts
+from auditor.spark import jobs
+from auditor.spark.jobs import read_parts
 from tests import corpora
 from tests.audited import published
 from tests.whole.test_split import in_parts, tasks_below
@@ -58,7 +58,7 @@ def test_results_are_the_same_bytes_in_parts(
 ) -> None:
     """The tables too; the findings of every corpus in parts are in ``test_every_corpus``."""
     whole = results(audited("altered-41", tmp_path / "whole", tables=True))
-    monkeypatch.setattr(scan, "divide", divide_all)
+    monkeypatch.setattr(jobs, "divide", divide_all)
     parts = results(audited("altered-41", tmp_path / "parts", spark, tables=True))
     assert parts["summary"] == whole["summary"]
     assert parts == whole

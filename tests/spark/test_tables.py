@@ -81,12 +81,12 @@ def test_a_mistake_at_run_time_is_one_line_and_the_shell_goes_on(
 ) -> None:
     """No file is read again for it: nothing killed a worker. Java's traces of each attempt are not printed either."""
     from auditor.commands import sql_shell
-    from auditor.spark import fatal_files
+    from auditor.spark import spark_tables
 
     def find(*_: Any) -> list[Any]:
         raise AssertionError("files that kill were looked for")
 
-    monkeypatch.setattr(fatal_files, "_find", find)
+    monkeypatch.setattr(spark_tables, "_find", find)
     spark.udf.register("of_mine", of_mine, "int")
     texts = [*RUN_TIME, "select count(*) > 0 as there from batches"]
     monkeypatch.setattr("sys.stdin", io.StringIO(";\n".join(texts) + ";\n"))
@@ -103,11 +103,11 @@ def test_where_a_worker_dies_files_that_kill_are_looked_for(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here none does: then it is Spark's failure, and no mistake in the question."""
-    from auditor.spark import fatal_files
-    from auditor.spark.query_errors import FAILED, worker_died
+    from auditor.spark import spark_tables
+    from auditor.spark.jobs import FAILED, worker_died
 
     looked: list[Any] = []
-    monkeypatch.setattr(fatal_files, "_find", lambda *_: looked.append(True) or [])
+    monkeypatch.setattr(spark_tables, "_find", lambda *_: looked.append(True) or [])
     spark.udf.register("dies", dies, "int")
     with pytest.raises(FAILED) as raised:
         ask(spark, "hanging-36", "select dies(size) from batches")

@@ -9,15 +9,15 @@ from concurrent import futures
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.spark import connect_server, session
+from auditor.spark import session
 
 grpc = pytest.importorskip("grpc")
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_server, "SILENT_S", 0.3)
-    monkeypatch.setattr(connect_server, "WAIT_S", 1)
+    monkeypatch.setattr(session, "SILENT_S", 0.3)
+    monkeypatch.setattr(session, "WAIT_S", 1)
 
 
 def test_nobody_listens() -> None:
@@ -35,7 +35,7 @@ def test_somebody_listens_who_speaks_no_grpc() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"sc://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(AuditInputError, match="no Spark Connect server answers"):
-            connect_server.wait_for(url, lambda _: None)
+            session.wait_for(url, lambda _: None)
 
 
 def test_a_server_that_is_there_is_not_mentioned() -> None:
@@ -43,13 +43,13 @@ def test_a_server_that_is_there_is_not_mentioned() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     said: list[str] = []
-    connect_server.wait_for(f"sc://127.0.0.1:{port}", said.append)
+    session.wait_for(f"sc://127.0.0.1:{port}", said.append)
     server.stop(None)
     assert said == []
 
 
 def test_a_url_that_is_none_is_one_line_without_its_token() -> None:
     with pytest.raises(AuditInputError) as raised:
-        connect_server.wait_for("sc://host:port/;token=secret", lambda _: None)
+        session.wait_for("sc://host:port/;token=secret", lambda _: None)
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)

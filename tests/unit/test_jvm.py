@@ -7,59 +7,59 @@ from pathlib import Path
 
 import pytest
 
-from auditor.spark import jvm, session
+from auditor.spark import session
 
-WRITES = ("-c", f"import os, pathlib; pathlib.Path(os.environ[{jvm.ARCHIVE!r}]).write_text('classes')")
+WRITES = ("-c", f"import os, pathlib; pathlib.Path(os.environ[{session.ARCHIVE!r}]).write_text('classes')")
 
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A file that stands for a Java, and an environment of its own to keep archives in."""
-    monkeypatch.setattr(jvm, "KEPT", tmp_path / "venv" / "share" / "kafka-log-auditor")
+    monkeypatch.setattr(session, "KEPT", tmp_path / "venv" / "share" / "kafka-log-auditor")
     (tmp_path / "java").write_text("17")
     return str(tmp_path / "java")
 
 
 def test_an_archive_is_named_in_the_options_once_it_is_there(java: str) -> None:
-    assert "Archive" not in jvm.options(java)
-    kept = jvm.make_archive(java, WRITES)
+    assert "Archive" not in session.options(java)
+    kept = session.make_archive(java, WRITES)
     assert kept is not None
     assert kept.read_text() == "classes"
-    assert f'"-XX:SharedArchiveFile={kept}"' in jvm.options(java)
+    assert f'"-XX:SharedArchiveFile={kept}"' in session.options(java)
     assert [path.name for path in kept.parent.iterdir()] == [kept.name]
 
 
 def test_it_is_made_once(java: str) -> None:
-    assert jvm.make_archive(java, WRITES) == jvm.make_archive(java, ("-c", "raise AssertionError"))
+    assert session.make_archive(java, WRITES) == session.make_archive(java, ("-c", "raise AssertionError"))
 
 
 def test_another_java_has_another(java: str, tmp_path: Path) -> None:
-    jvm.make_archive(java, WRITES)
+    session.make_archive(java, WRITES)
     (tmp_path / "other").write_text("21")
-    assert "Archive" not in jvm.options(str(tmp_path / "other"))
+    assert "Archive" not in session.options(str(tmp_path / "other"))
     os.utime(java, (1, 1))  # as an upgrade in place
-    assert "Archive" not in jvm.options(java)
-    assert "Archive" not in jvm.options(None)
+    assert "Archive" not in session.options(java)
+    assert "Archive" not in session.options(None)
 
 
 def test_where_none_can_be_made_nothing_is_left(java: str, tmp_path: Path) -> None:
-    assert jvm.make_archive(java, ("-c", "pass")) is None
-    assert not jvm.archive(java).exists()
+    assert session.make_archive(java, ("-c", "pass")) is None
+    assert not session.archive(java).exists()
     (tmp_path / "venv" / "share" / "kafka-log-auditor").rmdir()
     (tmp_path / "venv" / "share").rmdir()
     (tmp_path / "venv" / "share").write_text("a file where a folder should be")
-    assert jvm.make_archive(java, WRITES) is None
+    assert session.make_archive(java, WRITES) is None
 
 
 def test_the_one_that_makes_it_does_not_use_it(java: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    jvm.make_archive(java, WRITES)
-    monkeypatch.setenv(jvm.ARCHIVE, "new.part")
-    assert "SharedArchiveFile" not in jvm.options(java)
-    assert '"-XX:ArchiveClassesAtExit=new.part"' in jvm.options(java)
+    session.make_archive(java, WRITES)
+    monkeypatch.setenv(session.ARCHIVE, "new.part")
+    assert "SharedArchiveFile" not in session.options(java)
+    assert '"-XX:ArchiveClassesAtExit=new.part"' in session.options(java)
 
 
 def test_the_settings_of_the_logging_are_where_the_options_say() -> None:
-    (option,) = [word.strip('"') for word in jvm.options(None).split() if "log4j2" in word]
+    (option,) = [word.strip('"') for word in session.options(None).split() if "log4j2" in word]
     assert Path(option.partition("=file://")[2]).is_file()
 
 
@@ -90,7 +90,7 @@ def test_spark_is_that_of_the_package_whatever_lies_above(tmp_path: Path, monkey
     installed = _find_spark_home()
     monkeypatch.chdir(tmp_path / "in")
     assert _find_spark_home() == str(tmp_path)
-    assert jvm.spark_home() == installed
+    assert session.spark_home() == installed
 
 
 def test_only_what_is_started_within_gets_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from auditor.spark.streams import BATCH_BYTES, Row, array, in_batches, logs
+from auditor.spark.jobs import BATCH_BYTES, LogRow, array, in_batches, logs
 
 KEYED = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("facts", pa.binary())]
@@ -48,7 +48,7 @@ def test_nothing_waits_for_more_than_a_batch() -> None:
     """A batch is handed out as soon as it is full: what is held does not grow with the rows to come."""
     taken: list[int] = []
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[LogRow]:
         for n in range(9):
             taken.append(n)
             yield ("a", "t", n, bytes(BATCH_BYTES // 2))

@@ -472,7 +472,7 @@ def _broke_off(file: DataFile, data: bytes) -> bool:
 # replicas are compared by.
 #
 # Whoever reads the segment gathers it on the way: the task that replays the replica, or one of many that read a segment
-# each (:mod:`auditor.spark.split`). What it takes to judge it and only the replay knows is asked for then.
+# each (:mod:`auditor.spark.jobs`). What it takes to judge it and only the replay knows is asked for then.
 
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)

@@ -1,1 +1,0 @@
-"""How an audit runs without Spark: in processes of this machine."""

@@ -1,0 +1,516 @@
+"""An audit in processes of this machine."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import re
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from auditor.base.at_rest import TOGETHER, Fields, Gathered, RowsAtRest, dumps, loads
+from auditor.base.errors import AuditInputError, DecodeError, is_unread, require
+from auditor.pipeline import derived_tables, plan, summary, table_parts, table_tasks
+from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.derived_tables import Keyed, shares_of
+from auditor.pipeline.plan import TASK_BYTES, file_bytes
+from auditor.pipeline.runner import (
+    Audited,
+    Judged,
+    JudgeLog,
+    KeptFacts,
+    Log,
+    Replicas,
+    Runner,
+    briefs_of,
+    judge_list,
+    judged_rows,
+    kept,
+    read_kept,
+)
+from auditor.pipeline.table_parts import schemas
+from auditor.pipeline.table_tasks import Part, Wanted
+from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
+from auditor.processes.isolation import KILLS, Pool
+from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
+from auditor.rules.expectations import measures
+from auditor.rules.seen.cluster_view import Cluster
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from auditor.facts.replica_facts import ReplicaFacts
+    from auditor.pipeline.runner import Audited
+    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.work_folder import WorkFolder
+    from auditor.rules.seen.cluster_view import Cluster
+
+
+# Facts of replicas that the driver has, and how their logs are shared out among processes.
+#
+# They are packed once, some dozens of replicas together and no log torn apart, and handed to who judges as they are
+# packed.
+
+
+LISTS_PER_PROCESS = 4
+LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
+LARGE = 1 << 16  # bytes of one replica: most of them are columns, which are compressed already
+
+
+class Bunch(NamedTuple):
+    """The facts of all replicas of some logs, in order. ``size``: bytes of them. Packed, but for few large ones."""
+
+    size: int
+    content: bytes | list[KeptFacts]
+
+    @property
+    def rows(self) -> list[KeptFacts]:
+        """A row a replica."""
+        return loads(self.content) if isinstance(self.content, bytes) else self.content
+
+
+class Logs:
+    """The logs of some bunches, unpacked as they are read: what one task judges."""
+
+    def __init__(self, bunches: Sequence[Bunch]) -> None:
+        self.bunches = bunches
+
+    def __iter__(self) -> Iterator[Log]:
+        for bunch in self.bunches:
+            for key, rows in itertools.groupby(bunch.rows, key=_log):
+                yield key[0], [row.facts for row in rows]
+
+
+class KeptReplicas(Replicas):
+    """Facts that the driver has, or will have once somebody asks: ``read`` gives them, from the beginning each time.
+
+    Who stops the reading, as with Ctrl-C in a notebook, may ask again: all is read then, not the rest alone.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[KeptFacts]]) -> None:
+        self._read = read
+        self._bunches: list[Bunch] | None = None
+
+    def _each(self) -> Iterator[KeptFacts]:
+        """All facts, in the order of their logs. The first time they are packed as they pass."""
+        if self._bunches is not None:
+            for bunch in self._bunches:
+                yield from bunch.rows
+            return
+        gathered = Gathered[KeptFacts](lambda row: row[:4])
+        for row in self._read():
+            gathered.append(row)
+        bunches = []
+        for rows in _bunched(gathered.merged()):
+            size = sum(len(row.facts) for row in rows)
+            large = size + sum(len(row.resume_point) for row in rows) > len(rows) * LARGE
+            bunches.append(Bunch(size, rows if large else dumps(rows)))
+            yield from rows
+        self._bunches, self._read = bunches, tuple  # what it holds is not needed any more
+
+    def bunches(self) -> list[Bunch]:
+        """All facts, in the order of their logs, as they are packed."""
+        if self._bunches is None:
+            for _ in self._each():
+                pass
+        return self._bunches or []
+
+    def rows(self) -> list[KeptFacts]:
+        """All facts, in the order of their logs."""
+        return list(self._each())
+
+    def briefs(self) -> list[Brief]:
+        """The briefs of all replicas."""
+        return briefs_of(row.brief for row in self._each())
+
+    def logs(self) -> Iterator[Log]:
+        """The facts of each log, in the order of the logs."""
+        return iter(Logs(self.bunches()))
+
+    def replaced(self, again: Replicas) -> KeptReplicas:
+        """The newer facts of each replica."""
+        newer = {row[:4]: row for row in again.rows()}
+        found = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
+        found.bunches()
+        return found
+
+    def close(self) -> None:
+        """Forgets them."""
+        self._bunches = []
+
+
+def _log(row: KeptFacts) -> tuple[str, str, int]:
+    return row[:3]
+
+
+def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
+    """Rows in the order of their logs, so many together as are packed together, each log whole."""
+    bunch: list[KeptFacts] = []
+    size = 0
+    for _, of_log in itertools.groupby(rows, key=_log):
+        replicas = list(of_log)
+        more = sum(len(row.facts) for row in replicas)
+        if bunch and (len(bunch) + len(replicas) > TOGETHER or size + more > LIST_BYTES):
+            yield bunch
+            bunch, size = [], 0
+        bunch += replicas
+        size += more
+    if bunch:
+        yield bunch
+
+
+def lists(replicas: KeptReplicas, processes: int) -> list[Logs]:
+    """The logs of some replicas in their order, shared out among so many processes: about the same bytes each."""
+    bunches = replicas.bunches()
+    whole = sum(bunch.size for bunch in bunches)
+    count = max(1, min(processes * LISTS_PER_PROCESS, -(-whole // LIST_BYTES)))
+    before, places = 0, []
+    for bunch in bunches:
+        places.append((2 * before + bunch.size) * count // (2 * whole + 1))  # where its middle is
+        before += bunch.size
+    shared = itertools.groupby(zip(places, bunches, strict=True), key=lambda placed: placed[0])
+    return [Logs([bunch for _, bunch in some]) for _, some in shared]
+
+
+# The read step of this machine's processes with a work folder: what is there is not read, and what is read goes there
+# a GiB at a time.
+
+
+AnyTask = ReplicaTask | TextTask
+
+
+def read(
+    tasks: Sequence[AnyTask],
+    work: WorkFolder,
+    read_others: Callable[[Sequence[AnyTask]], Replicas],
+    notes: list[str],
+) -> KeptReplicas:
+    """The facts of all tasks; ``read_others`` reads what the work folder lacks, a list after the other. ``notes``: gets
+    what is left alone there."""
+
+    def found() -> Iterator[KeptFacts]:
+        mine = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
+        named = list(zip(mine, identities(mine), strict=True))
+        there, left_alone = known = work.known()
+        rows: dict[str, list[int]] = {}
+        for at in sorted(there[identity] for identity in {i for _, i in named} if identity in there):
+            rows.setdefault(at.file, []).append(at.row)
+        for file, numbers in rows.items():
+            if (at_rest := work.facts(file, numbers)) is None:
+                left_alone[file] = HALF
+            else:
+                yield from map(kept, at_rest)
+        notes[:] = known.notes([identity for _, identity in named])
+        for some in _lists([one for one in named if one[1] not in there or there[one[1]].file in left_alone]):
+            yield from _read_list(some, work, read_others)
+        if others := [task for task in tasks if not is_kept(task)]:
+            yield from read_others(others).rows()
+
+    return KeptReplicas(found)
+
+
+def _lists(named: list[tuple[ReplicaTask, bytes]]) -> Iterator[list[tuple[ReplicaTask, bytes]]]:
+    some: list[tuple[ReplicaTask, bytes]] = []
+    size = 0
+    for one in named:
+        some.append(one)
+        size += file_bytes(one[0])
+        if size >= TASK_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _read_list(
+    named: list[tuple[ReplicaTask, bytes]], work: WorkFolder, read_others: Callable[[Sequence[AnyTask]], Replicas]
+) -> Iterator[KeptFacts]:
+    of = {(t.join_key, t.replica.topic, t.replica.partition, t.replica.log_dir): identity for t, identity in named}
+    whole: list[tuple[bytes, ReplicaFacts]] = []
+    for row in read_others([task for task, _ in named]).rows():
+        facts: ReplicaFacts = pickle.loads(row.facts)  # of a process of our own
+        if (identity := of.get(row[:4])) is not None and not any(is_unread(e.reason, e.detail) for e in facts.errors):
+            whole.append((identity, facts))
+        yield row
+    work.keep(whole, [identity for _, identity in named])
+
+
+# SQL over the tables without Spark: DuckDB over the Parquet parts that the workers wrote.
+
+
+BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the clause OFFSET 10
+
+
+def duckdb() -> ModuleType:
+    """The module. Errors: :class:`AuditInputError` where it is not installed."""
+    require("duckdb")
+    import duckdb as found
+
+    return found
+
+
+def _connected() -> Any:
+    connection = duckdb().connect(":memory:")
+    connection.execute("SET TimeZone = 'UTC'; SET default_null_order = 'nulls_first'")
+    for name, is_ in measures.MACROS.items():
+        connection.execute(f"CREATE MACRO {name} AS {is_}")
+    return connection
+
+
+def _view(connection: Any, name: str, folder: Path) -> None:
+    files = [str(path) for path in sorted(folder.glob("*.parquet"))]
+    connection.read_parquet(files).create_view(name)
+
+
+def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mapping[str, Path]]) -> pa.Table:
+    """The result of an SQL text over ``tables``. ``parts`` writes those that the text names: the folder of each.
+
+    A wrong text is said before anything is written. Errors: :class:`AuditInputError` for it.
+    """
+    found = duckdb()
+    with _connected() as connection:
+        for name, columns in tables.items():
+            connection.register(f"no_{name}", columns.empty_table())
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM no_{name}")
+        try:
+            kinds = [statement.type for statement in connection.extract_statements(text)]
+            if len(kinds) != 1 or kinds[0] not in (found.StatementType.SELECT, found.StatementType.EXPLAIN):
+                raise AuditInputError("one question at a time; give SELECT, WITH, DESCRIBE, SUMMARIZE or SHOW TABLES")
+            connection.sql(text)
+            for name, folder in parts().items():
+                connection.execute(f"DROP VIEW {name}")
+                _view(connection, name, folder)
+            return connection.sql(text).to_arrow_table()
+        except found.Error as error:
+            raise AuditInputError(_one_line(error, text)) from None
+
+
+def _one_line(error: Exception, text: str) -> str:
+    """What DuckDB says is wrong, with the columns it would take, and what we know beyond that."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    helpful = ("Candidate bindings", "Did you mean")
+    said = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
+    if "Table with name" in lines[0]:
+        said[1:] = ["there are " + ", ".join(derived_tables.NAMES)]
+    elif isinstance(error, duckdb().ParserException) and BARE_OFFSET.search(text):
+        said.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
+    return "; ".join(said)
+
+
+def count(folder: Path, table: str) -> list[Fields]:
+    """What a measure counts in a written table, a row a key."""
+    with _connected() as connection:
+        _view(connection, "judged", folder)
+        text = measures.counting(table, "judged", measures.DUCKDB)
+        rows: list[Fields] = connection.sql(text).to_arrow_table().to_pylist()
+        return rows
+
+
+# The tasks that write tables, in processes of this machine.
+
+
+def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+    """Runs them. Files that kill their reader go to ``audit.fatal``."""
+    refused = audit.refused()
+    known = dict(refused)
+    shares = list(enumerate(table_parts.lists(audit, wanted, pool.size, pool, refused)))
+    found = [
+        part
+        for _, parts in pool.map(shares, partial(table_tasks.decode, wanted), refused=refused, rows=wanted.has_errors)
+        for part in parts
+    ]
+    audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
+    if wanted.derived:
+        replicas, clusters = audit.replicas, summary.clusters_for(audit, wanted.derived)
+        assert isinstance(replicas, KeptReplicas)
+        logs = list(enumerate(lists(replicas, pool.size)))
+        if wanted.of_logs:
+            for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):
+                found += parts
+        if wanted.of_all:
+            found += _gather(pool, wanted, clusters, logs)
+    return found
+
+
+def _gather(pool: Pool, wanted: Wanted, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[Part]:
+    """The table that all logs have a share in."""
+    shares: dict[tuple[str, int], list[bytes]] = {}
+    for _, found in pool.map(logs, partial(_shares, clusters), reads=False):
+        for join_key, partition, share in found:
+            shares.setdefault((join_key, partition), []).append(share)
+    tasks = [(number, (*key, mine)) for number, (key, mine) in enumerate(sorted(shares.items()))]
+    return [part for _, parts in pool.map(tasks, partial(_gathered, wanted, clusters), reads=False) for part in parts]
+
+
+def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Keyed]:
+    return [
+        share
+        for join_key, facts in numbered[1]
+        for share in shares_of(join_key, [pickle.loads(one) for one in facts], clusters[join_key])
+    ]
+
+
+def _gathered(
+    wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, tuple[str, int, list[bytes]]]
+) -> list[Part]:
+    return table_tasks.gather(wanted, clusters, numbered[0], [numbered[1]])
+
+
+def _derive(wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Part]:
+    return table_tasks.derive(wanted, clusters, *numbered)
+
+
+def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
+    """Files that killed, by log directory and name."""
+    for log_dir in audit.inventory.log_dirs:
+        for file in log_dir.files():
+            path = f"{(file.place or log_dir.place).path}/{file.name}"
+            if refused.get(path, "").startswith(KILLS):
+                yield log_dir.name, DecodeError(file.name, 0, file.size, "unreadable", refused[path])
+
+
+# The two steps in processes of this machine, as many as asked for: no JVM, no Spark.
+#
+# A replica is one task, the largest first; whoever is free takes the next, so that nobody waits for a list made
+# beforehand. Memory: the facts of all replicas, packed, on the driver.
+
+
+class InlineRunner(Runner):
+    """Runs in the processes of a pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool)
+        self.processes = pool.size
+        self.name = f"inline[{pool.size}]"
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
+
+    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+        """Every replica by whoever is free, the largest first."""
+        if work is not None:
+            return read(tasks, work, self.read, self.work_notes)
+
+        def found() -> Iterator[KeptFacts]:
+            large_first = plan.largest_first(plan.sharing(tasks))
+            sizes = array("q", plan.bytes_of(large_first).tobytes())
+            read = None
+            if self.progress is not None:
+                read = ReadSoFar(lambda number: _files(large_first[number]), sum(sizes), self.progress)
+            opens = None if read is None else read.opens
+            for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=sizes):
+                if read is not None:
+                    read.ends(number)
+                yield from rows
+
+        return KeptReplicas(found)
+
+    def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
+        """As they are, but for what no judge asks for."""
+        known = [row._replace(resume_point=b"") for row in rows]
+        return KeptReplicas(lambda: known)
+
+    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
+        """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""
+        assert isinstance(replicas, KeptReplicas)
+        shared = lists(replicas, self.processes)
+        done: dict[int, RowsAtRest[tuple[str, bytes]]] = {}
+        following = 0
+        for number, rows in self.pool.map(shared, partial(judge_list, clusters, judge), reads=False):
+            done[number] = rows
+            while following in done:
+                yield from judged_rows(done.pop(following))
+                following += 1
+
+    def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
+        """Lists of files, then lists of facts."""
+
+        return run(self.pool, audit, wanted)
+
+    def table(self, audit: Audited, name: str) -> pa.Table:
+        """A table, whole."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self._written(audit, [name])[name])
+
+    def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
+        """Asks DuckDB."""
+
+        def parts() -> dict[str, Path]:
+            return self._written(audit, [name for name in derived_tables.NAMES if name in tables])
+
+        return query(text, schemas(audit.options.include_payload), parts)
+
+    def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
+        """A folder with the parts of each table. They are written once, and kept until the runner closes."""
+        from auditor.pipeline import table_parts
+
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="auditor-tables-")
+        parts = self._parts.setdefault(audit, {})
+        if missing := [name for name in tables if name not in parts]:
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+            table_parts.write(audit, missing, folder, self.parts)
+            parts.update({name: folder / name for name in missing})
+        return {name: parts[name] for name in tables}
+
+    def count(self, written: Written, table: str) -> list[Fields]:
+        """Counts with DuckDB."""
+
+        return count(written.folder / table, table)
+
+    def close(self) -> None:
+        """Ends the processes and takes away the tables."""
+        super().close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _files(task: ReplicaTask | SharingTask | TextTask) -> dict[str, int]:
+    return {_name(f.name): f.size for f in plan.files(task)}
+
+
+def _name(path: str) -> str:
+    """A file's name without its folders: tasks know files below their log directory, workers know whole paths."""
+    return path.rpartition("/")[2]
+
+
+class ReadSoFar:
+    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
+    bytes of a task's files by name; ``total``: of all; ``heard`` hears which part, from 0 to 1, which never falls."""
+
+    def __init__(self, files: Callable[[int], dict[str, int]], total: int, heard: Callable[[float], None]) -> None:
+        self.files, self.total, self.heard = files, total, heard
+        self.so_far = 0
+        # Of the tasks that are being read the files that are not, each with its bytes: a file counts once, though
+        # several readers may open it, and where a worker dies its task begins again.
+        self.unread: dict[int, dict[str, int]] = {}
+        self.open: dict[int, str] = {}
+
+    def _of(self, task: int) -> dict[str, int]:
+        if task not in self.unread:
+            self.unread[task] = self.files(task)
+        return self.unread[task]
+
+    def opens(self, task: int, path: str) -> None:
+        """A task opens a file."""
+        name, before = _name(path), self.open.get(task, "")
+        if name != before:
+            self._reads(self._of(task).pop(before, 0))
+            self.open[task] = name
+
+    def ends(self, task: int) -> None:
+        """A task is done."""
+        self._reads(sum(self._of(task).values()))
+        del self.unread[task]
+        self.open.pop(task, None)
+
+    def _reads(self, size: int) -> None:
+        self.so_far += size
+        if self.total:
+            self.heard(min(1.0, self.so_far / self.total))
