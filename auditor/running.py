@@ -140,8 +140,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     """
     from auditor.outputs import printing
     from auditor.outputs import publish as publishing
-    from auditor.outputs.claim import claimed, writable
-    from auditor.outputs.delivery import gathered
+    from auditor.outputs.delivery import claimed, gathered, writable
     from auditor.pipeline import summary
     from auditor.pipeline.options import out_of
     from auditor.spark import session
@@ -226,7 +225,7 @@ def failures() -> Iterator[list[Path]]:
             raise KeyboardInterrupt from error
         if (mistake := _mistake(error)) is not None:
             raise mistake from error
-        from auditor.outputs.claim import failed
+        from auditor.outputs.delivery import failed
 
         folder = claimed[0] if claimed else Path(tempfile.mkdtemp(prefix="auditor-failure-"))
         log = failed(folder, error)

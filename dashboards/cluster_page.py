@@ -17,7 +17,7 @@ from auditor.dashboards.wording import GRAVE, SEVERITIES, instant
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cluster as :mod:`auditor.outputs.cluster_standings` has it; ``facts`` and ``published`` of its last run;
+    """A cluster as :mod:`auditor.outputs.runs` has it; ``facts`` and ``published`` of its last run;
     ``moments`` and ``grave``: when its runs were, in ms, and how many critical and error findings each had."""
 
     board: Board

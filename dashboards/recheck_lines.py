@@ -13,7 +13,7 @@ from auditor.dashboards.wording import visible
 
 def lines(told: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
     """A line per question with its answer, what to do where one is still there, and how many have which answer; an
-    advice is printed once. ``told``: rows of :meth:`auditor.outputs.asked_again.Told.row`; ``notes``: what was not
+    advice is printed once. ``told``: rows of :meth:`auditor.outputs.recheck.Told.row`; ``notes``: what was not
     compared."""
     seen = []
     counts = Counter(row["answer"] for row in told)

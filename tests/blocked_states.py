@@ -13,8 +13,7 @@ from typing import Any
 
 from auditor.dashboards import metrics, output_formats, report, report_shapes, terminal, verdict
 from auditor.dashboards.wording import pieces
-from auditor.outputs import alert_messages as alerts
-from auditor.outputs import explaining
+from auditor.outputs import alerts, printing
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
 from tests.coordinator_records import Coordinator
@@ -133,7 +132,7 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     for name in ("csv", "sarif", "junit"):
         texts[name] = html.unescape("".join(output_formats.rendered(name, rows, decided, full, {}, "error")))
     for row in rows:
-        texts[f"explain {row['kind']}"] = explaining.text(row, 80, summary.get("cluster_events"))
+        texts[f"explain {row['kind']}"] = printing.text(row, 80, summary.get("cluster_events"))
     news = alerts.News([row | {"cluster_id": None} for row in rows], (), (), None)
     texts["slack"] = json.dumps(alerts.slack(news))
     texts["pagerduty"] = json.dumps(alerts.pagerduty(news, "key"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from auditor.api.finding_list import Findings
 from auditor.base import advice
-from auditor.outputs.alert_messages import SHOWN
+from auditor.outputs.alerts import SHOWN
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline import summary
 from auditor.pipeline.whole_audit import Audit

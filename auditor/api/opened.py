@@ -31,8 +31,8 @@ from auditor.base.errors import AuditInputError, require
 from auditor.base.user_input import Named
 from auditor.connectors.stores.results import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
-from auditor.outputs import explaining, publish
-from auditor.outputs.claim import writable
+from auditor.outputs import printing, publish
+from auditor.outputs.delivery import writable
 from auditor.pipeline import derived_tables
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import AuditOptions, check_window, out_of
@@ -165,9 +165,9 @@ class OpenedAudit(Face):
 
     def explain(self, fingerprint: str) -> Text:
         """One finding with its evidence and its rule, by its fingerprint or the first digits of it."""
-        row = explaining.one(self.findings.to_dicts(), fingerprint)
+        row = printing.one(self.findings.to_dicts(), fingerprint)
         with self._asking():
-            return Text(explaining.text(row, WIDTH, self._audit.cluster_events))
+            return Text(printing.text(row, WIDTH, self._audit.cluster_events))
 
     def timeline(self, topic: Several = ()) -> Page:
         """The transactions of partitions as a picture, those that are blocked first; of topics by glob, or all."""

@@ -14,9 +14,9 @@ from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
 from auditor.commands.parser import examples
-from auditor.outputs import earlier_results
-from auditor.outputs.alert_messages import where
-from auditor.outputs.claim import write_whole
+from auditor.outputs import delivery
+from auditor.outputs.alerts import where
+from auditor.outputs.delivery import write_whole
 from auditor.pipeline import options as baseline
 from auditor.pipeline.options import Entry, out_of
 from auditor.rules.resolution.resolve import cluster_of
@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    results = earlier_results.read(args.out)
+    results = delivery.read(args.out)
     rows, of_dir = results.findings, {row["log_dir"]: row["cluster_id"] for row in results.summary["inputs"]}
     file: Path = args.baseline
     kept = dict(baseline.read(file).entries) if file.exists() else {}

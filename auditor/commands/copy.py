@@ -16,11 +16,11 @@ from auditor.base.errors import AuditFailure
 from auditor.base.user_input import shown_uri
 from auditor.base.words import plural
 from auditor.commands.parser import examples
-from auditor.copying import manners
+from auditor.copying import target
 from auditor.pipeline.options import AuditOptions, folder_of, out_of
 
 if TYPE_CHECKING:
-    from auditor.copying.one_folder import Done
+    from auditor.copying.run import Done
 
 
 def add_parser(commands: Any) -> None:
@@ -40,8 +40,8 @@ def add_parser(commands: Any) -> None:
     )
     p.add_argument(
         "--limit-rate",
-        type=manners.rate,
-        default=manners.DEFAULT_RATE,
+        type=target.rate,
+        default=target.DEFAULT_RATE,
         metavar="BYTES",
         help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
     )
@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
     )
     p.add_argument(
         "--keep",
-        type=manners.time_to_keep,
+        type=target.time_to_keep,
         metavar="TIME",
         help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
     )
@@ -72,11 +72,11 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code: 3 where part of the input could not be read, has no segments, or has lost
     those of an earlier copy."""
-    manners.behind_all_others()
-    manners.sparing()
+    target.behind_all_others()
+    target.sparing()
     from auditor.commands import copy_around  # only now: these load Arrow, which has been told by now, and the readers
     from auditor.connectors.stores.remote_files import Guest, Pace, visiting
-    from auditor.copying.readings import now_ms
+    from auditor.copying.folders import now_ms
     from auditor.copying.run import check_apart, copied
 
     copy_around.check(args)
@@ -153,7 +153,7 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
     from auditor.connectors.stores.results import alone_in
     from auditor.copying.run import nobody
     from auditor.copying.target import COPYING
-    from auditor.outputs.claim import locked
+    from auditor.outputs.delivery import locked
 
     if isinstance(out, str):
         with alone_in(out, COPYING, "copy") as still_alone:
@@ -166,8 +166,7 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
 
 def _looked_again(args: argparse.Namespace, out: Path | str, begun: int, done: Done) -> list[Done]:
     """What looked held is read once more, where a broker ran."""
-    from auditor.copying.run import copied
-    from auditor.copying.second_look import looked_again
+    from auditor.copying.run import copied, looked_again
 
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
@@ -185,8 +184,7 @@ def _looked_again(args: argparse.Namespace, out: Path | str, begun: int, done: D
 
 def _verified(paths: list[str], out: Path | str) -> int:
     """What an audit of the copy would say is verified where it rests on open checksums; how many segments stay open."""
-    from auditor.copying.run import verified
-    from auditor.copying.second_look import rests_on
+    from auditor.copying.run import rests_on, verified
 
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:

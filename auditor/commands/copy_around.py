@@ -10,7 +10,7 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.outputs import earlier_results, explaining
+from auditor.outputs import delivery, printing
 from auditor.pipeline.options import AuditOptions, parse_time
 
 
@@ -20,14 +20,18 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
-    found = earlier_results.read(run)
-    row, as_of = explaining.one(found.findings, name), found.summary.get("as_of")
+    found = delivery.read(run)
+    row, as_of = printing.one(found.findings, name), found.summary.get("as_of")
     records = found.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
-    from auditor.copying.around import names_in, size_of, wanted
-    from auditor.copying.checksums import ALL
-    from auditor.copying.run import copied  # only now: it loads the readers
+    from auditor.copying.run import (
+        ALL,
+        copied,  # only now: it loads the readers
+        names_in,
+        size_of,
+        wanted,
+    )
 
     clock = parse_time(as_of) if isinstance(as_of, str) else None
     options = AuditOptions((str(out),), out, records=records, as_of=clock, master="inline[1]")

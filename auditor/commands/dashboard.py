@@ -84,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     from auditor.connectors.stores.results import folder
-    from auditor.outputs import site_files
+    from auditor.outputs import site as outputs_site
 
-    done = site_files.export(args.dir, args.export, args.expect_every)
+    done = outputs_site.export(args.dir, args.export, args.expect_every)
     left = f"; {plural(done.left, 'finding')} of the past without a page of its own" if done.left else ""
     front = folder(args.export).address("index.html")
     sys.stdout.write(f"{plural(done.pages, 'page')} written, {done.unchanged:,} unchanged{left}: {front}\n")
@@ -98,7 +98,7 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
 
     Errors: :class:`AuditInputError` for a folder or port.
     """
-    from auditor.outputs.shelf import Shelf
+    from auditor.outputs.runs import Shelf
     from auditor.outputs.site import Site
 
     shelf = Shelf(history)

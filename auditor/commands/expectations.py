@@ -9,7 +9,7 @@ from pathlib import Path
 from auditor.base.errors import AuditInputError, require
 from auditor.base.words import plural
 from auditor.commands.parser import examples
-from auditor.outputs.claim import write_whole
+from auditor.outputs.delivery import write_whole
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -13,7 +13,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
 from auditor.dashboards.wording import short_fingerprint
-from auditor.outputs import earlier_results, explaining, runs
+from auditor.outputs import delivery, printing, runs
 from auditor.outputs.runs import History
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import out_of
@@ -40,14 +40,14 @@ def run(args: argparse.Namespace) -> int:
     if (args.out is None) == (args.history is None):
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
     if args.out is not None:
-        found = earlier_results.read(args.out)
-        row, summary, page = explaining.one(found.findings, str(args.fingerprint)), found.summary, found.page
+        found = delivery.read(args.out)
+        row, summary, page = printing.one(found.findings, str(args.fingerprint)), found.summary, found.page
     else:
-        row = explaining.one(_of_history(args.history), str(args.fingerprint))
+        row = printing.one(_of_history(args.history), str(args.fingerprint))
         summary = _summary(args.history, row["run_id"])
         page = f"/report/{quote(row['run_id'], safe='')}"
     width = shutil.get_terminal_size((120, 24)).columns
-    sys.stdout.write(explaining.text(row, width, summary.get("cluster_events")))
+    sys.stdout.write(printing.text(row, width, summary.get("cluster_events")))
     served = "" if args.out is not None else ", which 'auditor dashboard' serves"
     sys.stdout.write(f"\nIn the report{served}:\n  {page}#{short_fingerprint(row)}\n")
     return 0

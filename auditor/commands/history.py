@@ -43,8 +43,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    from auditor.outputs import changes, runs
-    from auditor.outputs.shelf import Shelf
+    from auditor.outputs import runs
+    from auditor.outputs import runs as outputs_runs
+    from auditor.outputs.runs import Shelf
 
     held = runs.kept(args.dir)
     known = held.runs
@@ -62,8 +63,10 @@ def run(args: argparse.Namespace) -> int:
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(known, name) for name in args.diff)
         shelf = Shelf(args.dir)
-        found = changes.of(shelf, [old], new)
-        rows = [{"change": kind} | row for kind in found._fields for row in changes.rows(shelf, getattr(found, kind))]
+        found = outputs_runs.of(shelf, [old], new)
+        rows = [
+            {"change": kind} | row for kind in found._fields for row in outputs_runs.rows(shelf, getattr(found, kind))
+        ]
         if args.format != "table":
             out.writelines(list_lines(args.format, rows))
         else:
@@ -77,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     elif several:
         _write_clusters(args, known, held.uncommitted, out)
     else:
-        out.writelines(_run_line(each, changes.partly(known[:at], each)) for at, each in enumerate(known))
+        out.writelines(_run_line(each, outputs_runs.is_partial(known[:at], each)) for at, each in enumerate(known))
         out.writelines(f"{name}  never committed\n" for name in held.uncommitted)
         if not known and not held.uncommitted:
             out.write("no runs\n")
@@ -88,9 +91,9 @@ def _write_clusters(args: argparse.Namespace, known: list[Run], left: list[str],
     """A line a cluster, the worst first."""
     from auditor.base.words import duration
     from auditor.dashboards.wording import instant, visible
-    from auditor.outputs import cluster_standings as clusters
     from auditor.outputs import runs
-    from auditor.outputs.shelf import Shelf
+    from auditor.outputs import runs as clusters
+    from auditor.outputs.runs import Shelf
 
     for each in clusters.standings(Shelf(args.dir), known, datetime.datetime.now(datetime.UTC), args.expect_every):
         change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"

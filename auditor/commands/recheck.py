@@ -19,12 +19,12 @@ from auditor.base.errors import AuditInputError
 from auditor.commands import live
 from auditor.commands.arguments import add_remote
 from auditor.commands.parser import add_limits, examples
-from auditor.outputs import earlier_results
+from auditor.outputs import delivery
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
 
 if TYPE_CHECKING:
-    from auditor.outputs.asked_again import Question
-    from auditor.outputs.earlier_results import Earlier
+    from auditor.outputs.delivery import Earlier
+    from auditor.outputs.recheck import Question
     from auditor.pipeline.runner import Runner
     from auditor.pipeline.whole_audit import Audit
 
@@ -62,16 +62,16 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     if bool(args.paths) == (args.bootstrap_server is not None):
         raise AuditInputError("recheck needs a PATH or --bootstrap-server H:P; give one of them")
-    from auditor.outputs import asked_again
+    from auditor.outputs import recheck
 
-    earlier, live_input = earlier_results.read(args.out), args.bootstrap_server is not None
+    earlier, live_input = delivery.read(args.out), args.bootstrap_server is not None
     questions, notes = _questions(args.out, earlier)
     if not questions:
         return _nothing_to_compare(earlier.summary, notes, args.format)
     options = _options(args, earlier.summary, questions)
     with running.failures(), running.runner(options) as runner, _newer(args, options, questions, runner) as audit:
-        newer = asked_again.Newer(audit, earlier.summary, live_input)
-        told = list(newer.answers(questions, asked_again.suppressed(earlier.summary)))
+        newer = recheck.Newer(audit, earlier.summary, live_input)
+        told = list(newer.answers(questions, recheck.suppressed(earlier.summary)))
         unread = audit.incomplete()
         running.warn_of_empty(audit)
     notes += ["not read: a part of the newer input"] if unread else []
@@ -90,19 +90,19 @@ def run(args: argparse.Namespace) -> int:
 
         width = shutil.get_terminal_size((120, 24)).columns
         out.writelines(f"{line}\n" for line in lines([each.row() for each in told], notes, width))
-    return asked_again.exit_code(told, unread)
+    return recheck.exit_code(told, unread)
 
 
 def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
     """Say that the run left nothing to compare; 3 where that is because it could not judge all of its input."""
-    from auditor.outputs import asked_again
+    from auditor.outputs import recheck
 
     complete = earlier.get("complete", True)
     if not complete:
         notes.append("the run could not read all of its input, or found nothing to judge: audit the newer input")
     said = [
         "the run has no blocked partition, no finding in doubt and no finding at or above "
-        f"{asked_again.level_of(earlier)}{' that is not suppressed' if asked_again.suppressed(earlier) else ''}: "
+        f"{recheck.level_of(earlier)}{' that is not suppressed' if recheck.suppressed(earlier) else ''}: "
         "nothing was compared, and the newer input was not read",
         *notes,
     ]
@@ -114,11 +114,11 @@ def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
 
 
 def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[str]]:
-    from auditor.outputs import asked_again
+    from auditor.outputs import recheck
 
     try:
-        asked = asked_again.asked(earlier.summary, earlier.findings)
-        left = asked_again.uncompared(earlier.summary, earlier.findings)
+        asked = recheck.asked(earlier.summary, earlier.findings)
+        left = recheck.uncompared(earlier.summary, earlier.findings)
     except (KeyError, TypeError, AttributeError):
         shown = user_input.shown_uri(str(out))
         raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None

@@ -2,7 +2,7 @@
 
 A loop over the directory: replicas whose files changed are read again, large ones from where the look before stood
 (:mod:`auditor.replay.reading.replica_reader`), the facts of the others are kept, and all logs are judged by the clock.
-The journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless: a start reads everything once,
+The journal (:mod:`auditor.outputs.printing`) is what makes restarts and kills harmless: a start reads everything once,
 and reports only what the journal does not have yet.
 """
 
@@ -25,8 +25,8 @@ from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.outputs import alerts
-from auditor.outputs.claim import claimed, write_whole
-from auditor.outputs.journal import FOUND, Journal, key_of
+from auditor.outputs.delivery import claimed, write_whole
+from auditor.outputs.printing import FOUND, Journal, key_of
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import KeptFacts, Replicas, Runner

@@ -1,25 +1,142 @@
-"""What is to be copied: every folder below the PATHs with its files, in the order in which later ones know more."""
+"""What is to be copied."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from auditor.base.errors import DecodeError, Limits
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.connectors.codec.small_files import audited_settings
 from auditor.connectors.logdir import inventory as inventories
 from auditor.connectors.logdir import names
-from auditor.connectors.logdir.copy_lists import Stat
+from auditor.connectors.logdir.copied_segments import digest_of
+from auditor.connectors.logdir.copy_lists import Gone, Listed, Reading, Stat
+from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, coded, packed, unpacked
 from auditor.connectors.logdir.files import Naming
 from auditor.connectors.logdir.inventory import Draft, Drafts, drafts, folder_replica
 from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import Place, read_data, read_file
 from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
-from auditor.copying.readings import now_ms
-from auditor.copying.small_entries import look
+from auditor.copying.target import Target
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.reading.task import ReplicaTask
+
+# When each log was read, and whether a broker of this machine wrote to it meanwhile: then its clock is ours.
+#
+# A running broker holds a lock on the file ``.lock`` of each of its log directories. The kernel lists the locks that
+# are
+# held on this machine: nothing is locked or tried for that, and a directory that lies on another machine has none here.
+
+
+LOCKS, MACHINE = Path("/proc/locks"), Path("/proc/sys/kernel/random/boot_id")
+LOCK_FILE = ".lock"
+_HELD = re.compile(r"^\d+: (?:POSIX|OFDLCK) +ADVISORY +WRITE +-?\d+ +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
+
+
+def now_ms() -> int:
+    """The time by this machine's clock."""
+    return time.time_ns() // 1_000_000
+
+
+def machine() -> str:
+    """What this machine has since it was started, and no other; empty where nothing tells."""
+    try:
+        return MACHINE.read_text().strip()
+    except OSError:
+        return ""
+
+
+def held_by_a_broker(log_dir: Place) -> bool:
+    """Whether a process of this machine holds the lock of a log directory. False where nothing tells."""
+    if log_dir.uri or log_dir.view is not None:
+        return False
+    try:
+        found = os.lstat(log_dir.child(LOCK_FILE).path)
+        listed = LOCKS.read_text()
+    except OSError:
+        return False
+    at = os.major(found.st_dev), os.minor(found.st_dev), found.st_ino
+    return any((int(m[1], 16), int(m[2], 16), int(m[3])) == at for m in _HELD.finditer(listed))
+
+
+def readings(found: Sequence[Reading], *, live: bool) -> tuple[Reading, ...]:
+    """The readings of a log directory. ``live``: a broker held its lock before the first and after the last one."""
+    return tuple(sorted(reading._replace(live=live) for reading in found))
+
+
+# What is taken of one file that is no segment, as an entry of its folder's list.
+
+
+WITH_LIST = 16 << 10  # bytes of a file that stand in the list; more are a file of their own
+
+
+def look(place: Place, name: str) -> tuple[Stat, int] | None:
+    """What tells later whether a file is as it was, and its size, of a link 0 as in every list; None where its store
+    does not say."""
+    if place.uri or place.view is not None:
+        return None
+    try:
+        found = os.lstat(place.child(name).path)
+    except OSError:
+        return None
+    return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns), found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def small_file(target: Target, folder: str, place: Place, name: str, size: int, limits: Limits, kind: str) -> Listed:
+    """A file that is read as a whole. Errors: ``OSError`` of the target."""
+    found = read_data(place, name, limits.small_file(kind))
+    if isinstance(found, DecodeError):
+        return Listed(name, size, refused=(found.reason, found.detail))
+    data, length = found
+    return _with_content(target, folder, Listed(name, size, length=length), data)
+
+
+def index_like(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
+    """A large index as what it repeats of its segment's batches, where it does. Errors: ``OSError`` of the target."""
+    says = names.data_name(item.name)
+    taken = segment.taken if segment is not None else None
+    if item.kept is None or item.like or says is None or says.kind not in ENTRY or taken is None or segment is None:
+        return item
+    place = target.place.child(folder)
+    data = unpacked(place, item.kept, item.length)
+    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.damaged:
+        return item
+    rows, _ = target.earlier(folder, taken.file).rows(taken.first, taken.first + taken.rows)
+    text = coded(says.kind, data, rows, says.offset)
+    if text is None:
+        return item
+    content = packed(text)
+    kept = f"{item.name}-{digest_of(content)}.gz"
+    target.put(folder, kept, content)
+    return item._replace(kept=kept, like=segment.name)
+
+
+def settings_file(target: Target, folder: str, place: Place, name: str, size: int) -> Listed:
+    """A ``server.properties``, of which only the settings that an audit goes by are left."""
+    data = read_file(place, name, limit=DEFAULT_LIMITS.max_properties_bytes)
+    if isinstance(data, DecodeError):
+        return Listed(name, size, refused=(data.reason, data.detail))
+    return _with_content(target, folder, Listed(name, size, length=len(data)), audited_settings(data))
+
+
+def _with_content(target: Target, folder: str, item: Listed, data: bytes) -> Listed:
+    content = data.rstrip(b"\0")
+    if len(content) <= WITH_LIST:
+        return item._replace(content=content)
+    kept = f"{item.name}.gz"
+    target.put(folder, kept, packed(content))
+    return item._replace(kept=kept)
+
+
+# What is to be copied: every folder below the PATHs with its files, in the order in which later ones know more.
+
 
 TEXT = "a text dump: not taken into the copy, give it beside it"
 OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"
@@ -75,11 +192,13 @@ class Folder:
     def closed(self) -> set[str]:
         """The files of segments behind which there is another one: they are replaced, or deleted, and nothing else."""
         last = self._last()
-        return {name for name in self.files if self.task is not None and name.endswith(OPENED) and _base(name) < last}
+        return {
+            name for name in self.files if self.task is not None and name.endswith(OPENED) and _base_above(name) < last
+        }
 
     def _last(self) -> str:
         """How the files of the last segment begin, which is written to."""
-        return max((_base(name) for name in self.files if _is_segment(name)), default="")
+        return max((_base_above(name) for name in self.files if _is_segment(name)), default="")
 
     def moved_on(self, seen: Mapping[str, Stat | None]) -> set[str]:
         """The files of segments that are no longer those that were listed and ``seen`` right before they were read, and
@@ -89,10 +208,10 @@ class Folder:
             return set()
         there, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
         moved = set()
-        for name in (name for name in self.files.keys() | there if name.endswith(OPENED) and _base(name) <= last):
+        for name in (name for name in self.files.keys() | there if name.endswith(OPENED) and _base_above(name) <= last):
             was, now = seen.get(name), look(self.place, name)
             other = now is None or was is None or now[0].inode != was.inode
-            if other or (_base(name) < last and now != (was, self.files[name])):
+            if other or (_base_above(name) < last and now != (was, self.files[name])):
                 moved.add(name)
         return moved
 
@@ -179,10 +298,51 @@ def _is_segment(name: str) -> bool:
     return says is not None and says.kind == "log" and not says.state
 
 
-def _base(name: str) -> str:
+def _base_above(name: str) -> str:
     """What the files of one segment have in common."""
     return name.partition(".")[0]
 
 
 def _last(place: Place) -> str:
     return place.path.rpartition("/")[2]
+
+
+# Segments that the broker has deleted from below its log's start, which a copy may hold for a time.
+#
+# Of a live partition's log alone, and of the same one: the topic id is as it was. What is gone from the log's start on,
+# or reaches beyond it, was truncated, cleaned or made anew, and is no part of the log's past: the copy has the newest
+# version of a log only. What was held already and no longer fits goes too.
+
+
+def deleted(
+    folder: Folder, before: Mapping[str, Listed], items: Sequence[Listed], keep_ms: int | None, now: int
+) -> Iterator[Listed]:
+    """What an earlier copy has of such segments. ``before``: its files by name; ``items``: those that are there now;
+    ``keep_ms``: as of :class:`auditor.copying.run.OneFolder`; ``now``: ms."""
+    there = {item.name: item for item in items if not _vanished(item)}
+    start = min((offset for name in there if (offset := _segment_base(name)) >= 0), default=-1)
+    if folder.task is None or folder.topic is None or folder.errors or start < 0 or not _same_topic(before, there):
+        return
+    for name, item in before.items():
+        base = _segment_base(name)
+        if name in there or item.taken is None or not 0 <= base < start or item.taken.chunks[-1][2] > start:
+            continue
+        since = now if item.gone is None else item.gone.since
+        until = since + keep_ms if keep_ms is not None else (item.gone.until if item.gone is not None else now)
+        if until > now:
+            yield item._replace(gone=Gone(since, until))
+
+
+def _vanished(item: Listed) -> bool:
+    return item.refused is not None and item.refused[0] == "vanished"
+
+
+def _segment_base(name: str) -> int:
+    """The offset that a segment's file begins at by its name, -1 for other files."""
+    says = names.data_name(name)
+    return says.offset if says is not None and says.kind == "log" and not says.state else -1
+
+
+def _same_topic(before: Mapping[str, Listed], there: Mapping[str, Listed]) -> bool:
+    was, now = (found.get(names.PARTITION_METADATA) for found in (before, there))
+    return (was.content if was else None) == (now.content if now else None)

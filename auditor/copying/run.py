@@ -1,27 +1,455 @@
-"""A copy from its PATHs to its target, folder by folder."""
+"""A copy from its PATHs to its target."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence, Set
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits
-from auditor.base.user_input import shown_uri
-from auditor.connectors.codec.blanking import KEPT
-from auditor.connectors.logdir.copy_lists import Reading
+from auditor.base.at_rest import Values
+from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, is_unread
+from auditor.base.user_input import is_internal, shown_uri
+from auditor.connectors.codec.blanking import KEPT, Blanks
+from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
+from auditor.connectors.logdir import names
+from auditor.connectors.logdir.copied_segments import GROUP_ROWS
+from auditor.connectors.logdir.copy_lists import FolderList, Listed, Reading, Stat, Taken
+from auditor.connectors.logdir.copy_view import ENTRY
+from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.logdir.inventory import written_over
-from auditor.connectors.stores import storage
-from auditor.copying.checksums import ALL, BUDGET_BYTES, Checksums, verify
-from auditor.copying.folders import Folder, Folders
-from auditor.copying.one_folder import Done, OneFolder
-from auditor.copying.owner import check_owner, without_segments
-from auditor.copying.readings import held_by_a_broker, machine, now_ms, readings
-from auditor.copying.store_target import StoreTarget
-from auditor.copying.target import FolderTarget, Target
+from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.connectors.stores import results, storage
+from auditor.connectors.stores.storage import Place
+from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.tables.rows import FilePiece, How, metadata_records
+from auditor.copying.folders import (
+    Folder,
+    Folders,
+    deleted,
+    held_by_a_broker,
+    index_like,
+    look,
+    machine,
+    now_ms,
+    readings,
+    settings_file,
+    small_file,
+)
+from auditor.copying.taken_segments import SegmentsTaken
+from auditor.copying.target import FolderTarget, StoreTarget, Target
+from auditor.model.transaction_states import partition_for
 from auditor.pipeline.options import out_of
+from auditor.pipeline.whole_audit import Audit
+from auditor.rules.transactions.blocking import Standing
+
+# One folder of the input in the copy: what is as it was stays, of what grew the end is read, all else is made anew.
+
+
+NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker opens again
+RACY_NS = 2_000_000_000  # a file that changed so shortly before it was read may change again under the same times
+REPLACED = "the broker replaced it, or its segment, while both were read"
+MANY_FILES = 16  # of few batches each, after which they become one
+_TOP = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})
+_WHOLE = frozenset({*names.INDEX_KINDS, "snapshot", names.LEADER_EPOCHS, names.PARTITION_METADATA, names.QUORUM_STATE})
+
+
+@dataclass
+class Done:
+    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
+    broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
+    segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
+    ``moving``: folders whose segments the broker replaced each time that they were read. ``unended``: folders of logs
+    in which a transaction is open, or nobody knows; ``beside``: those of coordinators' logs and of the metadata.
+    ``emptied``: directories whose segments only the earlier copy has, for which nothing was copied."""
+
+    folders: int = 0
+    batches: int = 0
+    bytes_seen: int = 0
+    bytes_read: int = 0
+    segments: int = 0
+    kept: int = 0
+    refused: int = 0
+    held: int = 0
+    live: bool = False
+    open: set[str] = field(default_factory=set)
+    moving: set[str] = field(default_factory=set)
+    unended: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)
+    unverified: int = 0
+    emptied: set[str] = field(default_factory=set)
+
+    def add(self, more: Done) -> None:
+        """Adds what more came to."""
+        for each in fields(self):
+            before, found = getattr(self, each.name), getattr(more, each.name)
+            setattr(self, each.name, before | found if isinstance(before, set | bool) else before + found)
+
+
+class OneFolder:
+    """Takes one folder."""
+
+    def __init__(
+        self,
+        target: Target,
+        folder: Folder,
+        limits: Limits,
+        whole: Callable[..., bool] = lambda _size, **_: True,
+        *,
+        records: bool = False,
+        keep_ms: int | None = None,
+    ) -> None:
+        """``whole``: whether so many bytes of a segment are to be read, or headers alone
+        (:meth:`auditor.copying.run.Checksums.now`); ``records``: whether what records come to is to be taken, as
+        it is anyway of a segment of which an earlier copy has it. ``keep_ms``: how long what the broker has deleted is
+        held; None: what is held by now until its time, and nothing more."""
+        self.keep_ms = keep_ms
+        self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
+        self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
+        internal = folder.topic if folder.topic in KEPT else None
+        self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
+        self.before = target.list_of(folder.name)
+        self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
+        self.scattered = self._scattered()
+        self.anew: set[str] = set()  # segments of which nothing was kept
+        self.closed = folder.closed()
+        self.seen: dict[str, Stat | None] = {}  # what told of each file right before it was read
+        self.moved: set[str] = set()  # files that are others since
+        self.fresh = False  # whether anything had to be read
+
+    def take(self, done: Done) -> None:
+        """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
+        folder, segments = self.folder, self.segments
+        items = [self._file(name, size) for name, size in sorted(folder.files.items())]
+        held = {item.name: item for item in deleted(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)}
+        for item in held.values():
+            if item.taken is not None and item.taken.file in self.scattered:
+                segments.carry(item.name, item.taken)
+        found = segments.finish()
+        items = [item for item in items if item.name not in held] + [*held.values()]
+        items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
+        items = [self._index(item, found) for item in items]
+        self.moved = folder.moved_on(self.seen) if self.fresh else set()
+        items = [self._of_one_moment(item) for item in items]
+        items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
+        now = FolderList(tuple(items), tuple(folder.errors))
+        now = now._replace(under_way=folder.name == folder.log_dir)
+        if self.before is not None:  # until the new ones are known
+            now = now._replace(readings=self.before.readings, machine=self.before.machine)
+        self.target.put_list(folder.name, now, self.before)
+        done.folders += 1
+        done.bytes_seen += sum(folder.files.values())
+        done.batches += segments.batches
+        done.bytes_read += segments.read
+        done.segments += len(found.keys() - held.keys())
+        done.held += len(held)
+        done.kept += segments.kept
+        if folder.topic in (TRANSACTION_STATE, METADATA_TOPIC):
+            done.beside.add(folder.name)
+        elif found and not folder.aside and segments.unended != set():
+            done.unended.add(folder.name)
+        is_open = any(not taken.checked for name, taken in found.items() if name not in held)
+        done.open |= {folder.name} if is_open else set()
+        done.moving |= {folder.name} if self.moved else set()
+        done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
+        done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
+
+    def _index(self, item: Listed, found: Mapping[str, Taken]) -> Listed:
+        """An index by the batches of its segment; read again where these are no longer those that it was told by."""
+        if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
+            return item
+        segment = f"{item.name.partition('.')[0]}.log"
+        if item.like is not None and (segment in self.anew or segment not in found):
+            says = item.name.rpartition(".")[2]
+            self._seen(item.name)
+            again = small_file(
+                self.target,
+                self.folder.name,
+                self.folder.place,
+                item.name,
+                self.folder.files[item.name],
+                self.limits,
+                says,
+            )
+            item = again._replace(stat=None)
+        if segment not in found:
+            return item
+        return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=found[segment]))
+
+    def _of_one_moment(self, item: Listed) -> Listed:
+        """A file, but no index where another segment has its name since, or it has another one's itself: they may be of
+        before and of after."""
+        base, _, kind = item.name.partition(".")
+        if kind in names.INDEX_KINDS and not self.moved.isdisjoint({item.name, f"{base}.log"}):
+            return Listed(item.name, item.size, refused=("vanished", REPLACED))
+        return item
+
+    def _scattered(self) -> frozenset[str]:
+        """Files of the earlier copy that hold few batches each, where they are many."""
+        rows = Counter[str]()
+        for item in self.old.values():
+            if item.taken is not None:
+                rows[item.taken.file] += item.taken.rows
+        few = [file for file, count in rows.items() if count < GROUP_ROWS]
+        return frozenset(few) if len(few) > MANY_FILES else frozenset()
+
+    def _file(self, name: str, size: int) -> Listed:
+        """One file, a segment without its batches, which come when all are read."""
+        place, limits, at = self.folder.place, self.limits, self.folder.name
+        if name in self.folder.configs:
+            return settings_file(self.target, at, place, name, size)
+        says = names.data_name(name) or names.remote_name(name)
+        if says is not None and says.state in NOT_TAKEN:
+            return Listed(name, size)
+        kind = says.kind if says is not None else _kind_by_ending(self.folder, name)
+        if self.folder.aside and kind != names.PARTITION_METADATA:
+            return Listed(name, size)
+        stat = settled(self._seen(name))
+        size = self.folder.files[name]
+        if name in _TOP or kind in _WHOLE:
+            if (old := self._as_it_was(name, size, stat)) is not None:
+                return old
+            self.fresh = True
+            return small_file(self.target, at, place, name, size, limits, kind or name)._replace(stat=stat)
+        return self._segment(name, size, stat) if kind in ("log", "checkpoint") else Listed(name, size)
+
+    def _seen(self, name: str) -> Stat | None:
+        """What tells of a file that is about to be read. Of a closed segment it has the size that it has by now: the
+        cleaner may have replaced it since it was listed."""
+        found = look(self.folder.place, name)
+        self.seen[name] = found[0] if found is not None else None
+        if found is not None and name in self.closed:
+            self.folder.files[name] = found[1]
+        return self.seen[name]
+
+    def _as_it_was(self, name: str, size: int, stat: Stat | None) -> Listed | None:
+        """What an earlier copy has of a file that did not change since."""
+        old = self.old.get(name)
+        if old is None or stat is None or not stat.changed_ns or (old.size, old.stat) != (size, stat):
+            return None
+        if old.refused is not None:
+            return None
+        taken = old.taken
+        if taken is not None and (taken.damaged or not self.target.has(self.folder.name, taken.file)):
+            return None
+        return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
+
+    def _segment(self, name: str, size: int, stat: Stat | None) -> Listed:
+        old, item = self.old.get(name), Listed(name, size, stat)
+        same = self._as_it_was(name, size, stat)
+        had = old is not None and old.taken is not None and old.taken.records
+        if self.records and not had:
+            same = old = None
+        if same is not None and same.taken is not None and self._stays(name, same.taken):
+            return item
+        self.fresh = True
+        at, path = place_of(self.folder, name)
+        in_place = old is not None and old.stat is not None and stat is not None and old.stat.inode == stat.inode
+        task = self.folder.task
+        if in_place and old is not None:
+            grown = self.whole(max(0, size - old.size), grown=True)
+            if self.segments.go_on(at, path, size, task, old, whole=grown):
+                return item
+        self.anew.add(name)
+        why = self.segments.take(at, path, size, task, whole=self.whole(size), records=self.records or had)
+        return item if why is None else item._replace(refused=(why.reason, why.detail))
+
+    def _stays(self, name: str, taken: Taken) -> bool:
+        if taken.file in self.scattered:
+            return self.segments.carry(name, taken)
+        self.segments.keep(name, taken)
+        return True
+
+
+def settled(stat: Stat | None) -> Stat | None:
+    """What tells later that a file is as it was. One that changed so shortly ago that this would not tell has no time
+    of change."""
+    if stat is not None and max(stat.modified_ns, stat.changed_ns) > time.time_ns() - RACY_NS:
+        return stat._replace(changed_ns=0)
+    return stat
+
+
+def _kind_by_ending(folder: Folder, name: str) -> str:
+    """Of a file that is in no partition's folder, and may have any name."""
+    return name.rpartition(".")[2] if folder.topic is None else ""
+
+
+def place_of(folder: Folder, name: str) -> tuple[Place, str]:
+    """A segment by the name that an audit has for it: errors carry it."""
+    if folder.task is not None:
+        inside = folder.task.replica.folder
+        return folder.task.place, f"{inside}/{name}" if inside else name
+    return folder.place, name
+
+
+# What an earlier copy holds that a new one must not replace: other brokers, and logs whose segments are missing.
+
+
+Broker = tuple[str | None, int | None]  # cluster id and broker id
+
+
+def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
+    """Goes by ``meta.properties``, here and in the copy.
+
+    Errors: :class:`AuditInputError` where the target has a copy of brokers none of which is in the input.
+    """
+    here = {_broker(log_dir.meta) for log_dir in log_dirs if log_dir.meta is not None}
+    there = set(_brokers_of(target))
+    if there and not here & there:
+        cluster, broker = min(there, key=str)
+        raise AuditInputError(
+            f"{target.place.shown}: holds the copy of broker {broker} of cluster {cluster}, which is not in the input; "
+            "give a folder of its own"
+        )
+
+
+def without_segments(target: Target, folders: Collection[Folder]) -> list[str]:
+    """The partition directories of which the target has segments and the input has no ``.log`` file: a broker keeps
+    one per log, so they are missing. Directories that the input does not have count where their log directory, or the
+    whole input, has no ``.log`` file: then no topic was deleted, but a disk is empty or not mounted."""
+    lacking = {folder.name for folder in folders if folder.topic is not None and not folder.aside}
+    lacking -= (with_segments := {folder.name for folder in folders if folder.has_segments})
+    empty = {folder.name for folder in folders if folder.name == folder.log_dir}
+    empty -= {name.rpartition("/")[0] for name in with_segments}
+    gone = target.folders() - {folder.name for folder in folders}
+    if with_segments:
+        gone = {name for name in gone if _is_partition(name) and name.rpartition("/")[0] in empty}
+    return sorted(name for name in lacking | gone if _has_segments(target, name))
+
+
+def _is_partition(name: str) -> bool:
+    says = names.partition_folder(name.rpartition("/")[2])
+    return says is not None and says.kind == "live"
+
+
+def _has_segments(target: Target, name: str) -> bool:
+    found = target.list_of(name)
+    return found is not None and any(item.taken is not None and item.gone is None for item in found.files)
+
+
+def _broker(meta: MetaProperties) -> Broker:
+    return meta.cluster_id, meta.broker_id
+
+
+def _brokers_of(target: Target) -> Iterable[Broker]:
+    for name in target.folders():
+        if names.partition_folder(name.rpartition("/")[2]) is not None:
+            continue
+        found = target.list_of(name)
+        item = found.file(names.META) if found is not None else None
+        data = None if item is None else item.content if item.kept is None else target.read(name, item.kept)
+        if data is not None:
+            meta, _ = decode_meta_properties(data, names.META)
+            if meta is not None:
+                yield _broker(meta)
+
+
+# Which checksums of bodies a copy verifies, and when: as bodies are read anyway, or behind the headers of all else.
+
+
+NONE, BUDGET, ALL = MODES = "none", "budget", "all"
+BUDGET_BYTES = 1024 * MIB  # of segments that a copy reads whole; an input of no more is read whole at once
+
+
+@dataclass
+class Checksums:
+    """What is left to verify. ``headers_first``: bodies come when all headers are there."""
+
+    mode: str = ALL
+    left: int = BUDGET_BYTES
+    headers_first: bool = False
+
+    def now(self, size: int, *, grown: bool = False) -> bool:
+        """Whether so many bytes of a segment are to be read whole by now; ``grown``: behind what an earlier copy has.
+        They count."""
+        if self.mode != BUDGET:
+            return self.mode == ALL
+        if (self.headers_first and not grown) or size > self.left:
+            return False
+        self.left -= size
+        return True
+
+    def later(self, size: int) -> bool:
+        """The same of a segment whose headers are there: one at a time, as long as anything is left."""
+        if self.mode != BUDGET:
+            return self.mode == ALL
+        if self.left <= 0:
+            return False
+        self.left -= size
+        return True
+
+
+def verify(
+    target: Target,
+    folders: Sequence[Folder],
+    limits: Limits,
+    checksums: Checksums,
+    only: Mapping[str, Set[str]] | None = None,
+) -> int:
+    """Verifies checksums that are open in the copy, segment by segment; how many segments are left open. ``only``: of
+    these segments by folder, whatever is left of the budget. Errors: ``OSError`` of the target."""
+    still = 0
+    with target.lists_ahead(folder.name for folder in folders):
+        for folder in folders:
+            found = target.list_of(folder.name)
+            if found is None:
+                continue
+            unknown = [
+                item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
+            ]
+            if only is None:
+                chosen = [item for item in unknown if checksums.later(item.size)]
+            else:
+                chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
+            done = _verified(target, folder, limits, found.files, chosen) if chosen else {}
+            if done:
+                files = tuple(done.get(item.name, item) for item in found.files)
+                target.put_list(folder.name, found._replace(files=files), found)
+            still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
+    return still
+
+
+def _verified(
+    target: Target, folder: Folder, limits: Limits, files: Sequence[Listed], chosen: Sequence[Listed]
+) -> dict[str, Listed]:
+    """The files whose entries are others, since they were read again or lie beside one that was."""
+    segments = SegmentsTaken(target, folder.name, limits, None)
+    names = {item.name for item in chosen if _is_as_it_was(folder, item)}
+    moved = {item.taken.file for item in files if item.taken is not None and item.name in names}
+    others = [item for item in files if item.taken is not None and item.taken.file in moved]
+    for item in others:
+        at, path = place_of(folder, item.name)
+        again = item.name in names and item.taken is not None and segments.is_there(at, path, item.taken)
+        records = item.taken is not None and item.taken.records
+        if again and segments.take(at, path, item.size, folder.task, records=records) is None:
+            continue
+        if item.taken is None or not segments.carry(item.name, item.taken):
+            return {}
+    done = segments.finish()
+    entries = {item.name: item._replace(taken=done[item.name]) for item in others}
+    odd = {name for name, item in entries.items() if item.taken and item.taken.damaged}
+    for index in (item for item in files if item.like in odd):  # its batches are others now
+        at, kind = folder.place, index.name.rpartition(".")[2]
+        entries[index.name] = small_file(target, folder.name, at, index.name, index.size, limits, kind)
+    return entries
+
+
+def _is_as_it_was(folder: Folder, item: Listed) -> bool:
+    """Whether a segment is the file that was taken, which may have grown since."""
+    now = look(folder.place, item.name)
+    return now is not None and item.stat is not None and now[0].inode == item.stat.inode
+
+
+# A copy from its PATHs to its target, folder by folder.
+
 
 TIMES = 3  # that a folder is read, where its segments are replaced meanwhile
 
@@ -50,7 +478,7 @@ def copied(
     stays, and is not read.
 
     ``only``: the folders to copy, all others staying as they are; None for all. ``checksums``: which are verified,
-    one of :data:`auditor.copying.checksums.MODES`; ``budget``: bytes of segments. ``records``: what records come to is
+    one of :data:`auditor.copying.run.MODES`; ``budget``: bytes of segments. ``records``: what records come to is
     taken too, for which all bodies are read. ``keep_ms``: for how long segments are held that the broker has deleted;
     None: those that are held stay so until their time. Where the input has lost segment files of which the earlier
     copy has the content, nothing is written, and :attr:`Done.emptied` names their directories.
@@ -165,3 +593,227 @@ def _path_of(where: Path | str) -> Path:
     if isinstance(where, Path):
         return where.resolve()
     return Path(posixpath.normpath(f"/{storage.remote_place(where).path.rpartition('://')[2].strip('/')}"))
+
+
+# Logs of a running broker that look held in a fresh copy are read once more, and their coordinators' behind them.
+#
+# Data is read before its coordinator's log: a transaction that ended in between is open in the one and over in the
+# other. The times of both mostly tell (:mod:`auditor.rules.transactions.written_times`); what they do not is read
+# again. Only
+# logs at whose end a transaction is open are looked at, which the copy knows of its own, and what judges them.
+
+
+ROUNDS = 3
+SLACK_MS = 60_000  # a producer's clock tells when its transaction began
+
+
+def looked_again(
+    out: Path | str,
+    begun: int,
+    first: Done,
+    open_audit: Callable[[list[str]], Audit],
+    copy_again: Callable[[frozenset[str]], Done],
+) -> list[Done]:
+    """Reads again what looks held in the copy that was ``begun`` (ms) and is in ``out``, three times at most:
+    first whatever is not normal, then what is undecided and younger than the copy. What each round came to.
+
+    ``first``: what the copy came to; one of no running broker is left alone. ``open_audit`` gives an audit of some
+    PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copied`.
+    """
+    rounds: list[Done] = []
+    held = first.unended if first.live else set()
+    while held and len(rounds) < ROUNDS:
+        rows = _blocked(open_audit([_path(out, name) for name in sorted(held | first.beside)]), out)
+        since = begun - SLACK_MS if rounds else None
+        rows = {name: row for name, row in rows.items() if name in held and _is_open(row, since)}
+        held = set(rows)
+        if held:
+            rounds.append(copy_again(frozenset(held | _coordinators(first.beside, rows.values()))))
+    return rounds
+
+
+def _blocked(audit: Audit, out: Path | str) -> dict[str, Values]:
+    """What is held by folders of the copy. Nothing else of an audit is kept while a copy goes on: of thousands of open
+    transactions it has tens of MiB."""
+    found = ((_folder(audit, out, row), row) for row in audit.blocked)
+    return {name: row for name, row in found if name is not None}
+
+
+def _path(out: Path | str, name: str) -> str:
+    """A folder of the copy as a PATH."""
+    if isinstance(out, Path):
+        return str(out / name)
+    return (results.folder(out) / name).uri
+
+
+def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:
+    """The folder of the copy that a row of ``blocked`` is about; None for a partition that is not in it."""
+    top = os.path.realpath(out) if isinstance(out, Path) else storage.remote_place(out).path
+    for log_dir in audit.inventory.log_dirs:
+        if log_dir.name == row["log_dir"]:
+            name = f"{log_dir.place.path}/{row['topic']}-{row['partition']}"
+            return name[len(top.rstrip("/")) + 1 :]
+    return None
+
+
+def _is_open(row: Values, since: int | None) -> bool:
+    """Whether another look may change what a row says; ``since`` (ms): only where it is undecided, and no older."""
+    if since is None:
+        return bool(row["standing"] != Standing.WAITING.value)
+    young = row["since"] is None or _ms(row["since"]) >= since
+    return bool(row["standing"] == Standing.UNKNOWN.value and young)
+
+
+def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
+    """The folders of the coordinators' logs of what looks held; all of them where an id is not known."""
+    says = {name: names.partition_folder(name.rpartition("/")[2]) for name in beside}
+    numbers = {name: at.partition for name, at in says.items() if at is not None and at.topic == TRANSACTION_STATE}
+    ids = {row["transactional_id"] for row in rows}
+    if None in ids:
+        return set(numbers)
+    count = max(numbers.values(), default=0) + 1
+    wanted = {partition_for(name, count) for name in ids}
+    return {name for name, number in numbers.items() if number in wanted}
+
+
+def rests_on(audit: Audit) -> dict[str, set[str]]:
+    """The segments by their folders that findings point to, but for plain infos."""
+    found: dict[str, set[str]] = {}
+    for finding in audit.findings:
+        if finding.file and finding.file.endswith(".log") and (finding.severity != "info" or finding.if_true):
+            folder, _, name = f"{finding.evidence['log_dir']}/{finding.file}".rpartition("/")
+            found.setdefault(folder, set()).add(name)
+    return found
+
+
+def _ms(text: str) -> int:
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+# What one finding rests on: the folders that are copied for a ticket, and the names that stand in them.
+
+
+Log = tuple[str, int]  # topic and partition
+
+
+@dataclass
+class Named:
+    """The names that stand in a copy."""
+
+    topics: set[str] = field(default_factory=set)
+    transactional_ids: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    clients: set[str] = field(default_factory=set)
+    hosts: set[str] = field(default_factory=set)
+
+    def lines(self) -> Iterator[str]:
+        """A line a kind, with all names of it."""
+        for kind, found in vars(self).items():
+            said = (json.dumps(name) if not name.isprintable() else name for name in sorted(found))
+            yield f"{kind.replace('_', ' ')} ({len(found)}): {', '.join(said) or 'none'}"
+
+
+def log_of(folder: Folder) -> Log | None:
+    """The partition that a folder is of, one of remote segments too."""
+    name = folder.place.path.rstrip("/").rpartition("/")[2]
+    live = names.partition_folder(name) if folder.topic is not None else None
+    says = live or names.remote_folder(folder.place.path)
+    return None if says is None else (says.topic, says.partition)
+
+
+def wanted(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
+    """The folders of the copy that a finding rests on; then, in case they are too few, those that it may rest on.
+
+    Errors: :class:`AuditInputError` for a PATH that is none, and for PATHs without the finding's partition.
+    """
+    folders = Folders(paths, DEFAULT_LIMITS).found
+    logs = {name: log_of(folder) for name, folder in folders.items()}
+    there = {log for log in logs.values() if log is not None}
+    mine = set(_logs(finding, there))
+    if finding["file"] is not None and finding["topic"] not in (None, *(topic for topic, _ in mine)):
+        where = finding["topic"] if finding["partition"] is None else f"{finding['topic']}-{finding['partition']}"
+        raise AuditInputError(f"the PATHs hold no folder of {where}; give those that the run read")
+    coordinators = {log for log in there if log[0] in (TRANSACTION_STATE, METADATA_TOPIC)}
+    internal = {log for log in there if is_internal(log[0])}
+    topics = {topic for topic, _ in mine}
+    whole = {log for log in there if log[0] in topics}
+    for chosen in (mine | coordinators, mine | internal, whole | internal, there):
+        yield {name for name, log in logs.items() if log is None or log in chosen}
+
+
+def _logs(finding: Values, there: set[Log]) -> Iterator[Log]:
+    """The partitions that a finding names, by its fields, by its evidence, and that of its group's coordinator."""
+    topic, partition, group = finding["topic"], finding["partition"], finding["group_id"]
+    yield from (log for log in there if log[0] == topic and partition in (None, log[1]))
+    if group is not None and (offsets := [log[1] for log in there if log[0] == CONSUMER_OFFSETS]):
+        yield CONSUMER_OFFSETS, partition_for(group, max(offsets) + 1)
+    by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in there}
+    yield from (by_name[text] for text in _texts(finding["evidence"]) if text in by_name)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts in evidence, and ``topic-partition`` of each object that has both."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        if "topic" in value and "partition" in value:
+            yield f"{value['topic']}-{value['partition']}"
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def names_in(audit: Audit) -> Named:
+    """The names in the input of an audit of a copy."""
+    found = Named()
+    for log_dir in audit.inventory.log_dirs:
+        found.topics |= {replica.topic for replica in log_dir.replicas if replica.topic is not None}
+        for replica in log_dir.replicas:
+            if replica.topic == METADATA_TOPIC:
+                for file in replica.files():
+                    if file.kind in ("log", "checkpoint"):
+                        key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
+                        _of_metadata(FilePiece(file.place or log_dir.place, key, file), found)
+    coordinated = audit.table("transaction_log")
+    found.transactional_ids |= _column(coordinated, "transactional_id")
+    found.topics |= {p.rpartition("-")[0] for row in coordinated.column("partitions").to_pylist() for p in row or ()}
+    for table in ("offset_commits", "group_metadata"):
+        rows = audit.table(table)
+        found.groups |= _column(rows, "group_id")
+        if table == "offset_commits":
+            found.topics |= _column(rows, "consumed_topic")
+        else:
+            found.clients |= {text for row in rows.column("client_ids").to_pylist() for text in row or () if text}
+    return found
+
+
+def _of_metadata(piece: FilePiece, found: Named) -> None:
+    for table, rows in metadata_records(piece, How(payload=True)):
+        if table == "metadata_records":
+            for name, fields in zip(rows.column("name").to_pylist(), rows.column("fields").to_pylist(), strict=True):
+                said = json.loads(fields)
+                found.hosts |= set(_hosts(said))
+                if name == "TopicRecord":
+                    found.topics.add(said["name"])
+
+
+def _hosts(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(value.get("host"), str) and value["host"]:
+            yield value["host"]
+        for each in value.values():
+            yield from _hosts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _hosts(each)
+
+
+def _column(table: Any, name: str) -> set[str]:
+    return {text for text in table.column(name).to_pylist() if text is not None}
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""The batches of one folder's segments, read by the audit's own codec and written as Parquet."""
+"""What a copy takes of segments and small files."""
 
 from __future__ import annotations
 

@@ -1,25 +1,164 @@
-"""Where a copy is written: files that never change, and lists that replace each other at once."""
+"""Where a copy is written."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import ctypes
 import os
+import platform
+import re
+import shutil
 import stat
+import sys
 import tempfile
+import threading
+import weakref
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import MIB, AuditInputError, StoreTrouble
 from auditor.connectors.logdir.copied_segments import SUFFIX, SegmentRows, digest_of, file_name
-from auditor.connectors.logdir.copy_lists import LIST, FolderList, decoded, encoded
+from auditor.connectors.logdir.copy_lists import LIST, MOST_STORED, FolderList, decoded, encoded
 from auditor.connectors.logdir.copy_view import rows_of
-from auditor.connectors.stores.results import PARTIAL
+from auditor.connectors.stores import remote_files, results, retries, storage
+from auditor.connectors.stores.results import PARTIAL, TRIAL_S
+from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import Place
 
+# How a copy behaves on the machine of a broker: its speed, and that everybody else goes first.
+
+
+DEFAULT_RATE = "50MB"  # bytes a second of what is read
+_RATE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([kmgt]?)(i?)(?:B(?:/s)?)?", re.IGNORECASE)
+_TIME = re.compile(r"(\d{1,5}) ?([dhm])", re.IGNORECASE)
+_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # the number of the system call: the C library has no name for it
+_OF_THIS_PROCESS, _IDLE = 1, 3 << 13
+_ARENAS, _OWN_MAP, _TRIM = -8, -3, -1  # numbers of glibc's mallopt
+_LARGE_READ = 128 << 10  # bytes
+
+
+def rate(text: str) -> int:
+    """Bytes a second by a text such as ``50MB``, ``200 kB/s`` or ``1GiB``; 0 for ``0`` and ``none``: all there is.
+
+    Errors: :class:`argparse.ArgumentTypeError` for any other text.
+    """
+    if text == "none":
+        return 0
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed; give one like 50MB, 200kB or 1GiB a second, or none")
+    number, unit, binary = found.groups()
+    value = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
+    if 0 < value < 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: less than 1 kB a second; a number alone is bytes, as in 50MB")
+    return int(value)
+
+
+def time_to_keep(text: str) -> int:
+    """Milliseconds by a text such as ``30d``, ``12h`` or ``90m``.
+
+    Errors: :class:`argparse.ArgumentTypeError` for any other text.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; give one like 30d, 12h or 90m")
+    return int(found[1]) * _MS[found[2].lower()]
+
+
+def behind_all_others() -> None:
+    """Gives this process the lowest priority for the processor, and on Linux for disks, for good. What the system does
+    not let it do it does without."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+    number = _IOPRIO_SET.get(platform.machine()) if sys.platform == "linux" and sys.maxsize > 2**32 else None
+    if number is not None:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).syscall(number, _OF_THIS_PROCESS, 0, _IDLE)
+
+
+def sparing() -> None:
+    """What this process frees, it gives back to the system, as far as glibc takes advice: of itself it keeps some for
+    each thread, and tens of MiB where large pieces came and went. So does Arrow, which is told before it is loaded to
+    leave it to glibc."""
+    if sys.platform != "linux":
+        return
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    with contextlib.suppress(OSError, AttributeError):
+        for option, value in ((_ARENAS, 1), (_OWN_MAP, _LARGE_READ), (_TRIM, _LARGE_READ)):
+            ctypes.CDLL(None).mallopt(option, value)
+
+
+# Folders that are copied at once, one of which is worked on at a time while the others wait for their store.
+#
+# A store takes its time for each answer, and a folder needs several, one after the other. Nothing but that waiting is
+# done side by side: files of the broker are read one at a time, as by one process without threads.
+
+
 Given = TypeVar("Given")
+
+AT_ONCE = 8  # folders
+
+
+class _BrokenOff(BaseException):
+    """Ends a folder since another one failed, as the end of the process would."""
+
+
+class Turns:
+    """Who works at the moment."""
+
+    def __init__(self) -> None:
+        self._one = threading.Lock()
+        self._mine = threading.local()
+        self._over = False
+
+    def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
+        """``work`` of each, which are begun in their order. Errors: those of ``work``; none is begun behind one."""
+        if len(given) < 2:
+            for one in given:
+                work(one)
+            return
+        with ThreadPoolExecutor(min(len(given), AT_ONCE), thread_name_prefix="folder") as pool:
+            try:
+                for done in [pool.submit(self._in_turn, work, one) for one in given]:
+                    done.result()
+            except BaseException:
+                self._over = True
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _in_turn(self, work: Callable[[Given], object], one: Given) -> None:
+        with self._one:
+            self._mine.working = True
+            try:
+                work(one)
+            finally:
+                self._mine.working = False
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """While this one waits for a store, it is another's turn."""
+        if not getattr(self._mine, "working", False):
+            yield
+            return
+        self._one.release()
+        try:
+            yield
+        finally:
+            self._one.acquire()
+        if self._over:
+            raise _BrokenOff
+
+
+# Where a copy is written: files that never change, and lists that replace each other at once.
+
 
 LOCK = ".lock"  # which a copy that is under way holds
 README = "0-THIS-IS-NO-BACKUP.txt"
@@ -242,3 +381,144 @@ def _umask() -> int:
 def _is_ours(name: str) -> bool:
     """Whether it is a file that a copy writes."""
     return name.endswith((SUFFIX, ".gz")) or name.startswith(PARTIAL)
+
+
+# A copy in a store: what a rename does in a folder, one PUT of a list does here.
+
+
+Answer = TypeVar("Answer")
+
+_STREAMS = 2  # that write at once: pyarrow's S3 client sets 10 MiB aside for each
+_LARGE_UPLOAD = 4 * MIB
+
+
+def _at(name: str, file: str) -> str:
+    """The file of a folder, which is the copy's own where it has no name."""
+    return f"{name}/{file}" if name else file
+
+
+class StoreTarget(Target):
+    """A folder in a store. It is listed once, and what becomes of it is remembered: nobody else may write to it.
+
+    A store that refuses for the time being is asked again (:mod:`auditor.connectors.stores.retries`).
+    """
+
+    def __init__(self, uri: str) -> None:
+        """Looks at the store. Errors: :class:`AuditInputError` where it cannot be written, or what is there is no
+        copy."""
+        self.place = storage.remote_place(uri)
+        self.folder = results.folder(uri)._replace(patience_s=TRIAL_S)
+        if not results.is_of_its_own(self.folder):
+            raise AuditInputError(f"{self.place.shown} is no store of its own; give a path or a plain URI")
+        self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
+        weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
+        self.there: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
+        self.turns, self.streams = Turns(), threading.Semaphore(_STREAMS)
+        try:
+            self._look()
+            self.put("", README, SAYS.encode())
+        except OSError as error:
+            raise AuditInputError(
+                f"cannot write to {self.place.shown}: {error.strerror}; choose another --out"
+            ) from error
+        self.folder = self.folder._replace(patience_s=None)
+
+    def _look(self) -> None:
+        """What is there by now."""
+        if not storage.is_there(self.place):
+            return
+        found = storage.listing(self.place)
+        if found.errors:
+            raise AuditInputError(f"{self.place.shown}: {found.errors[0].detail}; check the URI and its credentials")
+        for entry in found.files:
+            folder, _, file = entry.name.rpartition("/")
+            self.there[folder][file] = entry.size
+        others = [each for each in found.files if not each.name.startswith(COPYING)]
+        if (others or found.unused) and README not in self.there[""]:
+            raise AuditInputError(NO_COPY.format(self.place.shown))
+
+    def _aside(self, size: int) -> AbstractContextManager[None]:
+        """While so many bytes are under way it is another folder's turn, but for many: of these one is in memory."""
+        return self.turns.aside() if size <= _LARGE_UPLOAD else contextlib.nullcontext()
+
+    def _ask(self, work: Callable[[], Answer], size: int = 0) -> Answer:
+        """What ``work`` with the folder gives. Errors: ``OSError`` with the store's own code."""
+        try:
+            with self._aside(size):
+                return work()
+        except FileNotFoundError as error:
+            raise OSError(0, "no such bucket or folder") from error
+        except StoreTrouble as error:
+            raise OSError(0, f"{retries.SAYS}{error.code}") from error
+        except REFUSED as error:
+            raise OSError(0, storage.problem("", error).detail) from error
+
+    def _path(self, name: str, file: str) -> str:
+        return self.place.child(_at(name, file)).path
+
+    def read(self, name: str, file: str) -> bytes | None:
+        """See :meth:`Target.read`."""
+        if not self.has(name, file):
+            return None
+        came = remote_files.taken(self.folder.uri, self._path(name, file))
+        if came is not None and came.first is not None and len(came.first) == came.end:
+            return came.first.tobytes()
+        return self._ask(lambda: self.folder.get(_at(name, file), MOST_STORED + 1))
+
+    def put(self, name: str, file: str, content: bytes) -> None:
+        """See :meth:`Target.put`."""
+
+        def write() -> None:
+            with self.streams:
+                self.folder.put(_at(name, file), content)
+
+        self._ask(write, len(content))
+        self.there[name][file] = len(content)
+
+    def scratch(self, name: str) -> Path:
+        """See :meth:`Target.scratch`."""
+        return self.own
+
+    def move(self, path: Path, name: str, file: str) -> None:
+        """See :meth:`Target.move`."""
+        self.put(name, file, path.read_bytes())
+        path.unlink()
+
+    def remove(self, name: str, file: str) -> None:
+        """See :meth:`Target.remove`."""
+        self._ask(lambda: self.folder.delete_file(_at(name, file)))
+        self.there[name].pop(file, None)
+
+    def files(self, name: str) -> Set[str]:
+        """See :meth:`Target.files`."""
+        return frozenset(self.there[name])
+
+    def has(self, name: str, file: str) -> bool:
+        """See :meth:`Target.has`."""
+        return file in self.there.get(name, ())
+
+    def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
+        """See :meth:`Target.each`: some at once, while they wait for the store."""
+        self.turns.each(work, given)
+
+    def earlier(self, name: str, file: str) -> SegmentRows:
+        """See :meth:`Target.earlier`."""
+        with self._aside(self.there[name].get(file, 0)):
+            return super().earlier(name, file)
+
+    def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
+        """See :meth:`Target.lists_ahead`: side by side, as far as memory is set aside."""
+        there = (name for name in names if self.has(name, LIST))
+        wanted = (
+            remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.there[name][LIST])
+            for name in there
+        )
+        return remote_files.coming([wanted], remote_files.MANY)
+
+    def folders(self) -> set[str]:
+        """See :meth:`Target.folders`."""
+        return {name for name, files in self.there.items() if LIST in files}
+
+    def forget(self, name: str) -> None:
+        """See :meth:`Target.forget`: a store has no folders. What stands for some is left."""
+        self.there.pop(name, None)

@@ -1,34 +1,46 @@
-"""The runs kept in a folder or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
-
-    DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one folder a table: findings, logs, runs,
-                                      /manifest-<attempt>.json       report, and expectations where asked for
-
-A run is what the newest of its manifests lists. No name is used twice, so nothing is locked or renamed, here or in a
-store: a manifest that was not written whole is no JSON and counts for nothing, a rerun of the same run id replaces all
-of the run or nothing, and of two at a time one whole run is left. What was replaced goes then, and files that no
-manifest lists, which a killed run left, a day later. Any reader of Parquet takes the folders as a table partitioned by
-``run_id``; :func:`files` gives exactly what is committed, also while a rerun is being written.
-"""
+"""Kept runs and what changed between them."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import statistics
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.base.words import few
 from auditor.connectors.stores.results import Folder, folder, why
 from auditor.connectors.stores.retries import REFUSED
+from auditor.rules.seen.view import GRAVE, SEVERITIES
+
+# The runs kept in a folder or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
+#
+#     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one folder a table: findings, logs, runs,
+#                                       /manifest-<attempt>.json       report, and expectations where asked for
+#
+# A run is what the newest of its manifests lists. No name is used twice, so nothing is locked or renamed, here or in a
+# store: a manifest that was not written whole is no JSON and counts for nothing, a rerun of the same run id replaces
+# all
+# of the run or nothing, and of two at a time one whole run is left. What was replaced goes then, and files that no
+# manifest lists, which a killed run left, a day later. Any reader of Parquet takes the folders as a table partitioned
+# by
+# ``run_id``; :func:`files` gives exactly what is committed, also while a rerun is being written.
+
 
 SCHEMA_VERSION = 1
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
@@ -275,3 +287,277 @@ def accepted(history: History, run: Run) -> frozenset[str]:
 def accepted_count(run: Run) -> int:
     """How many findings the baseline of a run accepted; 0 for runs of the past, which do not say."""
     return sum((run.facts.get("accepted") or {}).values())
+
+
+# Kept runs for who asks for them again and again: what was read of a run is kept, since no file of one changes.
+
+
+WHO = ("fingerprint", "cluster_id", "severity", "topic", "partition", "transactional_id", "producer_id")
+LOG = ("cluster_id", "topic", "partition")
+MOST_BYTES = 256 << 20  # of tables in memory, the oldest of which then goes
+
+Log = tuple[str | None, str | None, int | None]  # by LOG
+
+
+@dataclass(slots=True)
+class Shelf:
+    """A history, and the tables that were read of it. Manifests are read once, tables again where they had to go."""
+
+    history: History
+    _manifests: dict[str, Run] = field(default_factory=dict)
+    _tables: OrderedDict[tuple[object, ...], pa.Table] = field(default_factory=OrderedDict)
+    _less: dict[tuple[str, ...], frozenset[Log]] = field(default_factory=dict)
+    _bytes: int = 0
+    _lock: Lock = field(default_factory=Lock)  # pages are asked for side by side
+
+    def runs(self) -> list[Run]:
+        """What is committed now, the oldest first. Errors: as of :func:`runs.kept`."""
+        return kept(self.history, self._manifests).runs
+
+    def read(self, run: Run, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A table of a run, or some columns of it. Errors: as of :func:`runs.read`."""
+        asked = run.run_id, run.published_at, table, tuple(columns or ())
+        with self._lock:
+            found = self._tables.get(asked)
+        if found is None:
+            found = read(self.history, run, table, list(columns) if columns else None)
+        with self._lock:
+            before = self._tables.pop(asked, None)
+            self._bytes += found.nbytes - (0 if before is None else before.nbytes)
+            self._tables[asked] = found
+            while self._bytes > MOST_BYTES and len(self._tables) > 1:
+                _, gone = self._tables.popitem(last=False)
+                self._bytes -= gone.nbytes
+        return found
+
+    def logs_less(self, then: Run, now: Run) -> frozenset[Log]:
+        """The partitions of which one run had logs and another has none; none where either kept no list of them."""
+        two = then.run_id, then.published_at, now.run_id, now.published_at
+        if two not in self._less:
+            kept = [
+                set(zip(*(self.read(run, "logs", LOG)[name].to_pylist() for name in LOG), strict=True))
+                for run in (then, now)
+                if "logs" in run.files
+            ]
+            self._less[two] = frozenset(kept[0] - kept[1] if len(kept) > 1 else ())
+        return self._less[two]
+
+    def who(self, run: Run, accepted: bool = True) -> pa.Table:
+        """A run's findings, by what is asked of many runs: :data:`WHO`. Not ``accepted``: without those that its
+        baseline accepts."""
+        found = self.read(run, "findings", WHO)
+        return found if accepted else self.unaccepted(run, found)
+
+    def unaccepted(self, run: Run, found: pa.Table) -> pa.Table:
+        """Findings of a run without those that its baseline accepts: what is new and gone is asked of these."""
+        names = accepted(self.history, run)
+        if not names:
+            return found
+        return found.filter(pa.array([name not in names for name in found["fingerprint"].to_pylist()], pa.bool_()))
+
+
+# What changed between runs: a finding is gone where a run that looked for it does not have it any more.
+#
+# A run that could not read all of its input says of nothing that it is gone. Nor does one whose input lacks a broker,
+# or
+# a log directory of one, that the run with the finding had, or the log that it is about. What nobody looked for stands
+# as
+# it stood, until a run looks.
+
+
+LATELY = 20  # runs before one, which it is compared with where the last of them saw less than it
+
+
+class Found(NamedTuple):
+    """A finding as a run has it: the last one of some that have it."""
+
+    run: Run
+    severity: str
+    log: Log
+
+
+class Changes(NamedTuple):
+    """Findings by fingerprint: ``new`` and ``still`` as the run has them, ``gone`` and ``unseen``, for which it did not
+    look, as the last run before it that has them."""
+
+    new: dict[str, Found]
+    gone: dict[str, Found]
+    still: dict[str, Found]
+    unseen: dict[str, Found]
+
+
+def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
+    """What a run changed; ``earlier``: the runs of its group before it, the oldest first. What a baseline accepts is
+    gone when it is accepted, and new when it comes back.
+
+    Cost: seven columns of the findings of the run and of the one before, of :data:`LATELY` where that saw less; three
+    of the logs of runs that may have said that something is gone. Errors: as of :meth:`Shelf.read`.
+    """
+    stood: dict[str, Found] = {}
+    for each in (*_since_whole(earlier, run), run):
+        before, there = stood, found_in(shelf, each)
+        missing = {name: was for name, was in before.items() if name not in there}
+        unseen = {name: was for name, was in missing.items() if unlooked(shelf, each, was)}
+        stood = unseen | there
+    return Changes(
+        {name: found for name, found in there.items() if name not in before},
+        {name: was for name, was in missing.items() if name not in unseen},
+        {name: found for name, found in there.items() if name in before},
+        unseen,
+    )
+
+
+def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, Found]:
+    """A run's findings by fingerprint, of several with one the gravest. Not ``accepted``: without what its baseline
+    accepts."""
+    table, out = shelf.who(run, accepted), dict[str, Found]()
+    of_each = (table[name].to_pylist() for name in ("fingerprint", "severity", *LOG))
+    for name, severity, *log in zip(*of_each, strict=True):
+        out.setdefault(name, Found(run, severity, (*log,)))
+    return out
+
+
+def rows(shelf: Shelf, found: Mapping[str, Found]) -> list[Fields]:
+    """The findings themselves, as their runs keep them and in their order; several may have one fingerprint."""
+    out = []
+    for run in {was.run.run_id: was.run for was in found.values()}.values():
+        table = shelf.unaccepted(run, shelf.read(run, "findings"))
+        names = [name for name, was in found.items() if was.run.run_id == run.run_id]
+        out += table.filter(pc.is_in(table["fingerprint"], pa.array(names, pa.string()))).to_pylist()
+    return out
+
+
+def is_partial(earlier: Sequence[Run], run: Run) -> str:
+    """Why a run does not answer for all that the runs of its group before it saw, in words; empty where it does."""
+    return _partly([each.facts for each in earlier[-LATELY:]], run.facts)
+
+
+def _partly(then: Sequence[Values], now: Values) -> str:
+    if not now.get("complete", True):
+        return "part of the input could not be read"
+    lacks = sorted({name for each in then for name in _lacks(now, each)})
+    return f"its input lacks {few(lacks)}, which an earlier run had" if lacks else ""
+
+
+def unlooked(shelf: Shelf, run: Run, was: Found) -> str:
+    """Why a run without a finding does not say that it is gone, in words; empty where it is.
+
+    A log that is not there was deleted where the run knows that it has all; else it may not have been copied.
+    """
+    return unlooked_by(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
+
+
+def unlooked_by(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
+    """The same by the facts of the two runs: ``complete``, ``brokers`` and ``all_logs``; ``lacks_log``: whether the
+    log is among those of the run with the finding, and not among those of the other."""
+    why = _partly([then], now)
+    if why or now.get("all_logs") or not lacks_log():
+        return why
+    return "its input lacks the log, which an earlier run had"
+
+
+def _since_whole(earlier: Sequence[Run], run: Run) -> Sequence[Run]:
+    """The runs before back to the last one that saw whatever the run can have seen."""
+    late = earlier[-LATELY:]
+    whole = (at for at in reversed(range(len(late))) if not is_partial((run,), late[at]))
+    return late[next(whole, 0) :]
+
+
+def _lacks(now: Values, then: Values) -> list[str]:
+    """What of the brokers that another run had is not in the input; nothing where an earlier release kept either."""
+    mine, theirs = (each.get("brokers") for each in (now, then))
+    if mine is None or theirs is None:
+        return []
+    less = [name for name, dirs in theirs.items() if mine.get(name, 0) < dirs]
+    return [f"a log directory of {name}" if name in mine else name for name in less]
+
+
+# How the clusters stand whose runs are kept in one folder: each by its own runs, and whether one is overdue.
+
+
+GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
+LEAST_GAPS = 2
+HOUR_MS = 3_600_000  # runs closer than that are somebody's tries, no schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A cluster by its kept runs: ``name`` its id (several with commas, empty for none known); ``last`` its latest run.
+    Runs that looked at a part of it stand apart, by what they were asked.
+
+    ``new`` and ``gone``: findings against the run before, None where there is none. ``since``: the time judged by of
+    the first of its runs from which on each had critical or error findings, None where the last has none.
+    ``every_ms``: how often it is due, None where that is not known. ``silent_ms``: since its last run was published.
+    ``partly``: why that does not answer for all that the runs before it saw, empty where it does.
+    """
+
+    name: str
+    runs: int
+    last: Run
+    new: int | None
+    gone: int | None
+    since: str | None
+    every_ms: int | None
+    silent_ms: int
+    partly: str
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a run should have come by now: it failed, or was not started."""
+        return self.every_ms is not None and self.silent_ms > self.every_ms * 3 // 2
+
+    @property
+    def worst(self) -> str | None:
+        """The worst severity of its last run."""
+        return next((name for name in SEVERITIES if self.last.facts["counts"].get(name)), None)
+
+
+def by_cluster(known: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by :func:`runs.group`, in the order given; first those that looked at all of their input."""
+    found: dict[str, list[Run]] = {}
+    for each in sorted(known, key=lambda run: asked(run) != ""):
+        found.setdefault(group(each), []).append(each)
+    return found
+
+
+def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
+    """Of :func:`by_cluster` those that say how their clusters stand: runs that looked at a part do where there are no
+    others."""
+    whole = {cluster(mine[-1]) for mine in groups.values() if not asked(mine[-1])}
+    return {name: mine for name, mine in groups.items() if not asked(mine[-1]) or cluster(mine[-1]) not in whole}
+
+
+def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:
+    """How each cluster stands, the worst first: by severity, then those that are overdue or were not read whole.
+
+    ``every_ms``: how often each is due; None: as often as the median of its latest runs. Cost: the fingerprints of two
+    runs a cluster.
+    """
+    found = [_standing(shelf, name, mine, now, every_ms) for name, mine in by_cluster(known).items()]
+    return sorted(found, key=_order)
+
+
+def _order(each: Standing) -> tuple[int, bool, bool, str]:
+    severity = len(SEVERITIES) if each.worst is None else SEVERITIES.index(each.worst)
+    return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, not each.partly, each.name)
+
+
+def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> Standing:
+    new = gone = None
+    if len(mine) > 1:
+        change = of(shelf, mine[:-1], mine[-1])
+        new, gone = len(change.new), len(change.gone)
+    since = None
+    for each in reversed(mine):
+        if not any(each.facts["counts"].get(severity) for severity in GRAVE):
+            break
+        since = each.facts.get("as_of")
+    if asked(mine[-1]) and len(mine) <= LEAST_GAPS:
+        every_ms = None  # somebody's question, which has no schedule
+    elif every_ms is None:
+        times = [datetime.fromisoformat(each.published_at) for each in mine[-GAPS - 1 :]]
+        gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]
+        every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None
+    silent = int((now - datetime.fromisoformat(mine[-1].published_at)).total_seconds() * 1000)
+    partly = is_partial(mine[:-1], mine[-1])
+    return Standing(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent), partly)

@@ -1,30 +1,37 @@
-"""The pages of the dashboard, made of kept runs: for who serves them, and for who writes them as files."""
+"""The dashboard's pages."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.base.at_rest import Fields, Values
+from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.base.version import VERSION
+from auditor.connectors.stores.results import Folder, folder, why
+from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.dashboards import addresses, cluster_page, overview, report_shapes, verdict
 from auditor.dashboards.addresses import FRONT, Links
 from auditor.dashboards.board import Board, Cluster
 from auditor.dashboards.finding_page import Story, render_finding
 from auditor.dashboards.overview import Step
 from auditor.dashboards.report import render_report
-from auditor.outputs import changes, cluster_standings, runs
-from auditor.outputs.changes import Found
-from auditor.outputs.runs import Run
-from auditor.outputs.shelf import Shelf
+from auditor.outputs import runs
+from auditor.outputs.runs import Found, History, Run, Shelf
 from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.view import GRAVE, iso
+from auditor.rules.seen.view import GRAVE, SEVERITIES, iso
+
+# The pages of the dashboard, made of kept runs: for who serves them, and for who writes them as files.
+
 
 LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked for: runs, and findings of them
 _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
@@ -50,14 +57,14 @@ class Site:
     def __init__(self, shelf: Shelf, every_ms: int | None = None, has: Callable[[str], bool] | None = None) -> None:
         self.shelf, self.every_ms = shelf, every_ms
         self.known = shelf.runs()
-        self.by_cluster = cluster_standings.by_cluster(self.known)
+        self.by_cluster = runs.by_cluster(self.known)
         self._has = has
         self._seen: dict[str, Seen] = {}
 
     @property
     def in_front(self) -> dict[str, list[Run]]:
         """The runs that say how each cluster stands."""
-        return cluster_standings.in_front(self.by_cluster)
+        return runs.in_front(self.by_cluster)
 
     def page(self, path: str) -> str | None:
         """A page by its address, see :mod:`auditor.dashboards.addresses`; None where there is none.
@@ -105,9 +112,9 @@ class Site:
             )
         return cluster_page.render_clusters(rows, self._links(""))
 
-    def _standings(self) -> list[cluster_standings.Standing]:
+    def _standings(self) -> list[runs.Standing]:
         known = [run for mine in self.in_front.values() for run in mine]
-        return cluster_standings.standings(self.shelf, known, datetime.now(UTC), self.every_ms)
+        return runs.standings(self.shelf, known, datetime.now(UTC), self.every_ms)
 
     def of_cluster(self, mine: Sequence[Run], at: int, up: str, late: str = "") -> str:
         """The page of a cluster as of one of its runs; ``late``: that one is missing, in words. Cost: seven columns of
@@ -117,7 +124,7 @@ class Site:
         at %= len(mine)
         tallies = [self._tallies(each) for each in mine[max(0, at + 1 - overview.MAX_RUNS) : at + 1]]
         partitions, producers = zip(*tallies, strict=True)
-        steps = [_step(each, changes.partly(mine[max(0, n - changes.LATELY) : n], each)) for n, each in enumerate(mine)]
+        steps = [_step(each, runs.is_partial(mine[max(0, n - runs.LATELY) : n], each)) for n, each in enumerate(mine)]
         return overview.render_overview(
             steps,
             at,
@@ -135,12 +142,12 @@ class Site:
         found = _rows(self._notable(run).to_pylist())
         decided = verdict.of_run(registry.described(found), report_shapes.summary(self._summary(run)))
         earlier = mine[:at]
-        shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=changes.partly(earlier, run))
+        shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
         if not earlier:
             return shown
-        change = changes.of(self.shelf, earlier, run)
+        change = runs.of(self.shelf, earlier, run)
         told = [{name: was for name, was in part.items() if was.severity != "info"} for part in change]
-        new, gone = (_rows(changes.rows(self.shelf, part)) for part in told[:2])
+        new, gone = (_rows(runs.rows(self.shelf, part)) for part in told[:2])
         infos = {name: len(getattr(change, name)) - len(told[place]) for place, name in enumerate(("new", "gone"))}
         return replace(shown, new=new, gone=gone, still=len(told[2]), unseen=len(told[3]), infos=infos)
 
@@ -157,7 +164,7 @@ class Site:
         if id not in self._seen:
             mine, found, rows = self.by_cluster[id], Seen(len(self.by_cluster[id]), {}, {}), 0
             while found.since and len(mine) - found.since < LOOKED:
-                there = changes.found_in(self.shelf, mine[found.since - 1], accepted=True)
+                there = runs.found_in(self.shelf, mine[found.since - 1], accepted=True)
                 rows += len(there)
                 if rows > MOST_ROWS and found.places:
                     break
@@ -173,14 +180,14 @@ class Site:
         looked for it."""
         mine, was = self.by_cluster[id], self.seen(id).last[fingerprint]
         later = range(mine.index(was.run) + 1, len(mine))
-        return next((at for at in later if not changes.unlooked(self.shelf, mine[at], was)), len(mine) - 1)
+        return next((at for at in later if not runs.unlooked(self.shelf, mine[at], was)), len(mine) - 1)
 
     def story(self, id: str, fingerprint: str) -> str:
         """The page of a finding of a cluster, which some of its runs that are looked into have."""
         mine, seen = self.by_cluster[id], self.seen(id)
         places, was = seen.places[fingerprint], seen.last[fingerprint]
         first, now, run = min(places), self.until(id, fingerprint), was.run
-        why = "" if now in places else changes.unlooked(self.shelf, mine[now], was)
+        why = "" if now in places else runs.unlooked(self.shelf, mine[now], was)
         table = self.shelf.read(run, "findings")
         (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
@@ -279,3 +286,100 @@ def _held(row: Values) -> Fields:
 
 def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else iso(round(moment.timestamp() * 1000))
+
+
+# The dashboard as static files, for any web server or bucket: what changed since the last time is written.
+#
+# Nothing here faces a network, and nothing is taken away: a finding that is gone keeps its page, which says so.
+# ``pages.json``, written last, says of each page what it was made of. Two writers at a time each write whole pages of
+# what they saw; the next one has them all.
+
+
+LIST, KIND = "pages.json", "text/html; charset=utf-8"
+MOST_FINDINGS = 2000  # of a cluster that get a page at a time, those of the last run first, the gravest first
+AT_ONCE = 32  # pages in memory
+
+
+class Page(NamedTuple):
+    """A page that is to be there: its address, what it is made of, and how it is made."""
+
+    path: str
+    stamp: str
+    made: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an export did: pages that were written, that were as they had to be, and findings that got none."""
+
+    pages: int
+    unchanged: int
+    left: int
+
+
+def export(history: History, to: History, every_ms: int | None = None) -> Written:
+    """Writes the pages over a history into a folder of this machine or of a store.
+
+    Errors: :class:`AuditInputError` where either cannot be read or written.
+    """
+    out = folder(to)
+    try:
+        before = _stamps(out)
+        there: set[str] = set(before)
+        site = Site(Shelf(history), every_ms, there.__contains__)
+        wanted = list(_pages(site))
+        left = sum(max(0, len(site.seen(id).places) - MOST_FINDINGS) for id in site.by_cluster)
+        there |= {page.path for page in wanted}
+        due = [page for page in wanted if before.get(page.path) != page.stamp]
+        for at in range(0, len(due), AT_ONCE):
+            texts = {page.path: page.made().encode("utf-8", "replace") for page in due[at : at + AT_ONCE]}
+            side_by_side(partial(_put, out, texts), list(texts))
+        stamps = before | {page.path: page.stamp for page in wanted}
+        out.put(LIST, (json.dumps({"pages": stamps}, indent=0, sort_keys=True) + "\n").encode(), "application/json")
+    except (*REFUSED, StoreTrouble) as error:
+        raise AuditInputError(f"cannot write to {out.shown}: {why(error)}; choose another --export") from error
+    return Written(len(due), len(wanted) - len(due), left)
+
+
+def _put(out: Folder, texts: Mapping[str, bytes], path: str) -> None:
+    out.put(path, texts[path], KIND)
+
+
+def _stamps(out: Folder) -> dict[str, str]:
+    """What the pages that are there were made of; none where a list is not there or not ours."""
+    try:
+        found = json.loads(out.get(LIST) or b"{}")["pages"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {str(path): str(stamp) for path, stamp in found.items()} if isinstance(found, dict) else {}
+
+
+def _pages(site: Site) -> Iterator[Page]:
+    """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings, whose
+    story is that of the runs that looked at all, where these have them."""
+    yield Page(addresses.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
+    told: set[str] = set()
+    for id, mine in site.by_cluster.items():
+        last = mine[-1]
+        yield Page(addresses.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
+        yield Page(addresses.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
+        places = site.seen(id).places
+        names = sorted(places.keys() - told, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
+        told.update(places)
+        for name in names:
+            until = site.until(id, name)
+            runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(min(places[name]), until + 1)]
+            yield Page(addresses.finding(name), _stamp(*runs), partial(site.story, id, name))
+
+
+def _rank(places: dict[int, str]) -> tuple[int, int]:
+    last = max(places)
+    return -last, SEVERITIES.index(places[last])
+
+
+def _of(run: Run) -> str:
+    return f"{run.run_id} {run.published_at}"
+
+
+def _stamp(*of: str) -> str:
+    return hashlib.sha256("\n".join([VERSION, *of]).encode("utf-8", "replace")).hexdigest()[:32]

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.copying.readings import now_ms
-from auditor.copying.run import copied
-from auditor.copying.second_look import looked_again
+from auditor.copying.folders import now_ms
+from auditor.copying.run import copied, looked_again
 from auditor.pipeline.whole_audit import Audit
 from tests.audited import above_info
 from tests.broker.cluster import Cluster, Driver, Jvm, segment_bytes

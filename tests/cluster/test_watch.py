@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from auditor.outputs.journal import JOURNAL
+from auditor.outputs.printing import JOURNAL
 from auditor.replay.reading import replica_reader
 from auditor.replay.reading.replica_reader import read_replica
 from tests.broker.cluster import Cluster

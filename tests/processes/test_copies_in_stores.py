@@ -24,10 +24,9 @@ from auditor.connectors.logdir.scope import plan
 from auditor.connectors.stores import remote_files
 from auditor.connectors.stores import results as stores_results
 from auditor.connectors.tables.rows import How, read_piece
-from auditor.copying import one_folder
+from auditor.copying import run
 from auditor.copying.run import copied
-from auditor.copying.store_target import StoreTarget
-from auditor.copying.target import COPYING, README
+from auditor.copying.target import COPYING, README, StoreTarget
 from tests import corpora, failing_store
 from tests.conftest import ROOT
 from tests.copies import LIST, copy_of
@@ -42,7 +41,7 @@ OUT = "s3://copies/tonight"
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingStore]:
     """A store with an empty bucket, which the standard variables lead to."""
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
     monkeypatch.setenv("AUDITOR_STORE_PATIENCE", "60")
     (tmp_path / "bucket").mkdir()
     with failing_store.failing(copies=tmp_path / "bucket") as server:

@@ -22,7 +22,7 @@ from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.results import Folder, folder
 from auditor.outputs import runs
-from auditor.outputs.claim import writable
+from auditor.outputs.delivery import writable
 from auditor.rules.catalogue import registry
 from tests import corpora, store
 from tests.facts import judge, logs_below

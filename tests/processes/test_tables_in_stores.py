@@ -19,7 +19,7 @@ import pytest
 from auditor.base.errors import AuditFailure
 from auditor.connectors.stores import remote_files
 from auditor.connectors.stores.results import Folder
-from auditor.outputs.claim import RESULTS
+from auditor.outputs.delivery import RESULTS
 from auditor.pipeline import table_tasks
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.inline_runner import InlineRunner

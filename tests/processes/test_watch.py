@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.outputs.journal import JOURNAL
+from auditor.outputs.printing import JOURNAL
 from tests import corpora
 from tests.conftest import ROOT
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import running
-from auditor.outputs.judged_suites import logs
+from auditor.outputs.publish import logs
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.expectations.measures import MEASURES, columns_of, frame_of

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.dashboards import addresses
-from auditor.outputs import changes, runs
-from auditor.outputs.shelf import Shelf
+from auditor.outputs import runs
+from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
@@ -39,8 +39,8 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
     }
 
     first, second = runs.committed(history)
-    change, shelf = changes.of(Shelf(history), [first], second), Shelf(history)
-    gone, still = (changes.rows(shelf, part) for part in (change.gone, change.still))
+    change, shelf = runs.of(Shelf(history), [first], second), Shelf(history)
+    gone, still = (runs.rows(shelf, part) for part in (change.gone, change.still))
     assert {row["kind"] for row in gone} == {"hanging-transaction"}
     assert len(gone) == sum(f.kind == "hanging-transaction" for f in found["night-1"]) > 0
     assert {row["cluster_id"] for row in still} == {

@@ -18,11 +18,10 @@ from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Named
 from auditor.commands import arguments
 from auditor.commands.watch import LookedAt, Watch
-from auditor.outputs import alert_messages as messages
 from auditor.outputs import alerts, runs
-from auditor.outputs.alert_messages import News
-from auditor.outputs.alerts import Asked
-from auditor.outputs.journal import RESOLVED, Journal
+from auditor.outputs import alerts as messages
+from auditor.outputs.alerts import Asked, News
+from auditor.outputs.printing import RESOLVED, Journal
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.view import Finding

@@ -15,7 +15,7 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import watch
-from auditor.outputs import alerts, earlier_results
+from auditor.outputs import alerts, delivery
 from auditor.pipeline import options as baseline
 from auditor.pipeline.options import AuditOptions, Baseline, Entry
 from auditor.pipeline.whole_audit import Audit
@@ -143,7 +143,7 @@ def test_what_is_accepted_is_in_the_results_and_nowhere_else(
 
 
 def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Path, tmp_path: Path) -> None:
-    rows = earlier_results.read(first / "out").findings
+    rows = delivery.read(first / "out").findings
     grave = {row["fingerprint"] for row in rows if row["severity"] == "critical"}
     file = tmp_path / "b.json"
     entries = [Entry(name, "critical", "known", "ann", None) for name in grave]
@@ -173,7 +173,7 @@ def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Pa
 
 
 def test_a_watch_reports_nothing_that_is_accepted(first: Path, tmp_path: Path) -> None:
-    names = [row["fingerprint"] for row in earlier_results.read(first / "out").findings]
+    names = [row["fingerprint"] for row in delivery.read(first / "out").findings]
     file = tmp_path / "b.json"
     file.write_text(baseline.text_of([entry(names[0], "critical", None)]), encoding="utf-8")
     as_of = corpora.manifest("hanging-36")["copied_at"]
@@ -185,7 +185,7 @@ def test_a_watch_reports_nothing_that_is_accepted(first: Path, tmp_path: Path) -
 def test_fingerprints_prefixes_and_prune(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "b.json"
     file.write_text(baseline.text_of([entry()]), encoding="utf-8")
-    name = earlier_results.read(first / "out").findings[0]["fingerprint"]
+    name = delivery.read(first / "out").findings[0]["fingerprint"]
     common = ["baseline", "--out", str(first / "out"), "--baseline", str(file)]
     assert cli.main([*common, "fff0000000"]) == 2
     assert cli.main([*common, "--rule", "no-such"]) == 2

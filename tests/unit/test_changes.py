@@ -10,9 +10,9 @@ import pytest
 
 from auditor import cli
 from auditor.dashboards import addresses
-from auditor.outputs import alerts, changes, publish, runs
+from auditor.outputs import alerts, publish, runs
 from auditor.outputs.alerts import Asked
-from auditor.outputs.shelf import Shelf
+from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
@@ -27,7 +27,7 @@ ONE, TWO = {"broker 1": 1}, {"broker 2": 1}
 def told(history: Path) -> list[tuple[list[str], list[str], list[str]]]:
     """What is new, gone and not looked for in each run, by the last letters of fingerprints."""
     shelf, known = Shelf(history), runs.committed(history)
-    every = (changes.of(shelf, known[:at], run) for at, run in enumerate(known))
+    every = (runs.of(shelf, known[:at], run) for at, run in enumerate(known))
     return [tuple(sorted(name[1:] for name in part) for part in (c.new, c.gone, c.unseen)) for c in every]  # type: ignore[misc]
 
 
@@ -42,8 +42,8 @@ def test_each_broker_s_copy_by_itself_tells_of_its_own(tmp_path: Path) -> None:
         ([], [], []), ([], [], ["7"]), ([], ["7"], []), (["5"], [], []),
     ]  # fmt: skip
     known = runs.committed(tmp_path)
-    assert changes.partly(known[:1], known[1]) == "its input lacks broker 1, which an earlier run had"
-    assert changes.partly((), known[0]) == changes.partly(known[:1], known[2]) == ""
+    assert runs.is_partial(known[:1], known[1]) == "its input lacks broker 1, which an earlier run had"
+    assert runs.is_partial((), known[0]) == runs.is_partial(known[:1], known[2]) == ""
 
 
 def test_a_broker_that_is_missing_for_a_night_clears_nothing(

@@ -15,7 +15,7 @@ from auditor import running
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.cli import main
 from auditor.outputs import publish, runs
-from auditor.outputs.claim import RESULTS, claimed
+from auditor.outputs.delivery import RESULTS, claimed
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora

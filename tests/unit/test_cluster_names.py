@@ -10,10 +10,9 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Named, of_table
-from auditor.outputs import alert_messages as alerts
-from auditor.outputs import runs
-from auditor.outputs.alert_messages import News
-from auditor.outputs.shelf import Shelf
+from auditor.outputs import alerts, runs
+from auditor.outputs.alerts import News
+from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from tests import corpora
 from tests.unit.html_page import Page

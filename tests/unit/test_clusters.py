@@ -15,9 +15,9 @@ import pytest
 from auditor import cli
 from auditor.dashboards.addresses import Links
 from auditor.dashboards.cluster_page import render_clusters
-from auditor.outputs import cluster_standings as clusters
 from auditor.outputs import runs
-from auditor.outputs.shelf import Shelf
+from auditor.outputs import runs as clusters
+from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline import summary as pipeline_summary
 from tests.unit import report_samples as samples

@@ -13,9 +13,8 @@ from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import UNVERIFIED
 from auditor.connectors.codec.segment import HeaderHop, read_segment
-from auditor.copying import one_folder
-from auditor.copying.run import copied, verified
-from auditor.copying.second_look import rests_on
+from auditor.copying import run
+from auditor.copying.run import copied, rests_on, verified
 from auditor.rules.seen.view import Finding
 from tests import segments
 from tests.conftest import NIGHTLY
@@ -38,7 +37,7 @@ def segment(first: int = 0, count: int = COUNT) -> bytes:
 
 @pytest.fixture(autouse=True)
 def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
 
 
 @pytest.fixture

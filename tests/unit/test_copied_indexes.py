@@ -11,7 +11,7 @@ import pytest
 
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.logdir import copy_view
-from auditor.copying import one_folder, small_entries
+from auditor.copying import folders, run
 from auditor.copying.run import copied
 from tests import corpora, segments
 from tests.copies import copy_of
@@ -22,8 +22,8 @@ NAME = f"{0:020}"
 
 @pytest.fixture(autouse=True)
 def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
-    monkeypatch.setattr(small_entries, "WITH_LIST", 0)  # each of them a file of its own
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(folders, "WITH_LIST", 0)  # each of them a file of its own
 
 
 def rows(count: int) -> np.ndarray:

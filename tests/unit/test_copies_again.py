@@ -18,8 +18,8 @@ from auditor.connectors.logdir.inventory import Drafts, discover, drafts
 from auditor.connectors.stores import storage
 from auditor.connectors.stores import storage as stores_storage
 from auditor.connectors.stores.storage import Place
-from auditor.copying import folders, one_folder, taken_segments, target
-from auditor.copying.readings import now_ms
+from auditor.copying import folders, run, taken_segments, target
+from auditor.copying.folders import now_ms
 from tests import corpora
 from tests.copies import copy_of
 from tests.facts import opened
@@ -29,7 +29,7 @@ from tests.growing import CHANGES, NAME, appended, batches, broker, offsets, rol
 @pytest.fixture(autouse=True)
 def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are a test's own, and all have just been written."""
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_many_small_copies_do_not_leave_many_files(source: Path, tmp_path: Path)
     for number in range(1, 60):
         (source / "t-0" / f"{15 * number:020}.log").write_bytes(batches(5 * number, 5))
         copy_of(source.parent, copy)
-        assert len(list((copy / "broker-1" / "t-0").glob("*.parquet"))) <= one_folder.MANY_FILES + 2
+        assert len(list((copy / "broker-1" / "t-0").glob("*.parquet"))) <= run.MANY_FILES + 2
     assert rows_of(copy)["batches"] == rows_of(source.parent)["batches"]
 
 
@@ -230,7 +230,7 @@ def _breaks_off(source: Path, copy: Path, number: int) -> bool:
 def test_a_file_that_changed_just_now_is_read_again(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_folder, "RACY_NS", 1 << 62)
+    monkeypatch.setattr(run, "RACY_NS", 1 << 62)
     copy_of(source.parent, tmp_path / "copy")
     assert copy_of(source.parent, tmp_path / "copy").kept == 0
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from auditor import cli
-from auditor.copying import one_folder
+from auditor.copying import run
 from auditor.copying.folders import Folder
-from auditor.copying.manners import time_to_keep
 from auditor.copying.run import copied
+from auditor.copying.target import time_to_keep
 from tests import segments
 from tests.facts import opened
 from tests.growing import batches, broker, rows_of
@@ -27,7 +27,7 @@ OTHER = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n"
 @pytest.fixture(autouse=True)
 def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are a test's own, and all have just been written."""
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
 
 
 def log(source: Path) -> Path:
@@ -69,7 +69,7 @@ def findings(path: Path) -> list[str]:
 
 
 def test_what_retention_deletes_is_held_for_the_time_and_then_goes(source: Path, tmp_path: Path) -> None:
-    copy, now = tmp_path / "copy", one_folder.time.time_ns()
+    copy, now = tmp_path / "copy", run.time.time_ns()
     copied([str(source.parent)], copy, keep_ms=30 * DAY)
     retention(source)
     assert copied([str(source.parent)], copy, keep_ms=30 * DAY).held == 2
@@ -78,10 +78,10 @@ def test_what_retention_deletes_is_held_for_the_time_and_then_goes(source: Path,
     assert held(copy) == 2
     assert copied([str(source.parent)], copy).held == 2  # which says nothing of keeping
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(one_folder.time, "time_ns", lambda: now + 29 * DAY * 1_000_000)
+        later.setattr(run.time, "time_ns", lambda: now + 29 * DAY * 1_000_000)
         assert copied([str(source.parent)], copy, keep_ms=30 * DAY).held == 2
         assert copied([str(source.parent)], copy, keep_ms=40 * DAY).held == 2
-        later.setattr(one_folder.time, "time_ns", lambda: now + 41 * DAY * 1_000_000)
+        later.setattr(run.time, "time_ns", lambda: now + 41 * DAY * 1_000_000)
         assert copied([str(source.parent)], copy).held == 0
     assert bases(copy) == bases(source.parent)
     assert held(copy) == 0

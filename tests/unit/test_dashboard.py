@@ -21,7 +21,7 @@ from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
 from auditor.dashboards import addresses
 from auditor.outputs import runs
-from auditor.outputs.shelf import Shelf
+from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.resolution.resolve import fingerprint

@@ -25,13 +25,11 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finding_is_explained_by_its_fingerprint(
     out: Path, where: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from auditor.outputs import earlier_results
+    from auditor.outputs import delivery
 
     monkeypatch.setenv("COLUMNS", "80")
     row = next(
-        row
-        for row in earlier_results.read(out / "out").findings
-        if row["topic"] == "bank.ledger" and row["partition"] == 0
+        row for row in delivery.read(out / "out").findings if row["topic"] == "bank.ledger" and row["partition"] == 0
     )
     folder = out / ("out" if where == "--out" else "kept")
     assert cli.main(["explain", row["fingerprint"][:12], where, str(folder)]) == 0
@@ -58,12 +56,12 @@ def test_what_the_cluster_did_stands_beside_a_finding_of_a_kept_run(
 ) -> None:
     """From the run's own results and from the history alike, as the page has it; a run of the past says that it does
     not know, and so does one whose input has no metadata of KRaft."""
-    from auditor.outputs import earlier_results
+    from auditor.outputs import delivery
 
     call = ["audit", str(corpora.unpack("skipped-marker-43")), "--out", str(tmp_path / "out")]
     clock = ["--as-of", str(corpora.manifest("skipped-marker-43")["copied_at"]), "--history", str(tmp_path / "kept")]
     assert cli.main([*call, *clock, "--master", "inline[1]", "--quiet"]) == 1
-    row = next(row for row in earlier_results.read(tmp_path / "out").findings if row["kind"] == "hanging-transaction")
+    row = next(row for row in delivery.read(tmp_path / "out").findings if row["kind"] == "hanging-transaction")
     said = []
     for where in ("out", "kept"):
         capsys.readouterr()

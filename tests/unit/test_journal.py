@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.outputs.journal import CHECKPOINT, JOURNAL, Journal, key_of
+from auditor.outputs.printing import CHECKPOINT, JOURNAL, Journal, key_of
 from auditor.rules.seen.view import Finding
 
 AT = "2026-11-21T04:00:00.000Z"

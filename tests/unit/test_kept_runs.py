@@ -16,7 +16,7 @@ from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.connectors.stores.results import Folder
 from auditor.outputs import runs
-from auditor.outputs.shelf import Shelf
+from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.resolution.resolve import fingerprint

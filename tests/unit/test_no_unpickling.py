@@ -42,8 +42,8 @@ LIBC = "the C library of this process, by no name of a file"
 CONSTANT = "imports a module by a name that stands in our source, not in any input"
 ALLOWED = {
     "auditor/__init__.py::__getattr__": CONSTANT,
-    "auditor/copying/manners.py::behind_all_others": LIBC,
-    "auditor/copying/manners.py::sparing": LIBC,
+    "auditor/copying/target.py::behind_all_others": LIBC,
+    "auditor/copying/target.py::sparing": LIBC,
     "auditor/base/compiled.py::_Cache": "machine code, kept where only this user can write",
     "auditor/base/compiled.py::_load_numba": CONSTANT,
     "auditor/base/compiled.py::module": CONSTANT,

@@ -14,7 +14,8 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import addresses
-from auditor.outputs import runs, site_files
+from auditor.outputs import runs
+from auditor.outputs import site as outputs_site
 from auditor.pipeline import summary
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
@@ -42,9 +43,9 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_every_link_leads_to_a_file_and_every_file_is_led_to(history: Path, site: Path) -> None:
-    done = site_files.export(history, site)
+    done = outputs_site.export(history, site)
     found = files(site)
-    assert done == site_files.Written(len(found), 0, 0)
+    assert done == outputs_site.Written(len(found), 0, 0)
     assert {path for path in found if "~" not in path} == {
         "index.html", "cluster/ill.html", "report/ill-21.html", *(f"finding/ill{n}.html" for n in (5, 6, 7)),
     }  # fmt: skip
@@ -59,11 +60,11 @@ def test_every_link_leads_to_a_file_and_every_file_is_led_to(history: Path, site
 
 
 def test_only_what_changed_is_written_and_nothing_goes(history: Path, site: Path) -> None:
-    site_files.export(history, site)
+    outputs_site.export(history, site)
     before = {path: (site / path).read_bytes() for path in files(site)}
-    assert site_files.export(history, site).pages == 1, "the front, which says who is overdue"
+    assert outputs_site.export(history, site).pages == 1, "the front, which says who is overdue"
     publish(history, "ill", 22, 7)
-    done = site_files.export(history, site)
+    done = outputs_site.export(history, site)
     assert before.keys() < files(site)
     changed = {path for path in before if (site / path).read_bytes() != before[path]}
     assert changed == {"index.html", "cluster/ill.html", "finding/ill5.html", "finding/ill7.html"}
@@ -90,14 +91,14 @@ def test_a_baseline_s_note_and_owner_are_on_the_page(tmp_path: Path, site: Path)
         kept = pa.Table.from_pylist([entry | {"until": None, "over": over}], schema=summary.BASELINE)
         facts = run.facts | {"accepted": {"critical": int(over is None)}, "counts": {"critical": int(over is not None)}}
         runs.publish(history, "a", given | {"baseline": kept}, facts)
-        site_files.export(history, site)
+        outputs_site.export(history, site)
         assert said in Page((site / addresses.finding(row["fingerprint"])).read_text()).text
 
 
 def test_findings_beyond_the_limit_are_said(
     history: Path, site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(site_files, "MOST_FINDINGS", 2)
+    monkeypatch.setattr(outputs_site, "MOST_FINDINGS", 2)
     assert cli.main(["dashboard", str(history), "--export", str(site)]) == 0
     assert capsys.readouterr().out == (
         f"7 pages written, 0 unchanged; 1 finding of the past without a page of its own: {site}/index.html\n"
@@ -110,14 +111,14 @@ def test_findings_beyond_the_limit_are_said(
 def test_a_list_that_is_none_is_made_anew(history: Path, site: Path, left: bytes) -> None:
     site.mkdir()
     (site / "pages.json").write_bytes(left)
-    assert site_files.export(history, site).unchanged == 0
+    assert outputs_site.export(history, site).unchanged == 0
     assert set(json.loads((site / "pages.json").read_text())["pages"]) == files(site)
 
 
 def test_a_place_that_cannot_be_written_is_said(history: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AuditInputError, match="choose another --export"):
-        site_files.export(history, tmp_path / "file")
+        outputs_site.export(history, tmp_path / "file")
 
 
 def test_what_a_page_is_called_is_a_file_s_name_anywhere() -> None:
@@ -139,7 +140,7 @@ def test_a_run_that_looked_at_a_part_does_not_tell_a_finding_s_story(tmp_path: P
     publish(folder, "ill", 21, 5)
     publish(folder, "ill", 20, 5, asked="--topic a")
     publish(folder, "ill", 22, asked="--topic a")
-    site_files.export(folder, site)
+    outputs_site.export(folder, site)
     said = Page((site / "finding/ill5.html").read_text()).text
     assert "last seen ill-21" in said
     assert "gone" not in said

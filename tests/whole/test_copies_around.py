@@ -10,9 +10,8 @@ import pytest
 
 from auditor import cli, running
 from auditor.connectors.logdir.copy_lists import LIST
-from auditor.copying.around import log_of, names_in, wanted
 from auditor.copying.folders import Folders
-from auditor.copying.run import copied
+from auditor.copying.run import copied, log_of, names_in, wanted
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.audited import published

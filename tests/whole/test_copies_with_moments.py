@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from auditor.copying import folders, one_folder, run
-from auditor.copying.one_folder import Done
-from auditor.copying.second_look import looked_again
+from auditor.copying import folders, run
+from auditor.copying.run import Done, looked_again
 from auditor.pipeline.whole_audit import Audit
 from tests import segments
 from tests.audited import above_info
@@ -60,7 +59,7 @@ def at(monkeypatch: pytest.MonkeyPatch, now: int) -> None:
 @pytest.fixture(autouse=True)
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     at(monkeypatch, LATER)
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
 
 
 def standing(path: Path) -> list[tuple[str, str, str]]:
@@ -119,9 +118,9 @@ def test_no_claim_turns_anything_green(
 def test_a_log_is_read_as_it_is_when_its_turn_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator decides while the data is copied: its log, read behind it, has that."""
     path = held(tmp_path / "source")
-    take = one_folder.OneFolder.take
+    take = run.OneFolder.take
 
-    def taken(self: one_folder.OneFolder, done: one_folder.Done) -> None:
+    def taken(self: run.OneFolder, done: run.Done) -> None:
         take(self, done)
         if self.folder.name.endswith("pay-0"):
             coordinator = Coordinator(path, 0)
@@ -130,7 +129,7 @@ def test_a_log_is_read_as_it_is_when_its_turn_comes(tmp_path: Path, monkeypatch:
             with (path / "pay-0" / f"{0:020}.log").open("ab") as f:
                 f.write(segments.simple(99))
 
-    monkeypatch.setattr(one_folder.OneFolder, "take", taken)
+    monkeypatch.setattr(run.OneFolder, "take", taken)
     copy_of(path.parent, tmp_path / "copy")
     sizes = {
         f["name"]: f["size"]

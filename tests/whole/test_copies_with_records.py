@@ -14,7 +14,7 @@ import pytest
 
 from auditor import cli
 from auditor.connectors.logdir.copied_segments import digest_of
-from auditor.copying import one_folder
+from auditor.copying import run
 from auditor.copying.run import copied
 from auditor.outputs.publish import summarise
 from tests import corpora
@@ -35,7 +35,7 @@ RULES = {
 @pytest.fixture(autouse=True)
 def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are a test's own, and all have just been written."""
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
 
 
 def odd_batch(r: random.Random, first: int) -> tuple[bytes, int]:

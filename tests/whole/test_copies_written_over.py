@@ -21,7 +21,7 @@ from auditor.connectors.logdir import copy_view
 from auditor.connectors.logdir import copy_view as logdir_copy_view
 from auditor.connectors.logdir.copy_view import CopyView
 from auditor.connectors.logdir.inventory import MIXED
-from auditor.copying import folders, one_folder, run
+from auditor.copying import folders, run
 from auditor.copying.run import copied
 from auditor.copying.target import FolderTarget
 from auditor.pipeline.whole_audit import Audit
@@ -41,7 +41,7 @@ TRIALS = 200 if NIGHTLY else 12
 
 @pytest.fixture(autouse=True)
 def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
 
 
 class Change(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 from auditor import cli
 from auditor.api import notebook
 from auditor.dashboards import addresses
-from auditor.outputs.shelf import Shelf
+from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auditor import cli, running
-from auditor.outputs import asked_again
+from auditor.outputs import recheck
 from auditor.outputs.publish import summarise
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
@@ -209,9 +209,9 @@ def of_findings(told: list[dict[str, Any]]) -> dict[str, str]:
 def again(then: Audit, now: Audit, live: bool = False) -> tuple[int, list[dict[str, Any]]]:
     """The same as the command, of two audits that are there already."""
     summary = json.loads(json.dumps(summarise(then), default=list))
-    asked = asked_again.asked(summary, (json.loads(f.to_json()) for f in then.findings))
-    told = list(asked_again.Newer(now, summary, live).answers(asked))
-    return asked_again.exit_code(told, now.incomplete()), [each.row() for each in told]
+    asked = recheck.asked(summary, (json.loads(f.to_json()) for f in then.findings))
+    told = list(recheck.Newer(now, summary, live).answers(asked))
+    return recheck.exit_code(told, now.incomplete()), [each.row() for each in told]
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -336,11 +336,11 @@ def test_a_running_cluster_does_not_show_damaged_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unread", [False, True])
 def test_what_is_still_there_goes_before_what_was_not_looked_at(unread: bool) -> None:
-    question = asked_again.Question("t", 0, None, None, -1, None, None, None, "f")
+    question = recheck.Question("t", 0, None, None, -1, None, None, None, "f")
     gone, left, not_looked = (
-        asked_again.Told(question, answer, "", fails=True)
-        for answer in (asked_again.Answer.GONE, asked_again.Answer.THERE, asked_again.Answer.NOT_LOOKED)
+        recheck.Told(question, answer, "", fails=True)
+        for answer in (recheck.Answer.GONE, recheck.Answer.THERE, recheck.Answer.NOT_LOOKED)
     )
-    assert asked_again.exit_code([gone, left, not_looked], unread) == 1
-    assert asked_again.exit_code([gone, not_looked], unread) == 3
-    assert asked_again.exit_code([gone], unread) == (3 if unread else 0)
+    assert recheck.exit_code([gone, left, not_looked], unread) == 1
+    assert recheck.exit_code([gone, not_looked], unread) == 3
+    assert recheck.exit_code([gone], unread) == (3 if unread else 0)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from auditor.commands.watch import Look, Watch
-from auditor.copying import one_folder
+from auditor.copying import run
 from auditor.copying.run import copied
-from auditor.outputs.journal import Journal
+from auditor.outputs.printing import Journal
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.facts import here, opened
@@ -28,7 +28,7 @@ AS_OF = 2_000_000_000_000  # ms
 @pytest.fixture(autouse=True)
 def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are a test's own, and all have just been written."""
-    monkeypatch.setattr(one_folder, "RACY_NS", -(1 << 62))
+    monkeypatch.setattr(run, "RACY_NS", -(1 << 62))
 
 
 def watching(path: Path | str, out: Path, at: int = AS_OF) -> tuple[Watch, list[int]]:

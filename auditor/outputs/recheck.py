@@ -1,9 +1,4 @@
-"""What an earlier run found, compared with a newer input: partitions that were held, findings that were in doubt, and
-all findings at or above its ``--fail-on``.
-
-A finding is gone where an audit that could see it does not have it. Whether it could is decided as for two kept runs
-(:mod:`auditor.outputs.changes`), and by the ends of the logs.
-"""
+"""An earlier run compared with a newer input."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ import pyarrow.compute as pc
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.words import plural
-from auditor.outputs import changes
+from auditor.outputs import runs
 from auditor.outputs.publish import brokers_of, has_all_logs
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import LEVELS
@@ -382,7 +377,7 @@ class _Sight:
         for row in earlier["logs"]:
             log = of_dir.get(row["log_dir"]), row["topic"], row["partition"]
             self._then_logs[log] = max(self._then_logs.get(log, -1), row["log_end"] if row["leader_copy"] else -1)
-        self._now_logs = set(zip(*(logs[name].to_pylist() for name in changes.LOG), strict=True))
+        self._now_logs = set(zip(*(logs[name].to_pylist() for name in runs.LOG), strict=True))
         self._then = {"brokers": brokers_of((row["cluster_id"], row["broker_id"]) for row in earlier["inputs"])}
         self._now = {
             "complete": not audit.incomplete(),
@@ -395,7 +390,7 @@ class _Sight:
         """Why the newer input without a finding does not show that it is gone, in words; empty where it does."""
         log = (question.cluster_id, *question.place)
         then = {} if self._live else self._then  # every broker of a running cluster answers for its leaders
-        return changes.unlooked_by(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
+        return runs.unlooked_by(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
 
     def older(self) -> str:
         """Why the newer input may be older than the run's, in words; empty where it is not."""
