@@ -18,14 +18,9 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from auditor.api.blocked import Blocked, BlockedPartition
-    from auditor.api.compared_policies import PolicyOutcome, WhatIf
-    from auditor.api.finding_list import Findings
+    from auditor.api.objects import Blocked, BlockedPartition, Findings, PolicyOutcome, Table, WhatIf
     from auditor.api.open_options import OpenOptions
-    from auditor.api.opened import OpenedAudit
-    from auditor.api.opening import open
-    from auditor.api.replayed import ReplayedBatches, replay_batches
-    from auditor.api.tabular import Table
+    from auditor.api.opened import OpenedAudit, ReplayedBatches, open, replay_batches
     from auditor.base.errors import AuditFailure, AuditInputError
     from auditor.rules.seen.view import Finding
     from auditor.spark.session import register
@@ -49,17 +44,17 @@ __all__ = (
     "replay_batches",
 )
 _PLACES = {
-    "open": "auditor.api.opening",
+    "open": "auditor.api.opened",
     "OpenOptions": "auditor.api.open_options",
     "OpenedAudit": "auditor.api.opened",
-    "Blocked": "auditor.api.blocked",
-    "BlockedPartition": "auditor.api.blocked",
-    "Table": "auditor.api.tabular",
-    "WhatIf": "auditor.api.compared_policies",
-    "PolicyOutcome": "auditor.api.compared_policies",
-    "ReplayedBatches": "auditor.api.replayed",
-    "replay_batches": "auditor.api.replayed",
-    "Findings": "auditor.api.finding_list",
+    "Blocked": "auditor.api.objects",
+    "BlockedPartition": "auditor.api.objects",
+    "Table": "auditor.api.objects",
+    "WhatIf": "auditor.api.objects",
+    "PolicyOutcome": "auditor.api.objects",
+    "ReplayedBatches": "auditor.api.opened",
+    "replay_batches": "auditor.api.opened",
+    "Findings": "auditor.api.objects",
     "Finding": "auditor.rules.seen.view",
     "register": "auditor.spark.session",
     "AuditInputError": "auditor.base.errors",

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from auditor.base.errors import AuditFailure, AuditInputError
-from auditor.commands import config
-from auditor.commands.parser import OneLineParser, TopParser, examples
+from auditor.commands import arguments
+from auditor.commands.arguments import OneLineParser, TopParser, examples
 
 # Modules of auditor.commands by the groups that the help lists them in.
 GROUPS = {
@@ -61,7 +61,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
         return commands.get(name) or parsers(name)[1].get(name)
 
     names = [name.replace("_", "-") for name in COMMANDS]
-    args, settings, ignored = config.parse(top, words, names, parser_of, Path())
+    args, settings, ignored = arguments.parse(top, words, names, parser_of, Path())
     sys.stderr.writelines(f"auditor: {line}\n" for line in ignored)
     if settings and not getattr(args, "quiet", False):
         files = {each.file: ", ".join(s.key for s in settings if s.file == each.file) for each in settings}
@@ -114,7 +114,7 @@ def parsers(command: str | None = None) -> tuple[TopParser, dict[str, argparse.A
     for name in (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS:
         importlib.import_module(f"auditor.commands.{name}").add_parser(commands)
     for each in commands.choices.values():
-        config.add_option(each)
+        arguments.add_option(each)
     says = {each.dest: each.help or "" for each in commands._choices_actions}  # no public way to ask
     top.groups = {
         title: {dashed: says[dashed] for name in names if (dashed := name.replace("_", "-")) in says}

@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from auditor.api.finding_list import Findings
+from auditor.api.objects import Findings
 from auditor.base import advice
 from auditor.outputs.alerts import SHOWN
 from auditor.outputs.publish import described_findings, summarise

@@ -1,8 +1,4 @@
-"""An audit in a Python program: opened from paths or a running cluster, asked for what is wanted, closed.
-
-A thin face of the one audit (:mod:`auditor.pipeline.whole_audit`): it turns Python's arguments into its options, and
-what it gives into what programs and notebooks take. Nothing is read before it is asked for, and nothing twice.
-"""
+"""An audit in a Python program."""
 
 from __future__ import annotations
 
@@ -10,40 +6,90 @@ import contextlib
 import dataclasses
 import fnmatch
 import os
-from collections.abc import Iterator
-from functools import cached_property
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, Unpack, get_type_hints
 
 from auditor import running
-from auditor.api import notebook
-from auditor.api.blocked import Blocked
-from auditor.api.compared_policies import WhatIf
-from auditor.api.face import Face
-from auditor.api.finding_list import Findings
-from auditor.api.hints import check
-from auditor.api.notebook import Page, Text
-from auditor.api.open_options import AnyPath, Several, several
-from auditor.api.tabular import Table
+from auditor.api import objects, open_options
+from auditor.api.objects import Blocked, Findings, Page, Table, Text, WhatIf
+from auditor.api.open_options import AnyPath, Several, Time, check, moment_of, several
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, require
 from auditor.base.user_input import Named
+from auditor.connectors.live import client_properties
+from auditor.connectors.stores import storage
 from auditor.connectors.stores.results import Folder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import printing, publish
 from auditor.outputs.delivery import writable
-from auditor.pipeline import derived_tables
+from auditor.pipeline import derived_tables, summary
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import AuditOptions, check_window, out_of
+from auditor.pipeline.runner import Runner
 from auditor.pipeline.table_parts import schemas
 from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
 from auditor.pipeline.whole_audit import Audit, nobody
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.pipeline.runner import Runner
+    from auditor.pipeline.frames_audit import FramesAudit
+    from auditor.pipeline.runner import Replicas, Runner
+
+
+# What the audits that programs hold have in common: they ask, say what is being done, and give tables.
+
+
+class Face(ABC):
+    """A thin face of one audit and of what it runs on."""
+
+    _runner: Runner
+    _shown: objects.Shown
+
+    @property
+    @abstractmethod
+    def _audit(self) -> Audit:
+        """The audit. Errors: ``AuditInputError`` once nothing can be asked of it any more."""
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Around what may read: what goes wrong is said as people take it, and what is being done while it is."""
+        try:
+            with running.failures():
+                yield
+        finally:
+            self._shown.done()
+
+    def _session(self) -> SparkSession | None:
+        """The session that the audit runs on; None: it runs without Spark."""
+        session: SparkSession | None = getattr(self._runner, "spark", None)
+        return session
+
+    def _table(self, name: str, columns: pa.Schema) -> Table:
+        """A table of the audit, which is read once its rows are asked for."""
+        return Table(name, columns, partial(self._rows, name), partial(self._frame, name), self._session)
+
+    def _rows(self, name: str) -> pa.Table:
+        with self._asking():
+            rows = self._audit.table(name)
+            return rows if self._session() is None else rows.toArrow()
+
+    def _frame(self, name: str, spark: SparkSession) -> DataFrame | None:
+        """The table as a frame of the session that the audit runs on; None for another one."""
+        with self._asking():
+            return self._audit.table(name) if spark is self._session() else None
+
+
+# An audit in a Python program: opened from paths or a running cluster, asked for what is wanted, closed.
+#
+# A thin face of the one audit (:mod:`auditor.pipeline.whole_audit`): it turns Python's arguments into its options, and
+# what it gives into what programs and notebooks take. Nothing is read before it is asked for, and nothing twice.
+
 
 TABLES = derived_tables.NAMES
 WIDTH = 110  # columns of an explanation
@@ -59,7 +105,7 @@ class OpenedAudit(Face):
         client_config: Values | None = None,
         *,
         live: bool = False,
-        shown: notebook.Shown | None = None,
+        shown: objects.Shown | None = None,
     ) -> None:
         self._ends = contextlib.ExitStack()
         self._ends.callback(runner.close)
@@ -255,10 +301,10 @@ class OpenedAudit(Face):
     def _repr_html_(self) -> str:
         """Who is blocked and what to do, once something was asked that needed reading: nothing is read for a look."""
         if self._closed or not self._opened.is_known("findings"):
-            return notebook.unread_html(repr(self), "audit.findings")
+            return objects.unread_html(repr(self), "audit.findings")
         names = ", ".join(known.name for known in self.cluster_names.values())
         headline = ": ".join(filter(None, (names, self.summary["verdict"]["headline"])))
-        return notebook.audit_html(headline, self.blocked.to_dicts(), self.findings)
+        return objects.audit_html(headline, self.blocked.to_dicts(), self.findings)
 
     def __repr__(self) -> str:
         options = self._opened.options
@@ -277,3 +323,236 @@ def _closing_on_error(ends: contextlib.ExitStack) -> Iterator[None]:
 
 def _matches(topic: str, globs: tuple[str, ...]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(topic, glob) for glob in globs)
+
+
+# The way in: :func:`open`.
+
+
+def open(
+    *paths: open_options.AnyPath,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    bootstrap_server: str | None = None,
+    client_config: Values | None = None,
+    command_config: open_options.AnyPath | None = None,
+    progress: bool | None = None,
+    **more: Unpack[open_options.OpenOptions],
+) -> OpenedAudit:
+    """Opens an audit of log directories, or of a running cluster. Nothing of them is read yet.
+
+    Arguments:
+        paths: Log directories, folders above some, partition folders, files, URIs (``s3://...``).
+        spark: The session to run on, classic or Connect. It stays open, and learns the data sources.
+        master: Where ``spark`` is not given: ``inline`` (the default: processes of this machine, no Java),
+            ``inline[N]``, or a Spark master such as ``local[4]`` or ``sc://HOST:PORT``.
+        bootstrap_server: With paths, what the commands of remedies name. Without, the cluster to read, by read-only
+            requests (needs the extra ``live``).
+        client_config: Options of the connection to that cluster, as kafka-python calls them.
+        command_config: Instead, a file of Java client properties, as every Kafka tool takes them.
+        progress: Whether a line says what is being done, while it is. By default it does in notebooks.
+        more: The options of ``auditor audit`` by name (:class:`OpenOptions`).
+
+    Returns:
+        The audit, which is also a context manager.
+
+    Errors:
+        ``AuditInputError``, one sentence, for what is wrong with the call, a path that is not there too. Cost: of a URI
+        a request.
+    """
+    own = {
+        "master": master,
+        "bootstrap_server": bootstrap_server,
+        "client_config": client_config,
+        "command_config": command_config,
+        "progress": progress,
+    }
+    check(own, get_type_hints(open, localns={"SparkSession": Any}))
+    if not paths and bootstrap_server is None:
+        raise AuditInputError("auditor.open needs a path, or the bootstrap_server of a running cluster")
+    if wrong := [path for path in paths if not isinstance(path, str | os.PathLike)]:
+        given = type(wrong[0]).__name__
+        raise AuditInputError(f"a path is a text or a Path, not a {given}; give several as open(*paths)")
+    if spark is not None and not hasattr(spark, "createDataFrame"):
+        given = type(spark).__name__
+        raise AuditInputError(f"spark is a SparkSession, not a {given}; give the URL of a master as master=")
+    if spark is not None and master is not None:
+        raise AuditInputError("auditor.open takes spark or master, not both")
+    live = not paths
+    if live and more.get("work") is not None:
+        raise AuditInputError("work keeps what was read of log directories; a running cluster is read anew each time")
+    chosen = open_options.audit_options(
+        paths,
+        {**more, "as_of": "now"} if live and more.get("as_of") is None else more,
+        bootstrap=bootstrap_server,
+        master=master or "inline",
+    )
+    with running.failures():
+        for path in chosen.inputs:
+            storage.place(path)
+    if spark is not None:
+        from auditor.spark.session import register
+
+        register(spark)
+    if live and command_config is not None:
+        client_config = {**client_properties.connection(Path(command_config)), **(client_config or {})}
+    runner = running.runner_for(chosen.master, spark)
+    return OpenedAudit(chosen, runner, client_config if live else None, live=live, shown=objects.progress(progress))
+
+
+open.__signature__ = open_options.signature(open)  # type: ignore[attr-defined]
+
+
+# Replay as an operation on frames: :func:`replay_batches`.
+
+
+# What batches do not carry, and what is therefore not decided.
+UNDECIDED = (
+    "who owns a producer id: transactional ids and keys of whole transactions are null (__transaction_state)",
+    "whether an open transaction hangs: its class is undecidable (__transaction_state, the high watermark)",
+    "whether records are missing or were cleaned, unless `compacted` says which topics are: a log with holes counts "
+    "as cleaned (topic settings, the cleaner's checkpoint)",
+    "where a log starts but for its first batch, and what its broker remembered there (checkpoints, snapshots)",
+    "what indexes, leader-epoch checkpoints, records and committed offsets say, and whether replicas are alike",
+)
+
+
+def replay_batches(
+    batches: Any, *, as_of: Time | None = None, compacted: Several | None = None, rule: Several = (),
+    skip_rule: Several = (), master: str | None = None, progress: bool | None = None,
+) -> ReplayedBatches:  # fmt: skip
+    """Replays batches that lie in a frame through the model of a correct broker, a partition a group.
+
+    Arguments:
+        batches: The columns of the table ``batches``, wherever they come from: a DataFrame of Spark, classic or Connect
+            (``spark.read.format("kafka_log_batches")``, ``--tables``, a lake of one's own), which runs on its session;
+            or what gives Arrow's data (``pyarrow.Table``, pandas, polars, DuckDB, ``audit.table("batches")``), which
+            runs in processes of this machine. ``last_sequence`` is not needed; ``cluster_id``, ``broker_id``,
+            ``log_dir``, ``crc_ok``, ``flaws`` and ``delete_horizon`` may be absent. Rows may come in any order.
+        as_of: When the batches were read, which time-outs are judged by: a ``datetime``, ISO-8601 or epoch
+            milliseconds. Default: the newest broker-written time among them.
+        compacted: Globs of the topics that are compacted, none of the others being so: then a hole in one of those is
+            lost data. Not given: nobody knows, and a log with holes counts as cleaned.
+        rule: Only this rule, or these.
+        skip_rule: All but this rule, or these.
+        master: Of a frame that is not Spark's: ``inline`` (the default) or ``inline[N]``.
+        progress: Whether a line says what is being done. By default it does in notebooks.
+
+    Returns:
+        What came of it, a context manager. Nothing is replayed before it is asked for, and nothing twice.
+
+    Errors:
+        ``AuditInputError``, one sentence, for a frame without the columns of ``batches``, or of other types, and for an
+        argument of another type.
+    """
+    from auditor.pipeline import frames_audit
+
+    own = {
+        "as_of": as_of,
+        "compacted": compacted,
+        "rule": rule,
+        "skip_rule": skip_rule,
+        "master": master,
+        "progress": progress,
+    }
+    check(own, get_type_hints(replay_batches))
+    shown, cleaned = objects.progress(progress), None if compacted is None else several(compacted)
+    session = getattr(batches, "sparkSession", None)
+    if session is None and (session := _session_of(batches)) is not None:
+        batches = batches.to_spark()
+    options = AuditOptions(
+        ("the frame",),
+        Path(),
+        as_of=moment_of(as_of),
+        rules=several(rule),
+        skip_rules=several(skip_rule),
+        master=master or "inline",
+    )
+    if session is not None:
+        from auditor.spark import spark_runner
+        from auditor.spark.session import register
+
+        spark_runner.check(batches)
+        register(session)
+        read: Callable[[], Replicas] = partial(spark_runner.replicas, batches, cleaned)
+    else:
+        table = _arrow(batches)
+        frames_audit.check(table.schema)
+        read = partial(_replicas, table, cleaned)
+    runner = running.runner_for(options.master, session)
+    say = {} if shown.silent else {"say": shown.say}
+    return ReplayedBatches(frames_audit.FramesAudit(options, runner, read, **say), runner, shown)
+
+
+def _session_of(batches: object) -> SparkSession | None:
+    """The session of a table of an audit on Spark."""
+    session: SparkSession | None = batches._session() if isinstance(batches, Table) else None
+    return session
+
+
+def _arrow(batches: object) -> pa.Table:
+    import pyarrow as pa
+
+    if isinstance(batches, pa.Table):
+        return batches
+    if not hasattr(batches, "__arrow_c_stream__"):
+        given = type(batches).__name__
+        raise AuditInputError(f"batches is a DataFrame of Spark, or what gives Arrow's data, not a {given}")
+    return pa.table(batches)
+
+
+def _replicas(table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
+    from auditor.pipeline.frames_audit import in_order, replicas_of
+    from auditor.pipeline.runner import kept
+    from auditor.processes.inline_runner import KeptReplicas
+
+    return KeptReplicas(lambda: map(kept, replicas_of(in_order(table), compacted)))
+
+
+class ReplayedBatches(Face):
+    """What :func:`replay_batches` gives: tables, which are DataFrames by ``.to_spark()``, and findings.
+
+    ``undecided``: what batches do not carry, in sentences; nothing is said of it.
+    """
+
+    undecided = UNDECIDED
+
+    def __init__(self, audit: FramesAudit, runner: Runner, shown: objects.Shown) -> None:
+        self._replayed = audit
+        self._runner = runner
+        self._shown = shown
+
+    @property
+    def _audit(self) -> FramesAudit:
+        return self._replayed
+
+    @property
+    def events(self) -> Table:
+        """What was odd in each replica: the table ``events``."""
+        return self._table("events", schemas()["events"])
+
+    @property
+    def transactions(self) -> Table:
+        """A row a transaction of a producer in a replica: the table ``transactions``."""
+        return self._table("transactions", schemas()["transactions"])
+
+    @property
+    def producers(self) -> Table:
+        """What a broker would hold of each producer at the log's end: the table ``producer_states``."""
+        return self._table("producer_states", schemas()["producer_states"])
+
+    @cached_property
+    def findings(self) -> Findings:
+        """What was found, the worst first."""
+        with self._asking():
+            return Findings(self._audit.findings, summary.findings_table(self._audit), self._session)
+
+    def close(self) -> None:
+        """Ends what was started; the session of the frame stays open."""
+        self._replayed.close()
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_audit_options, alerting, audit_options, printing
-from auditor.commands.parser import examples
+from auditor.commands.arguments import add_audit_options, alerting, audit_options, examples, printing
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -13,7 +13,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 from auditor.outputs import delivery
 from auditor.outputs.alerts import where
 from auditor.outputs.delivery import write_whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from auditor.commands import one_table
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from auditor.base.errors import SHTAB, AuditInputError, install_command
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 
 SHELLS = ("bash", "zsh")
 _FOLDERS, _FILES, _RULES = ("DIR",), ("PATH", "FILE"), ("--rule", "--skip-rule")

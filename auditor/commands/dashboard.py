@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from auditor.base import user_input
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 from auditor.pipeline.options import out_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits, is_unread
-from auditor.commands.parser import add_limits, examples
+from auditor.commands.arguments import add_limits, examples
 from auditor.pipeline.options import limits_of
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed

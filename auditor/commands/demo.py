@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 from auditor import running
-from auditor.commands.arguments import add_master
-from auditor.commands.parser import examples
+from auditor.commands.arguments import add_master, examples
 from auditor.dashboards.selection import Printing
 from auditor.pipeline.options import AuditOptions, folder_of, parse_time
 

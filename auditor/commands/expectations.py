@@ -8,7 +8,7 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError, require
 from auditor.base.words import plural
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 from auditor.outputs.delivery import write_whole
 
 

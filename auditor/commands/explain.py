@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 from auditor.dashboards.wording import short_fingerprint
 from auditor.outputs import delivery, printing, runs
 from auditor.outputs.runs import History

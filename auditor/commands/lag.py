@@ -7,7 +7,7 @@ import fnmatch
 
 from auditor.base.at_rest import Fields
 from auditor.commands import one_table
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,4 +1,4 @@
-"""What the commands ``lag``, ``space`` and ``cleaner`` have in common: one table of an audit, shown or as data."""
+"""What lag, space and cleaner share."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from auditor.pipeline.options import AuditOptions, parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 FORMATS = ("table", "json", "csv")
 ORDER = ("topic", "partition", "broker_id", "log_dir", "base_offset", "group_id", "kind")

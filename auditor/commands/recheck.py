@@ -17,8 +17,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
-from auditor.commands.arguments import add_remote
-from auditor.commands.parser import add_limits, examples
+from auditor.commands.arguments import add_limits, add_remote, examples
 from auditor.outputs import delivery
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
 

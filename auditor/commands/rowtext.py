@@ -1,4 +1,4 @@
-"""Rows as text: JSON lines for programs, aligned columns for people. For ``decode`` and ``sql``."""
+"""Rows as text."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from auditor.base.errors import AuditInputError
-from auditor.commands.parser import examples
+from auditor.commands.arguments import examples
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
 
 

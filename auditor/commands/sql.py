@@ -1,23 +1,28 @@
-"""``auditor sql ["SELECT ..."] PATH...``: SQL over the tables of contract section 4; without a text a shell."""
+"""``auditor sql``: SQL over an input that is only read while it is asked, in one query or a shell."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_master, add_remote, add_scope, scope_options
-from auditor.commands.parser import examples
+from auditor.commands.arguments import add_master, add_remote, add_scope, examples, scope_options
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.pipeline.whole_audit import Audit
+
+
+# ``auditor sql ["SELECT ..."] PATH...``: SQL over the tables of contract section 4; without a text a shell.
+
 
 QUESTION = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|values)\b|.*\s", re.I | re.S)
 RECORDS = re.compile(r"\brecords\b", re.I)
@@ -54,10 +59,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="of a segment that a task reads"
     )
-    p.set_defaults(run=run)
+    p.set_defaults(run=sql_run)
 
 
-def run(args: argparse.Namespace) -> int:
+def sql_run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 0, or 3 when a part of the input could not be read."""
     from auditor import running
     from auditor.pipeline.what_if_audit import AuditWithVerdicts
@@ -78,9 +83,7 @@ def run(args: argparse.Namespace) -> int:
     with running.failures(), running.runner(options) as runner:
         audit = AuditWithVerdicts(options, runner)
         if text is None:
-            from auditor.commands import sql_shell
-
-            sql_shell.run(audit, lambda rows: show(rows, args.format))
+            sql_shell_run(audit, lambda rows: show(rows, args.format))
         else:
             show(audit.query(text), args.format)
             _say_without_records(text, audit)
@@ -129,3 +132,95 @@ def show(rows: pa.Table, how: str) -> None:
     if how == "table" and not rows.num_rows:
         sys.stdout.write("no rows\n")
     sys.stdout.flush()
+
+
+# The shell of ``auditor sql``: one start, many questions, each ended by a semicolon.
+#
+# The terminal's own line editor (readline) keeps the history and completes words: it comes with Python, and what a
+# shell
+# needs beyond it does not pay for a dependency (docs/decisions/012-python-and-packages.md).
+
+
+PROMPT, MORE = "sql> ", "...> "
+ENDS = ("exit", "quit", "\\q")
+KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "DESCRIBE", "SHOW TABLES", "count(*)")
+
+
+def sql_shell_run(audit: Audit, show: Callable[[pa.Table], None]) -> None:
+    """Answers questions until the input ends. A wrong one is one line, and the shell stays open.
+
+    Errors: :class:`AuditInputError` for a wrong path, before the first question.
+    """
+    _ = audit.inventory
+    asked = sys.stdin.isatty()
+    if asked:
+        sys.stdout.write(
+            "SHOW TABLES lists the tables, DESCRIBE name the columns; a semicolon ends a question, exit all.\n"
+        )
+    with _edited(audit) if asked else contextlib.nullcontext():
+        for text in questions(asked):
+            try:
+                show(audit.query(text))
+            except AuditInputError as error:
+                sys.stderr.write(f"auditor: {error}\n")
+
+
+def questions(asked: bool) -> Iterator[str]:
+    """The texts between semicolons; ``asked``: of somebody at a terminal, who is given a prompt."""
+    lines: list[str] = []
+    while True:
+        try:
+            line = input((MORE if lines else PROMPT) if asked else "")
+        except EOFError:
+            break
+        except KeyboardInterrupt:  # the line is given up, not the shell
+            sys.stdout.write("\n")
+            lines = []
+            continue
+        if not lines and line.strip().rstrip(";").lower() in ENDS:
+            return
+        if line.strip():
+            lines.append(line)
+        if line.rstrip().endswith(";"):
+            yield "\n".join(lines)
+            lines = []
+    if lines:
+        yield "\n".join(lines)
+
+
+def words(payload: bool) -> list[str]:
+    """What can be completed: keywords, tables, columns."""
+    from auditor.pipeline.table_parts import schemas
+
+    known = schemas(payload)
+    return sorted({*KEYWORDS, *known, *(column for columns in known.values() for column in columns.names)})
+
+
+@contextlib.contextmanager
+def _edited(audit: Audit) -> Iterator[None]:
+    """The line editor with the history of earlier shells, where this Python has one."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    history = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "auditor", "sql_history")
+    with contextlib.suppress(OSError):
+        readline.read_history_file(history)
+    known = words(audit.options.include_payload)
+
+    def complete(start: str, at: int) -> str | None:
+        found = [word for word in known if word.lower().startswith(start.lower())]
+        return found[at] if at < len(found) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n,()=<>.;")
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_completer(None)
+        with contextlib.suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            readline.set_history_length(1000)
+            readline.write_history_file(history)

@@ -22,8 +22,7 @@ from pathlib import Path
 from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, printing
-from auditor.commands.parser import examples
+from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, examples, printing
 from auditor.outputs import alerts
 from auditor.outputs.delivery import claimed, write_whole
 from auditor.outputs.printing import FOUND, Journal, key_of

@@ -12,8 +12,7 @@ from typing import Any, TextIO
 
 from auditor import running
 from auditor.base.at_rest import Fields
-from auditor.commands.arguments import add_master, add_remote, add_scope, scope_options
-from auditor.commands.parser import examples
+from auditor.commands.arguments import add_master, add_remote, add_scope, examples, scope_options
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
 from auditor.outputs.delivery import WHAT_IF
 from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time

@@ -158,7 +158,7 @@ def test_a_look_in_a_notebook_reads_nothing(tmp_path: Path) -> None:
 
 
 def test_names_from_the_data_are_inert_in_a_notebook() -> None:
-    from auditor.api.notebook import audit_html, findings_html, table_html
+    from auditor.api.objects import audit_html, findings_html, table_html
 
     hostile = auditor.Finding("x", "critical", topic="<script>alert(1)</script>", message="<img src=x onerror=y>")
     held = {"topic": "<script>", "partition": 0, "standing": "stuck", "since": None, "producer_id": 1,

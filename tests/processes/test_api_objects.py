@@ -18,7 +18,7 @@ import pytest
 
 import auditor
 from auditor import cli
-from auditor.api import blocked, notebook
+from auditor.api import objects
 from auditor.connectors.tables.schema import TYPES
 from auditor.pipeline import summary
 from tests import corpora
@@ -89,7 +89,7 @@ def test_what_is_blocked_is_objects_the_worst_first(audit: auditor.OpenedAudit) 
 
 def test_the_object_has_the_tables_columns() -> None:
     hints = typing.get_type_hints(auditor.BlockedPartition)
-    assert tuple(summary.BLOCKED.names) == blocked.COLUMNS
+    assert tuple(summary.BLOCKED.names) == objects.COLUMNS
     python = {"string": str, "long": int, "int": int, "bool": bool, "time": datetime.datetime, "strings": list[str]}
     of_arrow = {str(TYPES[name]): kind for name, kind in python.items()}
     for field, (name, hint) in zip(summary.BLOCKED, hints.items(), strict=True):
@@ -186,7 +186,7 @@ def test_mypy_sees_a_wrong_option(tmp_path: Path) -> None:
     lines = [line.split(":", 3) for line in said.splitlines() if line.startswith(str(program))]
     assert [int(line[1]) for line in lines if line[2].strip() == "error"] == [3, 4, 5], said
     revealed = [line[3] for line in lines if "Revealed" in line[3]]
-    wanted = ("datetime.datetime | None", "datetime.datetime | None", "auditor.api.tabular.Table")
+    wanted = ("datetime.datetime | None", "datetime.datetime | None", "auditor.api.objects.Table")
     assert all(want in line for want, line in zip(wanted, revealed, strict=True)), said
 
 
@@ -212,8 +212,8 @@ def test_progress_is_a_line_below_the_cell(monkeypatch: pytest.MonkeyPatch) -> N
     assert shown[0][0] == "display"
     assert shown[0][1]["text/plain"].startswith("… ")
     assert shown[-1] == ("update", {"text/plain": "", "text/html": "<i></i>"})
-    assert isinstance(notebook.progress(None), notebook.CellProgress)
-    quiet: Any = notebook.progress(False)
+    assert isinstance(objects.progress(None), objects.CellProgress)
+    quiet: Any = objects.progress(False)
     assert quiet.silent
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import auditor
 from auditor import cli
-from auditor.api.replayed import UNDECIDED
+from auditor.api.opened import UNDECIDED
 from auditor.base.errors import AuditInputError
 from auditor.pipeline import frames_audit
 from tests import corpora

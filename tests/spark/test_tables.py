@@ -80,7 +80,7 @@ def test_a_mistake_at_run_time_is_one_line_and_the_shell_goes_on(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """No file is read again for it: nothing killed a worker. Java's traces of each attempt are not printed either."""
-    from auditor.commands import sql_shell
+    from auditor.commands import sql
     from auditor.spark import spark_tables
 
     def find(*_: Any) -> list[Any]:
@@ -91,7 +91,7 @@ def test_a_mistake_at_run_time_is_one_line_and_the_shell_goes_on(
     texts = [*RUN_TIME, "select count(*) > 0 as there from batches"]
     monkeypatch.setattr("sys.stdin", io.StringIO(";\n".join(texts) + ";\n"))
     answers: list[Any] = []
-    sql_shell.run(opened(spark, "hanging-36"), lambda rows: answers.extend(rows.to_pylist()))
+    sql.sql_shell_run(opened(spark, "hanging-36"), lambda rows: answers.extend(rows.to_pylist()))
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == len(RUN_TIME)
     for line, said in zip(lines, RUN_TIME.values(), strict=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from auditor import cli
-from auditor.commands import config
+from auditor.commands import arguments
 
 CALL = ["audit", "logs", "--out", "out"]
 NAMED = [*CALL, "--config", "auditor.toml"]
@@ -98,16 +98,16 @@ def test_a_file_of_the_working_directory_chooses_nothing_that_matters(
 
 def test_every_option_but_the_harmless_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     for name, parser in cli.parsers()[1].items():
-        keys = sorted(config.options(parser))
+        keys = sorted(arguments.options(parser))
         says = {name: dict.fromkeys(keys, "x"), **dict.fromkeys(keys, "x")}
-        (kept,), ignored = config.harmless([config.Source("auditor.toml", says)])
+        (kept,), ignored = arguments.harmless([arguments.Source("auditor.toml", says)])
         taken = set(keys) & {"format", "quiet", "verbose", "cluster-name"}
         assert set(kept.says) - {name} == set(kept.says.get(name, {})) == taken
         assert len(ignored) <= 21
 
 
 def test_of_many_ignored_keys_the_first_are_named() -> None:
-    _, ignored = config.harmless([config.Source("auditor.toml", {f"k{n}": n for n in range(1000)})])
+    _, ignored = arguments.harmless([arguments.Source("auditor.toml", {f"k{n}": n for n in range(1000)})])
     assert len(ignored) == 21
     assert ignored[-1] == "auditor.toml: 980 more keys ignored; use --config auditor.toml"
 
@@ -159,15 +159,15 @@ def test_every_option_of_every_command_can_stand_in_a_file() -> None:
     samples = {int: 3, float: 3, None: "x", Path: "x"}
     for name, parser in cli.parsers()[1].items():
         lines = []
-        for key, action in config.options(parser).items():
+        for key, action in arguments.options(parser).items():
             other = action.default if isinstance(action.default, str) else "24h"
             one = samples.get(action.type, other) if action.choices is None else next(iter(action.choices))  # type: ignore[call-overload]
             value = f"'{one}'" if isinstance(one, str) else str(one)
             many = [value] * (action.nargs if isinstance(action.nargs, int) else 1)
             listed = f"[{', '.join(many)}]" if "Append" in type(action).__name__ or len(many) > 1 else value
             lines.append(f"{key} = {'true' if action.nargs == 0 else listed}")
-        found = config.settings(
-            [config.Source("f", tomllib.loads(f"[{name}]\n" + "\n".join(lines)))],
+        found = arguments.config_settings(
+            [arguments.Source("f", tomllib.loads(f"[{name}]\n" + "\n".join(lines)))],
             name, list(cli.parsers()[1]), cli.parsers()[1].get,
         )  # fmt: skip
-        assert found.keys() == config.options(parser).keys()
+        assert found.keys() == arguments.options(parser).keys()

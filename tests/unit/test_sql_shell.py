@@ -9,7 +9,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.commands import sql, sql_shell
+from auditor.commands import sql
 from auditor.pipeline.derived_tables import NAMES
 from tests import corpora
 
@@ -61,9 +61,9 @@ def test_what_makes_no_sense_is_a_mistake() -> None:
 
 
 def test_tables_and_columns_are_completed() -> None:
-    assert {"transactions", "producer_epoch", "SELECT"} <= set(sql_shell.words(False))
-    assert "value" not in sql_shell.words(False) or "key" not in sql_shell.words(False)
-    assert {"key", "value"} <= set(sql_shell.words(True))
+    assert {"transactions", "producer_epoch", "SELECT"} <= set(sql.words(False))
+    assert "value" not in sql.words(False) or "key" not in sql.words(False)
+    assert {"key", "value"} <= set(sql.words(True))
 
 
 def test_an_empty_answer_is_said_to_people_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import auditor
-from auditor.api.hints import check
-from auditor.api.open_options import OpenOptions, audit_options
+from auditor.api.open_options import OpenOptions, audit_options, check
 from auditor.api.opened import OpenedAudit
 
 TEXTS = "give a text or a list of texts"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from auditor import cli
-from auditor.api import notebook
+from auditor.api import objects
 from auditor.dashboards import addresses
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
@@ -84,7 +84,7 @@ def test_no_surface_is_green_beside_an_open_finding(name: str, out: Path) -> Non
         for page in site.values():
             assert not re.search(r"Nothing (is|is known to be) blocked", body(page))
         assert not verdict["headline"].startswith("Nothing")
-    said = notebook.audit_html(verdict["headline"], [], audit.findings)
+    said = objects.audit_html(verdict["headline"], [], audit.findings)
     assert not [words for words in CALM if words in said]
     for where, page in site.items():
         assert tone(page) in ("bad", "warn"), where
