@@ -18,7 +18,7 @@ from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble, ins
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from auditor.dashboards.selection import Printing, Selection
+    from auditor.dashboards.finding_groups import Printing, Selection
     from auditor.outputs.alerts import Asked
     from auditor.pipeline.options import AuditOptions
     from auditor.pipeline.plan import Slots
@@ -179,7 +179,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
 
 def command(done: Audit, printed: Printing | None = None, alert: Asked | None = None) -> int:
     """A command's audit to its end: results, what is printed (None: as by default), alerts. Returns the exit status."""
-    from auditor.dashboards.selection import Printing
+    from auditor.dashboards.finding_groups import Printing
     from auditor.outputs import alerts, printing
 
     asked = alert or alerts.Asked()

@@ -1,20 +1,35 @@
-"""The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
-
-Everything here is drawn from findings, open transactions and the summary; nothing is judged again. What a rule's
-findings mean here (who waits, whether an abort would contradict a decision) comes with them, under ``declared``. One
-table says what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means.
-"""
+"""The verdict of a run, and the answers that the report begins with."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
 from auditor.base.at_rest import Fields, Values
-from auditor.base.words import plural
-from auditor.dashboards.wording import SEVERITIES, Finding, log_name, sentences, size, told, unsaid
+from auditor.base.user_input import was_read
+from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.dashboards.wording import (
+    GRAVE,
+    SEVERITIES,
+    Finding,
+    instant,
+    log_name,
+    sentences,
+    size,
+    told,
+    unsaid,
+    visible,
+)
+
+# The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
+#
+# Everything here is drawn from findings, open transactions and the summary; nothing is judged again. What a rule's
+# findings mean here (who waits, whether an abort would contradict a decision) comes with them, under ``declared``. One
+# table says what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means.
+
 
 # What a class means, in one sentence an on-call engineer understands.
 CLASSES = {
@@ -329,7 +344,7 @@ def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
     return counts
 
 
-def suppressed(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
+def suppressed_findings(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
     """Findings that a baseline suppresses, by severity: the summary's counts, or counted where it has none."""
     given = ((summary.get("baseline") or {}).get("counts") or {}).get("by_severity")
     if given is None:
@@ -448,3 +463,414 @@ def _as_transaction(finding: Finding) -> Fields:
         "class": kind if kind in CLASSES else "undecidable",
         "state": evidence.get("coordinator_state"),
     }
+
+
+# One verdict for the headline, the first lines of the terminal and the metrics; the exit status follows the same rows.
+#
+# It goes by ``blocked`` of the summary, where each row says how its partition stands
+# (:class:`rules.blocking.Standing`),
+# and by the findings' severities. Loss of acknowledged records comes before any block.
+
+
+BACK = 3  # entries of a baseline that are named
+OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
+LOST, BLOCKED = "lost", "blocked"  # outcomes
+LOSSES = {LOST: "lost", "unreadable": "unreadable", "at_risk": "at risk"}  # outcomes of lost data, the worst first
+
+# What a standing means, in a few words.
+STANDINGS = {
+    "stuck": "nobody will end it",
+    "overdue": "beyond its time-out",
+    "undeliverable": "decided, but nobody leads the partition to take its marker",
+    "unknown": "nothing in the input shows how long, or whether it is open still",
+    "waiting": "within its time-out: normal, it ends by itself",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """``tone``: bad, warn, unsure or good; good only if ``open``, the number of critical and error findings that no
+    baseline suppresses, is 0. ``lost``: those of them about records that are lost, unreadable or at risk. ``held``: who
+    is blocked; ``named``: partitions that are held, but not for longer than is normal or known; ``accepted``: those
+    whose being blocked a baseline accepts. ``suppressed``: findings that a baseline suppresses, by severity."""
+
+    tone: str
+    headline: str
+    lost: Sequence[Finding]
+    held: Sequence[Blocked]
+    named: Sequence[Blocked]
+    accepted: Sequence[Blocked] = ()
+    open: int = 0
+    suppressed: Mapping[str, int] = field(default_factory=dict)
+
+
+def decide(
+    rows: Sequence[Blocked], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values
+) -> RunVerdict:
+    """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
+    lost = [f for f in unaccepted(findings) if is_loss(f)]
+    accepted = [row for row in rows if row.holder.blocks and row.accepted]
+    held = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
+    named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
+    blocking = [f for f in unaccepted(findings) if f.get("outcome") == BLOCKED and f["severity"] in GRAVE]
+    tone, headline = _headline(lost, held, blocking, named, counts, summary)
+    if any((suppressed := suppressed_findings(findings, summary)).values()):
+        headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
+        headline += f"; {counted(suppressed)} suppressed by the baseline"
+    if accepted:
+        many = plural(len(accepted), "partition")
+        headline += f"; {many} {_are(len(accepted))} blocked as the baseline accepts"
+        headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
+    if said := _scope(summary.get("scope") or {}):
+        headline += f"; {said}"
+    grave = sum(counts.get(name, 0) for name in GRAVE)
+    return RunVerdict(tone, headline, lost, held, named, accepted, grave, suppressed)
+
+
+def is_loss(finding: Finding) -> bool:
+    """Whether a finding says that records are lost, or a critical one that they cannot be read or are at risk."""
+    outcome, severity = finding.get("outcome"), finding["severity"]
+    return (outcome == LOST and severity in GRAVE) or (outcome in LOSSES and severity == "critical")
+
+
+def of_run(findings: Sequence[Finding], summary: Values) -> RunVerdict:
+    """The verdict on a run, by its findings and its summary, both with every key of ``dashboards.report_shapes``."""
+    return decide(blocked((), findings, summary), findings, tally(findings, summary), summary)
+
+
+def _headline(
+    lost: Sequence[Finding],
+    held: Sequence[Blocked],
+    blocking: Sequence[Finding],
+    named: Sequence[Blocked],
+    counts: Mapping[str, int],
+    summary: Values,
+) -> tuple[str, str]:
+    blocked = f"{plural(len(held), 'partition')} {_are(len(held))} blocked"
+    if lost:
+        return "bad", "; ".join([_of_loss(lost), *([blocked] if held else [])])
+    if held:
+        return "bad", blocked
+    bad = {name: count for name, count in counts.items() if count and name in GRAVE}
+    unknown = [row for row in named if row.holder.standing == "unknown"]
+    left_out = [row for row in named if row.holder.left_out]
+    named = [row for row in named if not row.holder.left_out]
+    nothing = "Nothing is known to be blocked" if unknown else "Nothing is blocked"
+    if bad:
+        grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
+        tone = "bad" if "critical" in bad else "warn"
+        if blocking:
+            return tone, f"Readers or writers are blocked: {grave}"
+        return tone, f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
+    if left_out:
+        many = plural(len(left_out), "partition")
+        return "unsure", f"{many} {_are(len(left_out))} blocked, which only a rule that was left out reports"
+    if unknown:
+        many = plural(len(unknown), "partition")
+        lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
+        return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
+    if empty := summary.get("empty_input"):
+        said = empty[:1].upper() + empty[1:]
+        return "unsure", f"{said}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else said
+    if summary["unreadable"] or summary["bytes"]["unreadable"]:
+        if not summary["batches"] and summary["bytes"]["unreadable"] == summary["bytes"]["total"]:
+            return "unsure", "Nothing could be read"
+        why = "is damaged" if summary.get("complete") else "could not be read"
+        return "unsure", f"Nothing is blocked in what could be read; part of the input {why}"
+    wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""
+    if counts.get("warning"):
+        return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
+    unlooked = (summary.get("scope") or {}).get("without_records")
+    return "unsure" if unlooked else "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
+
+
+def _of_loss(findings: Sequence[Finding]) -> str:
+    """Name the worst outcome alone: lost records, else unreadable ones, else those at risk."""
+    worst = min((f["outcome"] for f in findings), key=list(LOSSES).index)
+    places = len({(f["topic"], f["partition"]) for f in findings if f["outcome"] == worst})
+    return f"Records are {LOSSES[worst]} in {plural(places, 'partition')}"
+
+
+def _scope(scope: Values) -> str:
+    """What was left out: rules, what was not to be read, and what was not copied; empty where nothing was."""
+    said = []
+    if left_out := scope.get("rules_left_out"):
+        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
+    asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
+    if read := was_read(*asked):
+        said.append(visible(read))
+    left = scope.get("left_out") or {}
+    if left.get("copies"):
+        said.append(
+            f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} not read"
+        )
+    if left.get("without_state"):
+        many = plural(left["without_state"], "partition copy")
+        said.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
+    if unlooked := scope.get("without_records"):
+        said.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
+    if lacking := scope.get("not_in_input"):
+        said.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
+    return ", and ".join(said)
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def clock(summary: Values, now: datetime.datetime | None = None) -> str:
+    """The time that ages go by, and how old the copy is. ``now``: the clock on the wall; None where the same input must
+    give the same text."""
+    said = f"As of {instant(summary['as_of'])}"
+    newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
+    if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
+        return "As of an unknown time: nothing that was read shows one"
+    chosen = newest is not None and not summary["as_of_given"]
+    until = now if chosen else as_of
+    old = 0 if newest is None or until is None else int((until - newest).total_seconds() * 1000)
+    if old > OLD_COPY_MS:
+        return f"{said}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
+    return f"{said}, the newest in the input (--as-of now: the clock)" if chosen else said
+
+
+def _moment(iso: object) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.fromisoformat(str(iso))
+    except ValueError:
+        return None
+
+
+def baseline(row: Values) -> str:
+    """What a baseline accepts, in words: ``row`` is the summary's."""
+    counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
+    many = sum(counts.values())
+    said = f"{counted(counts)} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
+    more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
+    said += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
+    gone = len(row["gone"])
+    said += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
+    return said
+
+
+def counted(by_severity: Mapping[str, int]) -> str:
+    """How many findings, and of which severities."""
+    kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
+    return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")
+
+
+def stands(holder: Open) -> str:
+    """How a partition that is held stands; where its age is known, what is unknown is whether that is long."""
+    row, standing = holder.row, holder.standing
+    if standing == "unknown" and row["class"] in STUCK:
+        return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
+    if standing == "unknown" and not _ageless(row):
+        lacking = "" if row.get("timeout_ms") else "its time-out, or "
+        return f"nothing in the input shows {lacking}whether it is open still"
+    if standing in ("waiting", "overdue") and row.get("timeout_ms") == NO_TIMEOUT_MS:
+        return "it has no time-out (two-phase commit): only its application ends it"
+    if standing == "waiting" and holder.blocks:
+        return "within its time-out, which is longer than readers should wait"
+    return STANDINGS[standing]
+
+
+def _ageless(row: Values) -> bool:
+    return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
+
+
+def held_for(row: Values) -> str:
+    """For how long a partition is held, in words."""
+    return f"for {aged(row)}"
+
+
+def aged(row: Values) -> str:
+    """How old an open transaction is, in words. At least nothing is unknown: the newest time is the holder's own."""
+    if _ageless(row):
+        return "an unknown time"
+    if row.get("since_by_producer") and row.get("since") == row.get("since_not_before"):  # it may have begun later
+        least = "about " if row.get("at_least") else "at most "
+    else:
+        least = "at least " if row.get("at_least") else ""
+    return f"{least}{duration(row['age_ms'])}"
+
+
+def begun(row: Values) -> str:
+    """Since when a transaction is open, in words: where its producer's clock contradicts what brokers wrote around it,
+    both, as far as they are known; empty where nothing tells."""
+    if not row.get("since"):
+        return ""
+    if not row.get("since_by_producer"):
+        return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
+    said, least, most = (
+        instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
+    )
+    bounds = [f"no earlier than {least}"] if least and least != said else []
+    bounds += [f"no later than {most}"] if most and most != said else []
+    said += " at the earliest" if said == least else " at the latest" if said == most else ""
+    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
+    return f"{said}{by}; its producer's clock says {instant(row['since_by_producer'])}"
+
+
+# The shapes that the report is made from, with every key there: what the maker left out is null.
+#
+# The report must open on the worst day, so a key that a run could not fill is never a reason to fail. The templates, in
+# turn, are strict: a name that is not listed here is a mistake of ours and raises.
+
+
+FINDING = (
+    "rule", "kind", "fingerprint", "if_true", "severity", "outcome", "broker_id", "topic", "partition", "offset",
+    "last_offset", "producer_id", "producer_epoch", "transactional_id", "group_id", "timestamp", "file", "position",
+    "message", "evidence", "remedy", "advice", "source",
+)  # fmt: skip
+TRANSACTION = (
+    "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
+    "first_offset", "last_offset", "since", "since_by_producer", "since_not_before", "since_not_after", "age_ms",
+    "state", "batches", "records", "bytes", "standing", "at_least", "advice", "readers",
+)  # fmt: skip
+TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
+BAR = (
+    "producer_id",
+    "producer_epoch",
+    "first_offset",
+    "last_offset",
+    "marker_offset",
+    "outcome",
+    "start",
+    "end",
+    "class",
+)
+LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
+_LISTS = {
+    "policy": ("log_dir", "policy", "why"),
+    "clusters": ("cluster_id", "name", "owner", "link", "labels"),
+    "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
+    "skipped": ("reason", "files", "bytes", "example"),
+    "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
+    "blocked": (
+        "log_dir",
+        "broker_id",
+        "topic",
+        "partition",
+        "last_stable_offset",
+        "high_watermark",
+        "log_end",
+        "readable_end",
+        "producer_id",
+        "producer_epoch",
+        "transactional_id",
+        "first_offset",
+        "last_offset",
+        "since",
+        "since_by_producer",
+        "since_not_before",
+        "since_not_after",
+        "age_ms",
+        "at_least",
+        "timeout_ms",
+        "beyond_timeout",
+        "class",
+        "state",
+        "why",
+        "standing",
+        "severity",
+        "if_true",
+        "rule",
+        "fingerprint",
+        "accepted",
+        "left_out",
+        "others",
+        "batches",
+        "records",
+        "bytes",
+        "advice",
+        "remedy",
+        "readers",
+    ),
+    "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
+    "cluster_events": ("topic", "partition", "events", "left_out"),
+    "asides": (
+        "about",
+        "topic",
+        "partition",
+        "broker_id",
+        "bytes",
+        "says",
+        "group_id",
+        "committed_records",
+        "committed_most",
+        "waiting_records",
+        "open_records",
+        "offsets",
+        "undecided",
+    ),
+}
+_OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
+
+
+def with_all_keys(rows: Iterable[Values], keys: Iterable[str]) -> list[Fields]:
+    """Each row with at least ``keys``, null where it had none."""
+    empty = dict.fromkeys(keys)
+    return [{**empty, **row} for row in rows]
+
+
+def summary(given: Values) -> Fields:
+    """A run's summary with every key that the report shows; what is not there is null, or empty for lists.
+
+    Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
+    """
+    full: Fields = dict.fromkeys(
+        (
+            "as_of",
+            "as_of_given",
+            "newest",
+            "baseline",
+            "batches",
+            "records",
+            "empty_input",
+            "capacity",
+            "expectations",
+            "ran",
+            "scope",
+            "prevention",
+        )
+    )
+    full |= given
+    full["counts"] = dict(given.get("counts") or {})
+    for key, keys in _LISTS.items():
+        full[key] = with_all_keys(given.get(key) or (), keys)
+    full["logs"] = given.get("logs") or ()
+    full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
+    if full["expectations"]:
+        full["expectations"] = _expectations(full["expectations"])
+    full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}
+    full["bytes"] = {"total": 0, "decoded": 0, "skipped": 0, "unreadable": 0, **(given.get("bytes") or {})}
+    full["notes"], full["timings"] = list(given.get("notes") or ()), dict(given.get("timings") or {})
+    return full
+
+
+def log(given: Values) -> Fields:
+    """A row of the summary's logs with every key that the report shows."""
+    row = {**dict.fromkeys(LOG), **given}
+    if row["offsets"]:
+        row["offsets"] = {**dict.fromkeys(_OFFSETS, 0), **row["offsets"]}
+    if row["chain"]:
+        row["chain"] = {"snapshots": None, "proved": None, "fraction": None, "broken": [], **row["chain"]}
+    return row
+
+
+def _expectations(given: Values) -> Fields:
+    """Of a run of the past, too, whose failed ones were sentences."""
+    failing = [row if isinstance(row, Mapping) else {"says": row} for row in given.get("failing") or ()]
+    keys = {"severity": "error", **dict.fromkeys(("suite", "says", "rows", "broken", "where", "error"))}
+    return {"evaluated": 0, "failed": 0, "passing": [], **given, "failing": [{**keys, **row} for row in failing]}
+
+
+def timeline(given: Values) -> Fields:
+    """A timeline with whole rows of transactions."""
+    row = {**dict.fromkeys(TIMELINE), **given}
+    row["transactions"] = with_all_keys(row.get("transactions") or (), BAR)
+    return row

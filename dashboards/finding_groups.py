@@ -1,31 +1,151 @@
-"""Findings grouped by rule and cause, cut to what a page can carry, with every cut said.
-
-A page holds at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them: every rule gets its share, and
-in it every cause, so that a hundred thousand findings of one kind cannot hide the single finding of another. Of those
-that are not shown the page has a line each, for its search, as far as they fit. The whole is in ``findings.jsonl``.
-"""
+"""Findings grouped by cause, selected, and in full."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from markupsafe import Markup
 
+from auditor.base.advice import IF_FLINK, Verdict, lead, may_be_flinks, whole
 from auditor.base.at_rest import Values
-from auditor.dashboards.causes import Cause, causes
-from auditor.dashboards.evidence import in_words
+from auditor.base.user_input import fits, is_of
+from auditor.base.words import plural
+from auditor.dashboards import page as dashboards_page
+from auditor.dashboards.answers import LOSSES, Blocked, Open, begun, is_loss, unaccepted
 from auditor.dashboards.wording import (
+    GRAVE,
     SEVERITIES,
     Finding,
     clip,
+    fact,
+    in_words,
+    indented,
+    instant,
+    kind,
     log_name,
     offsets,
     short_fingerprint,
+    told,
     value,
     visible,
     who,
+    wrap,
 )
+
+# Findings by their cause: of one kind and, as far as that makes few, of one producer, transactional id or group; and
+# blocked partitions by who holds them.
+#
+# The terminal and the report go by the same causes, so that a thousand partitions held by four producers are four.
+
+
+OWNERS = 8
+_NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Findings of one kind and severity that have one owner, or whose owners are too many to be told apart.
+
+    ``who`` in words, empty where they name nobody; ``owners``: how many there are; ``findings`` in the order given.
+    """
+
+    rule: str
+    kind: str
+    severity: str
+    who: str
+    owners: int
+    findings: Sequence[Finding]
+
+
+def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
+    """The causes of ``findings``, worst severity first, else in the order in which the findings are given.
+
+    A kind's findings go by owner where it has at most ``most`` of them. Where it has more, those with at least one in
+    ``most`` of its findings stand for themselves, and all others together. Infos go by kind alone, unless they have
+    one owner. Cost: linear.
+    """
+    by_kind: dict[tuple[str, str, str], dict[tuple[object, ...], list[Finding]]] = {}
+    for finding in findings:
+        owners = by_kind.setdefault((finding["severity"], finding["rule"], kind(finding)), {})
+        owners.setdefault(_owner(finding), []).append(finding)
+    found: list[Cause] = []
+    for (severity, rule, name), owners in sorted(by_kind.items(), key=lambda item: SEVERITIES.index(item[0][0])):
+        few = most if severity != SEVERITIES[-1] else 1
+        total = sum(map(len, owners.values()))
+        named = [mine for mine in owners.values() if len(owners) <= few or len(mine) * few >= total]
+        rest = [mine for mine in owners.values() if not (len(owners) <= few or len(mine) * few >= total)]
+        found += [Cause(rule, name, severity, _who(mine), 1, mine) for mine in named]
+        if rest:
+            said = f"{len(rest):,} {'more ' if named else ''}producers or groups"
+            others = [f for mine in rest for f in mine]
+            found.append(Cause(rule, name, severity, said if len(rest) > 1 else _who(others), len(rest), others))
+    return found
+
+
+def alone(finding: Finding) -> Cause:
+    """A finding that stands for itself."""
+    return Cause(finding["rule"], kind(finding), finding["severity"], who(finding), 1, [finding])
+
+
+def _owner(finding: Finding) -> tuple[object, ...]:
+    """Whose it is: a transactional id keeps its findings together through the producer ids that it has had."""
+    name = finding["transactional_id"]
+    return (name, None if name is not None else finding["producer_id"], finding["group_id"])
+
+
+def _who(findings: Sequence[Finding]) -> str:
+    """The owner in words, with what all its findings have in common: not the epoch, where there are several."""
+    first = findings[0]
+    return who({name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Partitions that one producer holds, all standing alike and with the same advice, in the order given."""
+
+    rows: Sequence[Blocked]
+
+    @property
+    def first(self) -> Open:
+        """What holds the first of them: of rows as :func:`answers.blocked` gives them, for the longest."""
+        return self.rows[0].holder
+
+    @property
+    def waiting(self) -> int | None:
+        """How many offsets lie behind all of them; None where it is not known of each."""
+        counts = [row.holder.waiting for row in self.rows]
+        return sum(c for c in counts if c is not None) if None not in counts else None
+
+    @property
+    def readers(self) -> list[str]:
+        """Groups that read committed offsets of their topics."""
+        return sorted({str(name) for row in self.rows for name in row.holder.row.get("readers") or ()})
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups that cannot start."""
+        return sorted({name for row in self.rows for name in row.groups})
+
+
+def holders(rows: Sequence[Blocked]) -> list[Held]:
+    """Blocked partitions by who holds them, in the order of the first of each. Cost: linear."""
+    found: dict[tuple[object, ...], list[Blocked]] = {}
+    for row in rows:
+        holder = row.holder
+        name = holder.row.get("transactional_id")
+        owner = (name, holder.row["producer_id"] if name is None else None)
+        found.setdefault((holder.cluster, *owner, holder.standing, holder.advice["verdict"]), []).append(row)
+    return [Held(mine) for mine in found.values()]
+
+
+# Findings grouped by rule and cause, cut to what a page can carry, with every cut said.
+#
+# A page holds at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them: every rule gets its share, and
+# in it every cause, so that a hundred thousand findings of one kind cannot hide the single finding of another. Of those
+# that are not shown the page has a line each, for its search, as far as they fit. The whole is in ``findings.jsonl``.
+
 
 MAX_ROWS = 800
 MAX_ROWS_PER_RULE = 250
@@ -183,3 +303,248 @@ def _row(finding: Finding, anchor: str) -> Row:
         facts = [*facts[:_FACTS], ("…", f"{len(facts) - _FACTS} more facts in findings.jsonl")]
     message, remedy = clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY)
     return Row(finding, message, remedy, facts, clip(value(dict(evidence)), _RAW), anchor)
+
+
+# What to do about critical and error findings that hold no partition: the same on the page and on the terminal.
+
+
+SHOWN = 4
+
+
+@dataclass(slots=True)
+class Remedy:
+    """One text, given for findings of one or more rules. ``first``: the finding that it names; ``count``: of those that
+    it is for; ``others``: how many more of these kinds have another one."""
+
+    text: str
+    severity: str
+    rules: list[str]
+    first: Finding
+    count: int
+    others: int
+
+
+def remedies(findings: Sequence[Finding], held: Sequence[Blocked]) -> list[Remedy]:
+    """One remedy for each kind of critical or error findings, the gravest first: loss before the rest, then many
+    before few. Kinds of which findings are about the partitions in ``held`` are left out: what to do about these stands
+    with them. Findings that a baseline accepts are left out too. Cost: linear."""
+    answered = {kind(finding) for row in held for finding in row.holder.findings}
+    by_kind: dict[str, list[Finding]] = {}
+    for finding in unaccepted(findings):
+        if finding["severity"] in GRAVE and kind(finding) not in answered:
+            by_kind.setdefault(kind(finding), []).append(finding)
+    return _merged(sorted(by_kind.values(), key=_order))
+
+
+def _order(found: Sequence[Finding]) -> tuple[int, int, int, str]:
+    worst = _worst(found)
+    loss = list(LOSSES).index(worst["outcome"]) if is_loss(worst) else len(LOSSES)
+    return SEVERITIES.index(worst["severity"]), loss, -len(found), kind(worst)
+
+
+def _worst(found: Sequence[Finding]) -> Finding:
+    return min(found, key=lambda finding: SEVERITIES.index(finding["severity"]))
+
+
+def _merged(kinds: Collection[Sequence[Finding]]) -> list[Remedy]:
+    """Kinds with the same text share it: two may find the two sides of one loss."""
+    made: dict[str, Remedy] = {}
+    for found in kinds:
+        first = _worst(found)
+        text = str(first.get("remedy") or "")
+        same = sum(finding.get("remedy") == text for finding in found)
+        if text in made:
+            made[text].rules += [first["rule"]] if first["rule"] not in made[text].rules else []
+            made[text].count += same
+            made[text].others += len(found) - same
+        elif text:
+            made[text] = Remedy(text, first["severity"], [first["rule"]], first, same, len(found) - same)
+    return list(made.values())
+
+
+# What is printed of a run: by severity, partition, broker, transactional id and group. Results have all of it.
+
+
+LEAST = SEVERITIES[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Of each kind any of its values will do, and every kind that has values must fit. Empty: everything.
+
+    ``partitions``: globs over ``topic-partition``, or a partition's number alone; ``transactional_ids`` and ``groups``:
+    globs; ``least``: the severity below which findings are not printed. ``infos``: a table lists infos too, which it
+    counts where nobody asked for them.
+    """
+
+    least: str = LEAST
+    partitions: tuple[str, ...] = ()
+    brokers: tuple[int, ...] = ()
+    transactional_ids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    infos: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it leaves anything out."""
+        return self != Selection(infos=self.infos)
+
+    def holds(self, row: Values) -> bool:
+        """Whether a finding or a partition that is held is where and whose the selection says, whatever its severity.
+
+        A held partition is a group's where the group reads it: its ``readers``.
+        """
+        groups = [row.get("group_id"), *(row.get("readers") or ())]
+        return (
+            (not self.partitions or any(is_partition(row, glob) for glob in self.partitions))
+            and (not self.brokers or row.get("broker_id") in self.brokers)
+            and (not self.transactional_ids or named([row.get("transactional_id")], self.transactional_ids))
+            and (not self.groups or named(groups, self.groups))
+        )
+
+    def shows(self, finding: Values) -> bool:
+        """Whether a finding is printed."""
+        return SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(self.least) and self.holds(finding)
+
+    def said(self) -> str:
+        """The selection in words; empty where it leaves nothing out."""
+        parts = [
+            f"{what} {' or '.join(map(str, values))}"
+            for what, values in (
+                ("partition", self.partitions),
+                ("broker", self.brokers),
+                ("transactional id", self.transactional_ids),
+                ("group", self.groups),
+            )
+            if values
+        ]
+        parts += [f"{self.least} and above"] if self.least != LEAST else []
+        return ", ".join(parts)
+
+
+ALL = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Printing:
+    """What a command prints, and how. ``format``: one of :data:`auditor.dashboards.output_formats.FORMATS`."""
+
+    format: str = "table"
+    quiet: bool = False
+    verbose: bool = False
+    selection: Selection = ALL
+
+
+def is_partition(row: Values, glob: str) -> bool:
+    """Whether a row is of a partition that ``--partition`` means; of several, whether one of them is."""
+    if row.get("topic") is None or row.get("partition") is None:
+        several = (row.get("evidence") or {}).get("partitions")
+        names = several if isinstance(several, list) else []
+        return any(glob == name.rpartition("-")[2] or fits(name, glob) for name in names)
+    return is_of(row["topic"], row["partition"], glob)
+
+
+def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
+    """Whether any of the values fits any of the globs."""
+    texts = [str(value) for value in values if value is not None]
+    return any(fits(text, glob) for glob in globs for text in texts)
+
+
+# One finding in full, as text.
+
+
+def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
+    """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
+    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``, null
+    where the summary has none."""
+    lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
+    span = offsets(row["offset"], row["last_offset"])
+    broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
+    place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
+    file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
+    for name, text in (
+        ("Outcome", "" if row.get("outcome") in (None, "none") else str(row["outcome"])),
+        ("Where", place),
+        ("File", file),
+        ("Who", who(row)),
+        ("When", dashboards_page.when(row) or ""),
+        ("What", row["message"]),
+    ):
+        lines += [f"{name}:", *indented(text, width, 2)] if text else []
+    lines.append("Evidence:")
+    for name, content in sorted((row["evidence"] or {}).items()):
+        lines += indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
+    if did := dashboards_page.around(events or (), row):
+        lines.append("What the cluster did:")
+        for entry in did:
+            lines += indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
+    elif row["partition"] is not None:
+        lines += ["What the cluster did:", *indented(f"not known: {dashboards_page.unknown(events, row)}", width, 2)]
+    lines.append("What to do:")
+    for part, text in told(row.get("advice"), row["remedy"] or ""):
+        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
+    for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
+        lines += (
+            [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)] if name in page else []
+        )
+    return lines
+
+
+# The message for whoever runs the producer that a finding names, ready to be pasted: what we saw, what was done.
+
+
+BLANK = "____"  # for the time of the abort, which only who did it knows
+# A sentence per verdict on its transaction; {cost} is that of the advice.
+_DONE = {
+    Verdict.ACT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its records. "
+    "{again}.",
+    Verdict.DO_NOT_ACT: "It was not aborted by us. {cost}",
+    Verdict.DO_NOT_ABORT: "It was not aborted by us: it may hold records that were committed. When will its client end "
+    "its open transaction?",
+    Verdict.WAIT: "It was not aborted by us: it is within its time-out. Is its client still at work?",
+    Verdict.LOOK: "It was not aborted by us so far. Is its client still at work?",
+}
+
+
+def message(finding: Finding, holder: Open | None, cluster: str, link: str = "") -> str:
+    """The message on one line, empty where no id is named; ``holder``: the open transaction that the finding is about,
+    where it is about one; ``cluster``: as people call it; ``link``: of the finding's page."""
+    name, group, producer = (finding.get(key) for key in ("transactional_id", "group_id", "producer_id"))
+    if name is None and group is None and (holder is None or producer is None):
+        return ""
+    owned = f"transactional id {name}" if name is not None else f"group {group}" if group is not None else "client"
+    known = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
+    at = f" in cluster {cluster}" if cluster else ""
+    if holder is None:
+        said = f"about your {owned}{known}{at}: {finding['message']}"
+    else:
+        said = f"your {owned}{known} left {_left(holder.row)}{at}.{_waited(holder)} {_done(holder.advice, name)}"
+    said = said[:1].upper() + said[1:]
+    return visible(f"{said}{'' if said.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
+
+
+def _epoch(row: Values) -> str:
+    return "" if row.get("producer_epoch") is None else f", epoch {row['producer_epoch']}"
+
+
+def _left(row: Values) -> str:
+    """What its transaction is, where, and since when."""
+    records = "" if row.get("records") is None else f"{plural(row['records'], 'record')} of "
+    span = offsets(row.get("first_offset"), row.get("last_offset"))
+    since = f" since {begun(row)}" if begun(row) else ""
+    return f"{records}an open transaction in {log_name(row)}{f' at offsets {span}' if span else ''}{since}"
+
+
+def _waited(holder: Open) -> str:
+    if not holder.waiting or holder.lso is None:
+        return ""
+    many = plural(holder.waiting, "offset")
+    return f" Behind it read_committed consumers stand at offset {holder.lso}; {many} wait."
+
+
+def _done(advice: Values, transactional_id: str | None) -> str:
+    given = whole(advice) or {"verdict": Verdict.LOOK, "cost": ""}
+    return _DONE[Verdict(given["verdict"])].format(
+        cost=lead(given).partition(": ")[2],
+        again=IF_FLINK if may_be_flinks(transactional_id) else "If they matter, send them again",
+    )

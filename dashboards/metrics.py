@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.base.at_rest import Values
-from auditor.dashboards import answers, report_shapes, verdict
+from auditor.dashboards import answers
 from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
 
 WORST = 50  # partitions with series of their own
@@ -38,7 +38,7 @@ def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summ
     by class), where given, is taken as it is, else those are counted that a finding is about. Raises OSError if the
     file cannot be written.
     """
-    write_to_textfile(os.fspath(path), _registry(findings, report_shapes.summary(summary)))
+    write_to_textfile(os.fspath(path), _registry(findings, answers.summary(summary)))
 
 
 def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
@@ -175,7 +175,7 @@ def _refusals(summary: Values) -> Samples:
 def _standings(rows: Sequence[answers.Blocked]) -> dict[tuple[str, ...], int]:
     """How many partitions stand how, zeros too."""
     counted = Counter(_standing(row) for row in rows)
-    return {(name,): counted[name] for name in (*verdict.STANDINGS, ACCEPTED)}
+    return {(name,): counted[name] for name in (*answers.STANDINGS, ACCEPTED)}
 
 
 def _standing(row: answers.Blocked) -> str:

@@ -1,20 +1,243 @@
-"""What an audit prints for other programs and for tickets: CSV, Markdown, SARIF, JUnit. The texts, nothing else.
-
-All are made of the findings that are printed; the verdict at the top is that of the whole run.
-"""
+"""Findings in formats for other programs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
-from auditor.base.at_rest import Values
+from auditor.base.at_rest import Fields, Values
 from auditor.base.words import plural
-from auditor.dashboards import remedies, report_shapes, verdict
-from auditor.dashboards.junit import junit
-from auditor.dashboards.row_formats import csv_lines, escaped, markdown_lines
-from auditor.dashboards.sarif import sarif
-from auditor.dashboards.wording import Finding, log_name, place, told, visible, who
+from auditor.dashboards import answers, finding_groups
+from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, told, visible, who
+
+# Rows as CSV and as Markdown, for other programs and for tickets.
+#
+# Names come from untrusted input. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front;
+# in Markdown every sign that has a meaning there is escaped.
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
+
+
+def csv_lines(heads: Sequence[str], rows: Iterable[Values]) -> Iterator[str]:
+    """A line of heads and one a row (RFC 4180, but for line ends, which are LF); null is empty, structures are JSON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in ([*heads], *([_csv_cell(row[head]) for head in heads] for row in rows)):
+        writer.writerow(row)
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+
+
+def _csv_cell(value: object) -> Any:
+    if isinstance(value, dict | list):
+        value = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if not isinstance(value, str):
+        return value
+    return f"'{value}" if value.startswith(_FORMULA) else value
+
+
+def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """A table of Markdown; null is empty."""
+    yield f"| {' | '.join(heads)} |\n"
+    yield f"|{' --- |' * len(heads)}\n"
+    for row in rows:
+        yield f"| {' | '.join('' if cell is None else escaped(str(cell)) for cell in row)} |\n"
+
+
+def escaped(text: str) -> str:
+    """``text`` as itself in Markdown, on one line."""
+    return _SIGNS.sub(r"\\\1", visible(text))
+
+
+# Findings as SARIF 2.1.0 (OASIS), which code hosts and security tools show.
+
+
+VERSION = "2.1.0"
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": "note"}
+_RANKS = {"critical": 100.0, "error": 75.0, "warning": 50.0, "info": 10.0}
+_FACTS = (
+    "severity",
+    "outcome",
+    "broker_id",
+    "topic",
+    "partition",
+    "offset",
+    "last_offset",
+    "producer_id",
+    "producer_epoch",
+    "transactional_id",
+    "group_id",
+    "timestamp",
+    "evidence",
+    "remedy",
+    "source",
+)
+
+
+def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], headline: str) -> str:
+    """The whole text. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and ``kinds``."""
+    numbers = {name: number for number, name in enumerate(rules)}
+    tool = summary["tool"]
+    run = {
+        "tool": {
+            "driver": {
+                "name": "kafka-log-auditor",
+                "version": str(tool["version"]),
+                "rules": [_rule(name, rule) for name, rule in rules.items()],
+            }
+        },
+        "invocations": [
+            {
+                "executionSuccessful": bool(summary.get("complete", True)),
+                "toolExecutionNotifications": _notifications(summary),
+            }
+        ],
+        "results": [_result(finding, numbers) for finding in findings],
+        "properties": {"as_of": summary["as_of"], "headline": headline},
+    }
+    content = {"$schema": SCHEMA, "version": VERSION, "runs": [run]}
+    text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _rule(name: str, rule: Values) -> Fields:
+    sections = rule["sections"]
+    former = [kind for kind in rule.get("kinds") or () if kind != name]
+    return {
+        "id": name,
+        **({"deprecatedIds": former} if former else {}),  # by which results of earlier versions are found
+        "shortDescription": {"text": rule["title"]},
+        "fullDescription": {"text": f"{sections['Checks']} {sections['Why it matters']}"},
+        "help": {"text": f"{sections['What to do']} It can be wrong: {sections['Can be wrong']}"},
+        "properties": {"tags": [rule["family"]], "source": sections["Source"]},
+    }
+
+
+def _notifications(summary: Values) -> list[Fields]:
+    """What could not be read, and that there was nothing to judge."""
+    said = [f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}" for row in summary["unreadable"]]
+    found = [{"level": "error", "message": {"text": visible(text)}} for text in said]
+    if empty := summary.get("empty_input"):
+        level = "note" if summary.get("complete", True) else "error"
+        found.append({"level": level, "message": {"text": visible(empty)}})
+    return found
+
+
+def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:
+    """A result; a location in a file where the finding has one, and always where in the cluster."""
+    result = {
+        "ruleId": finding["rule"],
+        "level": _LEVELS[finding["severity"]],
+        "rank": _RANKS[finding["severity"]],
+        "message": {"text": visible(_said(finding))},
+        "locations": [_location(finding)],
+        "properties": {"kind": kind(finding)} | {name: finding[name] for name in _FACTS if finding[name] is not None},
+    }
+    if finding["rule"] in numbers:
+        result["ruleIndex"] = numbers[finding["rule"]]
+    if finding.get("fingerprint"):
+        result["partialFingerprints"] = {"auditor/v1": finding["fingerprint"]}
+    return result
+
+
+def _said(finding: Finding) -> str:
+    """What happened, and what to do about it: code hosts show of a result its message alone."""
+    message, remedy = finding["message"] or finding["rule"], finding["remedy"]
+    return f"{message}\n\n{remedy}" if remedy else str(message)
+
+
+def _location(finding: Finding) -> Fields:
+    span = offsets(finding["offset"], finding["last_offset"])
+    name = visible(log_name(finding) or "cluster") + (f"@{span}" if span else "")
+    location: Fields = {"logicalLocations": [{"fullyQualifiedName": name, "kind": "resource"}]}
+    if finding["file"]:
+        log_dir = (finding["evidence"] or {}).get("log_dir")
+        path = "/".join(str(part) for part in (log_dir, finding["file"]) if part)
+        artifact = {"uri": quote(path.lstrip("/"), errors="replace")}
+        location["physicalLocation"] = {"artifactLocation": artifact}
+        if finding["position"] is not None:
+            location["physicalLocation"]["region"] = {"byteOffset": finding["position"]}
+    return location
+
+
+# Findings as JUnit XML, for the page of a build: a suite for each rule that ran, a test case for each finding.
+
+
+MAX_TEXT = 4000
+
+
+def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], fail_on: str) -> str:
+    """The whole text. ``rules``: those that ran, by id. A finding at or above ``fail_on`` is a failure, one below it a
+    skipped case, and so are those that are not printed (``hidden`` of a rule: how many); a rule that found nothing
+    passes; what could not be read, or an input without anything to judge, is an error."""
+    top = ET.Element("testsuites", name="auditor")
+    failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
+    by_rule: dict[str, list[Finding]] = {name: [] for name in rules}
+    for finding in findings:
+        by_rule.setdefault(finding["rule"], []).append(finding)
+    for rule, mine in by_rule.items():
+        suite = ET.SubElement(top, "testsuite", name=rule)
+        for finding in mine:
+            _case(suite, finding, failing)
+        hidden = rules.get(rule, {}).get("hidden", 0)
+        if hidden:
+            case = ET.SubElement(suite, "testcase", classname=f"auditor.{rule}", name="not printed")
+            ET.SubElement(
+                case, "skipped", message=f"{plural(hidden, 'finding')} accepted by the baseline or not chosen"
+            )
+        elif not mine:
+            ET.SubElement(suite, "testcase", classname=f"auditor.{rule}", name="nothing found")
+    _input(ET.SubElement(top, "testsuite", name="input"), summary)
+    for suite in (*top, top):
+        for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(sum(1 for _ in suite.iter(tag))))
+    ET.indent(top, " ")
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(top, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, finding: Finding, failing: Sequence[str]) -> None:
+    fingerprint = str(finding.get("fingerprint") or "")
+    name = " ".join(filter(None, (_text(place(finding)) or "the cluster", fingerprint[:12])))
+    case = ET.SubElement(suite, "testcase", classname=f"auditor.{finding['rule']}", name=name)
+    message = _text(finding["message"])
+    if finding["severity"] not in failing:
+        ET.SubElement(case, "skipped", message=f"{finding['severity']}: {message}")
+        return
+    failure = ET.SubElement(case, "failure", type=finding["severity"], message=message)
+    failure.text = f"{message}\nWhat to do: {_text(finding['remedy'])}\nFingerprint: {fingerprint}"
+
+
+def _input(suite: ET.Element, summary: Values) -> None:
+    for row in summary["unreadable"]:
+        where = _text("/".join(filter(None, (row["log_dir"], row["file"]))))
+        case = ET.SubElement(suite, "testcase", classname="auditor.input", name=where)
+        ET.SubElement(case, "error", type=_text(row["reason"]), message=_text(row["detail"] or row["reason"]))
+    if empty := None if summary.get("complete", True) else summary.get("empty_input"):
+        case = ET.SubElement(suite, "testcase", classname="auditor.input", name="something to judge")
+        ET.SubElement(case, "error", type="empty_input", message=_text(empty))
+    elif not summary["unreadable"]:
+        ET.SubElement(suite, "testcase", classname="auditor.input", name="all of it was read")
+
+
+def _text(text: object) -> str:
+    """What XML 1.0 can hold: every control character as an escape."""
+    return clip(visible(str(text or "")), MAX_TEXT)
+
+
+# What an audit prints for other programs and for tickets: CSV, Markdown, SARIF, JUnit. The texts, nothing else.
+#
+# All are made of the findings that are printed; the verdict at the top is that of the whole run.
+
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
 OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
@@ -24,7 +247,7 @@ SHORT = 12  # digits of a fingerprint that are printed for people
 def rendered(
     kind: str,
     findings: Sequence[Finding],
-    decided: verdict.Verdict,
+    decided: answers.RunVerdict,
     summary: Values,
     rules: Mapping[str, Values],
     fail_on: str,
@@ -32,7 +255,7 @@ def rendered(
     """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
     ``findings``: those that are printed; ``rules``: those that ran."""
     if kind == "csv":
-        yield from csv_lines(report_shapes.FINDING, findings)
+        yield from csv_lines(answers.FINDING, findings)
     elif kind == "markdown":
         yield from _markdown(findings, decided, summary)
     elif kind == "sarif":
@@ -52,20 +275,20 @@ def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:
         yield from markdown_lines(heads, ([row[head] for head in heads] for row in rows))
 
 
-def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Values) -> Iterator[str]:
+def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary: Values) -> Iterator[str]:
     """The verdict, who is blocked with the commands to copy, and the findings: to be pasted into a ticket."""
-    yield f"# {escaped(decided.headline)}\n\n{escaped(verdict.clock(summary))}\n"
+    yield f"# {escaped(decided.headline)}\n\n{escaped(answers.clock(summary))}\n"
     for row in decided.held:
         holder = row.holder
-        since = f", since {verdict.begun(holder.row)}" if holder.row.get("since") else ""
+        since = f", since {answers.begun(holder.row)}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder)}"
+        stands = f"{answers.held_for(holder.row)}{since}: {answers.stands(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
         yield from _steps(holder.told)
     if decided.accepted:
         names = ", ".join(row.holder.name for row in decided.accepted)
         yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
-    for one in remedies.remedies(findings, decided.held)[: remedies.SHOWN]:
+    for one in finding_groups.remedies(findings, decided.held)[: finding_groups.SHOWN]:
         where = log_name(one.first) or one.first["file"] or "the cluster"
         more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
         yield f"\n## {escaped(' and '.join(one.rules))}: {escaped(where)}{more}\n\n"

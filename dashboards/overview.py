@@ -1,22 +1,190 @@
-"""The page of a cluster: what is blocked, lost and new, the trend, what is gone, and who is named most.
-
-Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged again.
-"""
+"""Pages of the dashboard."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.at_rest import Values
-from auditor.base.words import plural
-from auditor.dashboards import board, page, report_shapes, trend
-from auditor.dashboards.addresses import Links
-from auditor.dashboards.board import Board
-from auditor.dashboards.time_axis import milliseconds
-from auditor.dashboards.wording import SEVERITIES, instant
+from auditor.base.words import duration, plural
+from auditor.dashboards import answers, finding_groups, page, timeline
+from auditor.dashboards.answers import Blocked, RunVerdict
+from auditor.dashboards.timeline import TrendLane, axis, milliseconds
+from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
+
+# What stands first on every page of the dashboard: what is blocked now, what is lost, what is new. Pure.
+
+
+Item = TypeVar("Item")
+SHOWN = 8  # of a column
+
+
+class Cluster(NamedTuple):
+    """A cluster as people know it: ``id`` as its brokers do (several with commas), ``name`` the id where nobody said
+    another one, and what else was said."""
+
+    id: str
+    name: str
+    owner: str = ""
+    link: str = ""
+    labels: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A cluster in its last run, or as of a run. ``new`` and ``gone`` are rows of findings above info against the run
+    before, ``still`` how many are in both; None where there is no run before. ``as_of`` is what ages go by."""
+
+    cluster: Cluster
+    verdict: RunVerdict
+    as_of: str | None
+    new: Sequence[Finding] | None = None
+    gone: Sequence[Finding] | None = None
+    still: int = 0
+    infos: Mapping[str, int] = field(default_factory=dict)  # infos that are new, and gone
+    unseen: int = 0
+    partly: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item]):
+    """One of the three columns: its first items, each with its cluster, and how many there are beyond them."""
+
+    items: Sequence[tuple[Cluster, Item]]
+    more: int
+
+    @property
+    def count(self) -> int:
+        """Of all."""
+        return len(self.items) + self.more
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of some boards. ``compared``: whether any has a run before it; ``open``: how many critical and error
+    findings are open; ``suppressed``: how many of any severity a baseline suppresses; ``unsure``: whether the input of
+    some run could not be judged, or not all of it."""
+
+    held: Column[Blocked]
+    lost: Column[Finding]
+    new: Column[Finding]
+    compared: bool
+    open: int = 0
+    suppressed: int = 0
+    unsure: bool = False
+
+
+def columns(boards: Sequence[Board]) -> Columns:
+    """What is blocked, the oldest hold first; what is lost; what is new, the gravest first."""
+    held = [(board.cluster, row) for board in boards for row in board.verdict.held]
+    lost = [(board.cluster, row) for board in boards for row in board.verdict.lost]
+    new = [(board.cluster, row) for board in boards for row in board.new or ()]
+    held.sort(key=lambda item: _begun(item[1].holder.row))
+    new.sort(key=lambda item: SEVERITIES.index(item[1]["severity"]))
+    return Columns(
+        _column(held),
+        _column(lost),
+        _column(new),
+        any(board.new is not None for board in boards),
+        sum(board.verdict.open for board in boards),
+        sum(sum(board.verdict.suppressed.values()) for board in boards),
+        any(board.partly or board.verdict.tone == "unsure" for board in boards),
+    )
+
+
+def oldest(boards: Iterable[Board]) -> str | None:
+    """Since when the oldest hold is; None where nothing is blocked, or nothing tells."""
+    begun = (row.holder.row.get("since") for board in boards for row in board.verdict.held)
+    return min(filter(None, begun), default=None)
+
+
+def _begun(row: Values) -> tuple[bool, str, int]:
+    return not row.get("since"), row.get("since") or "", -(row.get("age_ms") or 0)
+
+
+def _column(rows: Sequence[tuple[Cluster, Item]]) -> Column[Item]:
+    return Column(rows[:SHOWN], max(0, len(rows) - SHOWN))
+
+
+# Where the pages of a dashboard are: names that last, the same for the server and for files behind any web server.
+
+
+FRONT = "index.html"
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+
+
+def slug(name: str) -> str:
+    """A name as that of a file: as it is where any file system and any URL takes it, else digits made of it."""
+    if _PLAIN.fullmatch(name):
+        return name
+    return "~" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def cluster(id: str) -> str:
+    """The page of a cluster, by its id; empty for one whose id nobody knows."""
+    return f"cluster/{slug(id)}.html"
+
+
+def run(run_id: str) -> str:
+    """The page of a cluster as of a run."""
+    return f"run/{slug(run_id)}.html"
+
+
+def report(run_id: str) -> str:
+    """The report of a run."""
+    return f"report/{slug(run_id)}.html"
+
+
+def finding(fingerprint: str) -> str:
+    """The page of a finding, of whatever run."""
+    return f"finding/{slug(fingerprint)}.html"
+
+
+def _always(_: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The pages as a page links to them, which lies ``up`` (empty, or ``../``) from the front; ``has``: whether one is
+    there. What is not there has no link."""
+
+    up: str = ""
+    has: Callable[[str], bool] = _always
+
+    @property
+    def front(self) -> str:
+        """The page of all clusters."""
+        return self.up + FRONT
+
+    def cluster(self, id: str) -> str:
+        """See :func:`cluster`."""
+        return self._to(cluster(id))
+
+    def run(self, run_id: str) -> str:
+        """See :func:`run`."""
+        return self._to(run(run_id))
+
+    def report(self, run_id: str) -> str:
+        """See :func:`report`."""
+        return self._to(report(run_id))
+
+    def finding(self, fingerprint: str | None) -> str:
+        """See :func:`finding`."""
+        return self._to(finding(fingerprint)) if fingerprint else ""
+
+    def _to(self, path: str) -> str:
+        return self.up + path if self.has(path) else ""
+
+
+# The page of a cluster: what is blocked, lost and new, the trend, what is gone, and who is named most.
+#
+# Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged again.
+
 
 MAX_RUNS = 60  # looked into for who is named how often
 MAX_DRAWN = 400
@@ -101,7 +269,7 @@ def render_overview(
         board=shown,
         links=links,
         several=several,
-        columns=board.columns([shown] if shown else []),
+        columns=columns([shown] if shown else []),
         named=False,
         steps=list(reversed(steps))[:MAX_LISTED],
         more_runs=max(0, len(steps) - MAX_LISTED),
@@ -111,7 +279,7 @@ def render_overview(
         verdict=_verdict(steps[at] if steps else None, shown, late),
         trend=draw(window),
         changes=[
-            (kind, title, report_shapes.whole((rows or ())[:MAX_CHANGES], report_shapes.FINDING), len(rows or ()))
+            (kind, title, answers.with_all_keys((rows or ())[:MAX_CHANGES], answers.FINDING), len(rows or ()))
             for kind, title, rows in (("new", "New", new), ("gone", "Gone", gone))
         ],
         ranks=[("partitions", "Partitions", rank(partitions)), ("producers", "Producers", rank(producers))],
@@ -128,11 +296,11 @@ def _verdict(step: Step | None, shown: Board | None, late: str) -> tuple[str, st
     return "unsure" if tone == "good" and (late or shown.partly) else tone, f"{said}; overdue: {late}" if late else said
 
 
-def draw(steps: Sequence[Step]) -> trend.Trend[Step]:
+def draw(steps: Sequence[Step]) -> timeline.Trend[Step]:
     """Runs over time; infos have no lane."""
     counts: dict[str, list[int | None]] = {"blocked": [each.blocked for each in steps]}
     counts |= {name: [each.counts[name] for each in steps] for name in SEVERITIES[:-1]}
-    return trend.draw(steps, [each.at for each in steps], counts)
+    return timeline.draw_trend(steps, [each.at for each in steps], counts)
 
 
 def rank(tallies: Sequence[Tally]) -> list[Rank]:
@@ -152,3 +320,184 @@ def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
         if any(row[name] is not None for name in names if name != "cluster_id"):
             found.setdefault(tuple(row[name] for name in names), Counter())[row["severity"]] += row["count"]
     return found
+
+
+# The page that a history of many clusters opens with: what is blocked, lost and new in any, and a row each. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cluster as :mod:`auditor.outputs.runs` has it; ``facts`` and ``published`` of its last run;
+    ``moments`` and ``grave``: when its runs were, in ms, and how many critical and error findings each had."""
+
+    board: Board
+    runs: int
+    run_id: str
+    facts: Values
+    published: str
+    since: str | None
+    overdue: bool
+    every_ms: int | None
+    silent_ms: int
+    moments: Sequence[int] = ()
+    grave: Sequence[int] = ()
+
+    @property
+    def cluster(self) -> Cluster:
+        """Which it is."""
+        return self.board.cluster
+
+    @property
+    def oldest(self) -> str | None:
+        """Since when its oldest hold is."""
+        return oldest([self.board])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Its findings by severity."""
+        return {name: int((self.facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
+
+    @property
+    def accepted(self) -> int:
+        """How many more findings the baseline of its last run accepted."""
+        return sum((self.facts.get("accepted") or {}).values())
+
+    @property
+    def unsure(self) -> bool:
+        """Whether its last run, which saw more than is read of it here, was sure of nothing being wrong."""
+        kept = (self.facts.get("verdict") or {}).get("tone")
+        return "unsure" in (kept, self.board.verdict.tone)
+
+    @property
+    def late(self) -> str:
+        """Since when a run is missing, in words; empty where none is."""
+        return missing(self.silent_ms, self.every_ms) if self.overdue else ""
+
+
+def missing(silent_ms: int, every_ms: int | None) -> str:
+    """That a run of a cluster is missing, in words."""
+    return f"no run for {duration(silent_ms)}; one was due every {duration(every_ms)}"
+
+
+def headline(rows: Sequence[Row]) -> tuple[str, str]:
+    """The tone of the page and its headline: what is blocked and lost, else how many clusters have errors, and of how
+    many nothing new is known."""
+    held, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
+    grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
+    said = []
+    if lost:
+        said.append(f"Records are lost or at risk in {lost:,} of {plural(len(rows), 'cluster')}")
+    if held:
+        since = oldest([row.board for row in rows])
+        of = sum(bool(row.board.verdict.held) for row in rows)
+        many = f"{plural(held, 'partition')} {'is' if held == 1 else 'are'} blocked in {of:,} of "
+        said.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
+    if not said and grave:
+        said.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
+    elif not said:
+        said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
+    late, partly = [row for row in rows if row.overdue], [row for row in rows if row.board.partly]
+    also = [f"{len(late):,} overdue"] if late else []
+    also += [f"{len(partly):,} read in part"] if partly else []
+    bad = held or lost or any(row.counts["critical"] for row in rows)
+    unsure = also or any(row.unsure for row in rows)
+    return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])
+
+
+def render_clusters(rows: Sequence[Row], links: Links) -> str:
+    """The page; ``rows`` in the order in which they are to be shown."""
+    scale = axis([ms for row in rows for ms in row.moments], 0.0, timeline.SMALL_WIDTH - 6)
+    drawn: list[tuple[Row, TrendLane, list[float]]] = [
+        (row, *timeline.small(scale, row.moments, row.grave)) for row in rows
+    ]
+    return page.render(
+        "clusters.html.j2",
+        rows=drawn,
+        verdict=headline(rows),
+        links=links,
+        columns=columns([row.board for row in rows]),
+        named=True,
+        small=(timeline.SMALL_WIDTH, timeline.SMALL),
+        newest=max((row.published for row in rows), default=""),
+    )
+
+
+# The page of one finding, whose address lasts: what it is, since when, in how many runs, what to do, who has it.
+
+
+SECTIONS = ("Checks", "Why it matters", "Can be wrong", "Source")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A finding over the runs of its cluster.
+
+    ``row``: as the last run that has it has it; ``held``: the partition that it holds, where it does. ``seen``: each
+    run from the first one that has it to the one that says how it stands now, with its severity there, None where it
+    was not there. ``whole``: whether all kept runs were looked into. ``entry``: of the baseline of its last run,
+    ``over`` why it does not count any more. ``rule``: title and sections of its rule's page, empty for one of the past.
+    ``unlooked``: why the last of ``seen``, which does not have it, does not say that it is gone.
+    """
+
+    cluster: Cluster
+    row: Finding
+    held: Blocked | None
+    seen: Sequence[tuple[Step, str | None]]
+    whole: bool
+    entry: Values | None
+    rule: Mapping[str, str]
+    unlooked: str = ""
+
+    @property
+    def there(self) -> list[Step]:
+        """The runs that have it."""
+        return [step for step, severity in self.seen if severity is not None]
+
+    @property
+    def gone(self) -> Step | None:
+        """The run that does not have it any more; None while it is there."""
+        last, severity = self.seen[-1]
+        return last if severity is None else None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the baseline accepts it."""
+        return self.entry is not None and self.entry["over"] is None
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """How it stands now: a colour, and words."""
+        if self.gone is not None:
+            return ("unsure", "not looked for in the latest run") if self.unlooked else ("good", "gone")
+        return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return f"{log_name(self.row) or 'The cluster'}: {self.rule.get('Title') or self.row['rule']}"
+
+
+def render_finding(story: Story, links: Links, as_of: str | None) -> str:
+    """The page; ``as_of``: the time that its last run judged by."""
+    row, holder = story.row, story.held.holder if story.held else None
+    facts = [(name, fact(name, said)) for name, said in sorted((row["evidence"] or {}).items()) if said is not None]
+    counts = {name: [int(found == name) for _, found in story.seen] for name in SEVERITIES}
+    steps = [step for step, _ in story.seen]
+    seen = {name: values for name, values in counts.items() if any(values)}
+    return page.render(
+        "finding_page.html.j2",
+        story=story,
+        row=row,
+        held=story.held,
+        links=links,
+        as_of=as_of,
+        facts=facts,
+        sections=SECTIONS,
+        tone=story.state[0] if story.gone else "unsure" if story.accepted else _TONES[row["severity"]],
+        trend=timeline.draw_trend(steps, [step.at for step in steps], seen),
+        digits=short_fingerprint(row),
+        message=finding_groups.message(row, holder, story.cluster.name),
+    )
+
+
+_TONES = {"critical": "bad", "error": "bad", "warning": "warn", "info": "unsure"}

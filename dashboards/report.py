@@ -1,31 +1,115 @@
-"""report.html: one self-contained page that opens offline and begins with the answers.
-
-The page is rendered whole on this side; nothing is hidden from a reader without script. Same input, same bytes: no
-clock, no random order.
-"""
+"""report.html."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from auditor.base import words
+from auditor.base import advice, words
 from auditor.base.at_rest import Values
-from auditor.base.words import GLOSSARY, FirstRows
-from auditor.dashboards import (
-    answers,
-    besides,
-    causes,
-    finding_groups,
-    happened,
-    page,
-    remedies,
-    report_shapes,
-    report_table,
-    timeline,
-    verdict,
-    wording,
-)
+from auditor.base.words import GLOSSARY, NO_TIMEOUT_MS, FirstRows
+from auditor.dashboards import answers, finding_groups, page, table_lines, timeline, wording
+from auditor.dashboards.answers import Blocked, Open
+from auditor.dashboards.finding_groups import Remedy
+from auditor.dashboards.wording import short_fingerprint
+
+# The report's first table: every open transaction once, the partitions that it blocks first, and where on the page its
+# advice stands.
+
+
+ADVISED, UNSURE = 8, 4  # advices that the page prints: of blocked partitions, and of those that may be
+
+
+@dataclass(slots=True)
+class Row:
+    """Partitions that one producer holds alike; ``note`` how they stand, where their class does not say it;
+    ``anchor``: of the place on the page that says what to do about them, ``finding``: of what was found about the first
+    of them; empty where there is none."""
+
+    held: finding_groups.Held
+    note: str = ""
+    anchor: str = ""
+    finding: str = ""
+
+    @property
+    def first(self) -> Open:
+        """What holds the first of them."""
+        return self.held.first
+
+    @property
+    def calm(self) -> bool:
+        """Whether it is as is normal, so that nothing has to be done now, whatever would be later."""
+        return self.first.standing == "waiting" and not self.first.blocks
+
+
+@dataclass(slots=True)
+class Table:
+    """``rows`` in the order of the page. Of these ``advised`` are blocked and ``asked`` may be, and the page says what
+    to do about each; ``unsure``: all that may be; ``unadvised``: blocked partitions without an advice of their own."""
+
+    rows: list[Row]
+    advised: list[Row]
+    unsure: list[Row]
+    asked: list[Row]
+    unadvised: int
+
+    @property
+    def kinds(self) -> set[str]:
+        """What the rows are called, for the words that explain it; not of those whose note says otherwise."""
+        return {row.first.kind for row in self.rows if not _endless(row.first)}
+
+
+def table(
+    decided: answers.RunVerdict, everything: Iterable[Open], remedies: Sequence[Remedy], anchors: Collection[str]
+) -> Table:
+    """Who is blocked, then who may be, then who waits as is normal, what the baseline accepts, and what is open behind
+    these. ``remedies``: those that the page prints, which no other advice says again; ``anchors``: of the findings that
+    have a row on the page. Cost: linear."""
+    blocked = [Row(held, _note(held.first)) for held in finding_groups.holders(decided.held)]
+    named = [Row(held, _note(held.first)) for held in finding_groups.holders(decided.named)]
+    accepted = [Row(held, "the baseline accepts it") for held in finding_groups.holders(decided.accepted)]
+    known = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
+    behind = [
+        Row(finding_groups.Held([Blocked(entry)]), "behind the one that holds its partition")
+        for entry in everything
+        if _key(entry) not in known
+    ]
+    unsure, waiting = ([row for row in named if (row.first.standing == "waiting") is so] for so in (False, True))
+    rows = [*blocked, *unsure, *waiting, *accepted, *behind]
+    advised = blocked[:ADVISED]
+    said = {one.text: f"do-about-{n}" for n, one in enumerate(remedies, 1)}
+    for row in unsure:
+        row.anchor = said.get(advice.text(row.first.advice), "")
+    own = [row for row in unsure if not row.anchor][:UNSURE]
+    for n, row in enumerate((*advised, *own), 1):
+        row.anchor = f"do-{n}"
+    for row in rows:
+        row.finding = next((a for f in row.first.findings if (a := short_fingerprint(f)) in anchors), "")
+        row.anchor = row.anchor or row.finding
+    unadvised = sum(len(row.held.rows) for row in blocked[ADVISED:])
+    return Table(rows, advised, unsure, own, unadvised)
+
+
+def _note(holder: Open) -> str:
+    if holder.left_out:
+        return "only a rule that was left out reports it"
+    return answers.stands(holder) if _endless(holder) or holder.standing == "unknown" else ""
+
+
+def _endless(holder: Open) -> bool:
+    return bool(holder.row.get("timeout_ms") == NO_TIMEOUT_MS)
+
+
+def _key(entry: Open) -> tuple[object, ...]:
+    return (entry.cluster, *(entry.row[name] for name in ("topic", "partition", "producer_id", "first_offset")))
+
+
+# report.html: one self-contained page that opens offline and begins with the answers.
+#
+# The page is rendered whole on this side; nothing is hidden from a reader without script. Same input, same bytes: no
+# clock, no random order.
+
 
 MAX_TIMELINES, MAX_OPEN, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 50, 25
 
@@ -50,38 +134,38 @@ def render_report(
     and ``age_ms``; ``timelines`` one a partition to be drawn; ``tables`` what there is to show of the summary's logs
     where that is known, so that they need not be read. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
-    :mod:`auditor.dashboards.report_shapes`; a key that is missing counts as null.
+    :mod:`auditor.dashboards.answers`; a key that is missing counts as null.
     Cost: linear in the input; the page stays below 20 MB.
     """
-    findings, summary = report_shapes.whole(findings, report_shapes.FINDING), report_shapes.summary(summary)
-    opened = report_shapes.whole(transactions, report_shapes.TRANSACTION)
+    findings, summary = answers.with_all_keys(findings, answers.FINDING), answers.summary(summary)
+    opened = answers.with_all_keys(transactions, answers.TRANSACTION)
     everything = answers.open_transactions(opened, findings, summary)
     counts = answers.tally(findings, summary)
-    decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
+    decided = answers.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
     findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
     anchors = {row.anchor for entry in grouped for row in entry.rows if row.anchor}
-    asked = remedies.remedies(findings, decided.held)
+    asked = finding_groups.remedies(findings, decided.held)
     chained, counted = tables or _tables(summary["logs"])
     return page.render(
         "report.html.j2",
         summary=summary,
         glossary=GLOSSARY,
         held=decided.held,
-        holders=causes.holders(decided.held),
+        holders=finding_groups.holders(decided.held),
         named=decided.named,
         remedies=asked,
         lost=decided.lost,
         calm="unsure" if decided.open or decided.tone == "unsure" else "good",
         grave=decided.open,
         anchors=anchors,
-        about={rule: f"do-about-{n}" for n, one in enumerate(asked[: remedies.SHOWN], 1) for rule in one.rules},
+        about={rule: f"do-about-{n}" for n, one in enumerate(asked[: finding_groups.SHOWN], 1) for rule in one.rules},
         open=everything,
-        table=report_table.table(decided, everything, asked[: remedies.SHOWN], anchors),
+        table=table(decided, everything, asked[: finding_groups.SHOWN], anchors),
         counts=counts,
         verdict=(decided.tone, decided.headline),
-        clock=verdict.clock(summary),
-        stands=verdict.stands,
+        clock=answers.clock(summary),
+        stands=answers.stands,
         chained=chained,
         counted=counted,
         groups=grouped,
@@ -91,9 +175,9 @@ def render_report(
         settings=summary["prevention"],
         pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
-        stories=happened.stories(summary["cluster_events"], findings),
-        max_stories=happened.MAX_STORIES,
-        asides=besides.cards(summary["asides"]),
+        stories=page.stories(summary["cluster_events"], findings),
+        max_stories=page.MAX_STORIES,
+        asides=table_lines.cards(summary["asides"]),
         classes=answers.KINDS,
         max_open=MAX_OPEN,
         max_alike=MAX_ALIKE,
@@ -109,8 +193,8 @@ def render_timelines(
     timelines: Sequence[Values],
 ) -> str:
     """The timelines alone as a whole page; everything else as of :func:`render_report`."""
-    findings, summary = report_shapes.whole(findings, report_shapes.FINDING), report_shapes.summary(summary)
-    opened = report_shapes.whole(transactions, report_shapes.TRANSACTION)
+    findings, summary = answers.with_all_keys(findings, answers.FINDING), answers.summary(summary)
+    opened = answers.with_all_keys(transactions, answers.TRANSACTION)
     everything = answers.open_transactions(opened, findings, summary)
     return page.render(
         "timeline_page.html.j2",
@@ -139,18 +223,18 @@ def _pictures(timelines: Sequence[Values], everything: Sequence[answers.Open]) -
         return row.get("log_dir"), wording.log_name(row)
 
     first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: place_of(row) not in blocking)
-    return [_drawn(row, known.get(place_of(row), {})) for row in map(report_shapes.timeline, first)]
+    return [_drawn(row, known.get(place_of(row), {})) for row in map(answers.timeline, first)]
 
 
 def _drawn(row: Values, known: Mapping[tuple[int, int], Values]) -> Drawn:
-    part, whole = timeline.focus(row), timeline.draw(row, known)
-    return (row, whole, None) if part is None else (row, timeline.draw(row, known, part), whole)
+    part, whole = timeline.focus(row), timeline.draw_timeline(row, known)
+    return (row, whole, None) if part is None else (row, timeline.draw_timeline(row, known, part), whole)
 
 
 def _tables(logs: Iterable[Values]) -> tuple[FirstRows, FirstRows]:
     """What the tables of chains and of offsets show."""
     chained, counted = FirstRows("chain", "broken", "snapshots"), FirstRows("offsets", "missing")
-    for place, row in enumerate(map(report_shapes.log, logs)):
+    for place, row in enumerate(map(answers.log, logs)):
         chained.add(place, row)
         counted.add(place, row)
     return chained, counted

@@ -1,23 +1,436 @@
-"""A run on a terminal: who holds what as a table, what to do, what else was found, and what was not read.
-
-Legible without colour. Names from the input cannot move the cursor or repaint the screen: whatever is not plainly
-visible shows as an escape.
-"""
+"""A run on a terminal."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TextIO
 
+from auditor.base.advice import WORDS, Verdict, whole
 from auditor.base.at_rest import Values
 from auditor.base.words import plural
-from auditor.dashboards import answers, cause_lines, causes, first_lines, report_shapes, verdict
-from auditor.dashboards.selection import ALL, LEAST, Selection
-from auditor.dashboards.text_columns import cells, wrap
-from auditor.dashboards.wording import Finding, short_fingerprint, size, visible
+from auditor.dashboards import answers, finding_groups
+from auditor.dashboards.finding_groups import ALL, LEAST, SHOWN, Selection
+from auditor.dashboards.wording import (
+    GRAVE,
+    SEVERITIES,
+    Alike,
+    Finding,
+    Names,
+    alike,
+    cells,
+    clip,
+    indented,
+    kind,
+    moment,
+    names,
+    number,
+    pad,
+    place,
+    short_fingerprint,
+    shortened,
+    size,
+    told,
+    values_in_lines,
+    visible,
+    who,
+    wrap,
+)
+
+# The partitions that are held as a table on a terminal: a row each, and one for each further transaction of it.
+
+
+ROWS = 20  # from here on a row stands for all that one producer holds
+BEHIND = 5  # further transactions of a partition
+HEADS = ("PARTITION", "SINCE", "HOLDER", "WAITING", "DO", "FINDING")
+_LEAST = 20  # columns for partition and holder, below which a row takes lines of its own
+
+
+class Row(NamedTuple):
+    """The cells, in the order of :data:`HEADS`; ``more``: for how many more partitions it stands."""
+
+    partition: str
+    since: str
+    holder: str
+    waiting: str
+    do: str
+    finding: str
+    more: int = 0
+
+
+def blocked_table_lines(rows: Sequence[answers.Blocked], as_of: str | None, width: int, every: bool) -> list[str]:
+    """The table, at most ``width`` columns wide; names that are too long lose their middle. ``every``: a row for each
+    partition, however many. ``as_of``: the time of the audit, whose day is not said again."""
+    if not rows:
+        return []
+    parts = [finding_groups.Held([row]) for row in rows] if every or len(rows) <= ROWS else finding_groups.holders(rows)
+    shown = parts if every else parts[:ROWS]
+    made = [row for held in shown for row in _rows(held, as_of or "")]
+    rest = sum(len(held.rows) for held in parts[len(shown) :])
+    more = wrap(f"… {rest:,} more: --verbose lists them", width) if rest else []
+    return [*_laid_out(made, width), *more]
+
+
+def _rows(held: finding_groups.Held, as_of: str) -> list[Row]:
+    first, holder = held.rows[0], held.first
+    fingerprint = next((name for f in holder.findings if (name := short_fingerprint(f))), "")
+    rows = [
+        Row(
+            visible(holder.name),
+            _since(holder.row, as_of),
+            _holder(holder.row),
+            number(held.waiting),
+            holder.word,
+            fingerprint,
+            len(held.rows) - 1,
+        )
+    ]
+    if len(held.rows) > 1:
+        return rows
+    rows += [_behind(finding, as_of) for finding in first.behind[:BEHIND]]
+    unnamed = first.others - len(first.behind[:BEHIND])
+    return [*rows, Row(f"  and {unnamed:,} more", "", "", "", "", "")] if unnamed > 0 else rows
+
+
+def _since(row: Values, as_of: str) -> str:
+    """When it began; with a question mark where only its producer's clock tells."""
+    if not row.get("since"):
+        return "unknown"
+    by_brokers = row.get("since_by_producer") or row.get("since_not_before")
+    return moment(row["since"], as_of) + ("" if by_brokers else "?")
+
+
+def _behind(finding: Finding, as_of: str) -> Row:
+    advice = whole(finding.get("advice"))
+    word = WORDS[Verdict(advice["verdict"])] if advice else ""
+    since = moment(finding["timestamp"], as_of) if finding["timestamp"] else "unknown"
+    return Row(f"  @{finding['offset']}", since, _holder(finding), "", word, short_fingerprint(finding))
+
+
+def _holder(row: Finding) -> str:
+    name, producer = row.get("transactional_id"), row.get("producer_id")
+    return visible(str(name) if name is not None else "unknown" if producer is None else f"producer {producer}")
+
+
+def _laid_out(rows: Sequence[Row], width: int) -> list[str]:
+    wides = [max(cells(text) for text in column) for column in zip(HEADS, *(row[:6] for row in rows), strict=True)]
+    wides[0] = max(wides[0], *(cells(row.partition) + len(_more_rows(row)) for row in rows))
+    room = width - sum(wides[at] for at in (1, 3, 4, 5)) - 2 * (len(HEADS) - 1)
+    if room < _LEAST:
+        return [line for row in rows for line in wrap(" · ".join(filter(None, _named(row))), width)]
+    wides[0], wides[2] = _shared(wides[0], wides[2], room)
+    right = ("WAITING",)
+    out = []
+    for row in [Row(*HEADS), *rows]:
+        place = shortened(row.partition, wides[0] - len(_more_rows(row))) + _more_rows(row)
+        texts = [place, row.since, shortened(row.holder, wides[2]), row.waiting, row.do, row.finding]
+        padded = [
+            " " * (wide - cells(text)) + text if head in right else pad(text, wide)
+            for text, wide, head in zip(texts, wides, HEADS, strict=True)
+        ]
+        out.append("  ".join(padded).rstrip())
+    return out
+
+
+def _named(row: Row) -> list[str]:
+    return [
+        row.partition + _more_rows(row),
+        row.since,
+        row.holder,
+        row.waiting and f"{row.waiting} waiting",
+        row.do,
+        row.finding,
+    ]
+
+
+def _more_rows(row: Row) -> str:
+    return f" +{row.more:,}" if row.more else ""
+
+
+def _shared(left: int, right: int, room: int) -> tuple[int, int]:
+    """Widths of two columns that fit: each as wide as it has to be, or half of the room."""
+    if left + right <= room:
+        return left, right
+    half = room // 2
+    if right <= half:
+        return room - right, right
+    return (left, room - left) if left <= half else (room - half, half)
+
+
+# The first lines on a terminal: the headline, who holds which partition as a table, and what to do, each text once.
+
+
+BLOCKED_SHOWN, NAMED, NUMBERS = 5, 10, 20
+COMPARED = 1000  # partitions of which those that are spoken of in the same words are looked for
+LINES = 51  # of all that is said of partitions that are held: with what stands around it sixty
+BLOCKED_VALUES = 20  # partitions whose values are listed
+
+
+@dataclass(slots=True)
+class Answer:
+    """The first lines, the findings that they speak of, and of each text that says what to do whose it is."""
+
+    lines: list[str]
+    findings: list[Finding]
+    said: dict[tuple[tuple[str, str], ...], str]
+
+
+def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.datetime | None) -> list[str]:
+    """The headline and the clock."""
+    headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
+    lines = [*wrap(headline, width), *wrap(visible(answers.clock(summary, now)), width)]
+    for each in summary["clusters"]:
+        owner = f", of {each['owner']}" if each["owner"] else ""
+        lines += wrap(visible(f"Cluster {each['name']}{owner}{': ' if each['link'] else ''}{each['link']}"), width)
+    return lines
+
+
+def first_answer(
+    decided: answers.RunVerdict, summary: Values, width: int, shown: Selection = ALL, every: bool = False
+) -> Answer:
+    """Of every partition that is held how it stands, and what to do. ``width`` in columns.
+
+    What is said of several in the same words is said once; ``every``: of each by itself, with whole commands, and of
+    those that are held as is normal too. ``shown``: which partitions.
+    """
+    held, named, accepted = (
+        [row for row in rows if shown.holds(dict(row.holder.row))]
+        for rows in (decided.held, decided.named, decided.accepted)
+    )
+    as_of = summary["as_of"]
+    lines = ["", *blocked_table_lines(held, as_of, width, every)] if held else []
+    lines += _advice_of_blocked(held, width, every, LINES - len(lines))
+    if hidden := len(decided.held) - len(held):
+        lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {_are(hidden)} blocked", width)]
+    unsure = [row for row in named if every or row.holder.standing != "waiting" or row.holder.left_out]
+    lines += _not_known(unsure, as_of, width, every)
+    if named and not unsure:
+        lines += ["", *wrap(f"Held, as is normal: {_places(named)}", width)]
+    if accepted:
+        lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
+        lines += [line for row in accepted[:NAMED] for line in indented(_brief(row), width, 2)]
+        lines += _more_blocked(accepted[NAMED:], width)
+    about = [f for row in held for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
+    said = {tuple(row.holder.told): row.holder.name for row in held}
+    for row in held:
+        same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
+        texts = (tuple(told(f["advice"], "")) for f in same)
+        said |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
+    return Answer(lines, about, said)
+
+
+def _blocks(finding: Finding) -> bool:
+    """Whether it says no more than the row of what holds a partition does."""
+    return (finding.get("declared") or {}).get("blocks") is not None
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _more_blocked(rows: Sequence[answers.Blocked], width: int) -> list[str]:
+    return wrap(f"… {plural(len(rows), 'more partition')}: see summary.json", width) if rows else []
+
+
+def _not_known(rows: Sequence[answers.Blocked], as_of: str | None, width: int, every: bool) -> list[str]:
+    """Partitions that are held, by why it is not known whether for longer than is normal."""
+    by_reason: dict[str, list[answers.Blocked]] = {}
+    for row in rows:
+        by_reason.setdefault(answers.stands(row.holder), []).append(row)
+    lines = []
+    for reason, mine in by_reason.items():
+        said = f"Held, but not known to be blocked for longer than is normal: {reason}"
+        lines += ["", *wrap(said, width), *blocked_table_lines(mine, as_of, width, every)]
+    return lines
+
+
+def _advice_of_blocked(rows: Sequence[answers.Blocked], width: int, every: bool, room: int) -> list[str]:
+    """A paragraph for each text: all of them with ``every``, else the first, and those that ``room`` lines take."""
+    groups = [Alike([at], row.holder.told) for at, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
+    lines: list[str] = []
+    left: list[answers.Blocked] = []
+    for group in groups:
+        mine = [rows[at] for at in group.members]
+        paragraph = ["", *_paragraph(group, mine, width, None if every else max(3, room - len(lines)))]
+        if lines and not every and (left or len(lines) + len(paragraph) > room):
+            left += mine
+        else:
+            lines += paragraph
+    left += [] if every else rows[COMPARED:]
+    if left:
+        said = f"What to do about {_places(left)}: auditor explain, with the digits under FINDING"
+        lines += ["", *wrap(said, width)]
+    return lines
+
+
+def _alike(rows: Sequence[answers.Blocked]) -> list[Alike]:
+    """Those that stand alike and of which the same is said."""
+    return alike([(names(row.holder.row), [("", answers.stands(row.holder)), *row.holder.told]) for row in rows])
+
+
+def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: int | None) -> list[str]:
+    """Who it is about, what to do with each command on a line of its own, and the values of each partition."""
+    parts = [part for part in group.parts if part[0]]
+    lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
+    for name, said in (
+        ("cannot start", _all(row.groups for row in rows)),
+        ("read this", _all(row.holder.row.get("readers") or () for row in rows)),
+    ):
+        lines += indented(f"groups that {name}: {said}", width, 2) if said else []
+    for part, text in parts:
+        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
+    return lines + values_in_lines(
+        group, width, BLOCKED_VALUES if room is None else min(BLOCKED_VALUES, room - len(lines) - 1)
+    )
+
+
+def _one(row: answers.Blocked, width: int) -> list[str]:
+    """Which partition, by whom it is held and for how long, and where its readers stop."""
+    holder = row.holder
+    by = who(holder.row) or "an unknown producer"
+    stop = "" if holder.lso is None else f"; read_committed consumers stop at offset {holder.lso}"
+    text = f"{holder.name}: held by {by} {answers.held_for(holder.row)}, {answers.stands(holder)}{stop}"
+    also = "Its readers go on only once the others above have ended too: auditor explain." if row.behind else ""
+    return [*wrap(visible(text), width), *indented(also, width, 2)]
+
+
+def _several(group: Alike, rows: Sequence[answers.Blocked], width: int) -> list[str]:
+    stands = answers.stands(rows[0].holder)
+    if not group.columns:
+        return wrap(f"{_places(rows)}, each: {stands}", width)
+    return wrap(f"{plural(len(rows), 'partition')}, each: {stands}. Capitals stand for the values below.", width)
+
+
+def _all(names: Iterable[Iterable[str]]) -> str:
+    found = list(dict.fromkeys(name for several in names for name in several))
+    more = f" and {len(found) - BLOCKED_SHOWN:,} more" if len(found) > BLOCKED_SHOWN else ""
+    return ", ".join(found[:BLOCKED_SHOWN]) + more
+
+
+def _places(rows: Sequence[answers.Blocked]) -> str:
+    """The partitions, by topic."""
+    by_topic: dict[str, list[int]] = {}
+    for row in rows:
+        by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
+    places = [
+        f"{topic}-{numbers[0]}" if len(numbers) == 1 else f"{topic} (partitions {_numbers(sorted(numbers))})"
+        for topic, numbers in by_topic.items()
+    ]
+    more = f" and {plural(len(places) - BLOCKED_SHOWN, 'more topic')}" if len(places) > BLOCKED_SHOWN else ""
+    return visible("; ".join(places[:BLOCKED_SHOWN]) + more)
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    more = f" and {len(partitions) - NUMBERS:,} more" if len(partitions) > NUMBERS else ""
+    return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
+
+
+def _brief(row: answers.Blocked) -> str:
+    holder = row.holder
+    at = "" if holder.lso is None else f" at offset {holder.lso}"
+    by = who(holder.row) or "an unknown producer"
+    digits = next((f" · {name}" for f in holder.findings if (name := short_fingerprint(f))), "")
+    return f"{holder.name}{at}, by {by}, {answers.held_for(holder.row)}: {answers.stands(holder)}{digits}"
+
+
+# What else was found, on a terminal: a few lines a cause, and what to do about it, each text once.
+
+
+PLACES = 3
+CAUSE_VALUES = 10  # places of a cause whose values are listed
+_COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
+_MESSAGE = 1000
+Told = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Said:
+    """What was said already: by each text what to do, whose it was. ``most`` texts are said; ``unsaid``: whether some
+    were not."""
+
+    most: int | None = SHOWN
+    by: dict[Told, str] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
+    unsaid: bool = False
+
+
+def painter(color: bool) -> Callable[[str, str], str]:
+    """What paints the severity that a line begins with; nothing where the environment has ``NO_COLOR``."""
+
+    def paint(line: str, severity: str) -> str:
+        if severity not in SEVERITIES or not line.startswith(severity):
+            return line
+        return f"\x1b[{_COLOURS[severity]}m{severity}\x1b[0m{line[len(severity) :]}"
+
+    return paint if color and not os.environ.get("NO_COLOR") else lambda line, _: line
+
+
+def cause_lines(cause: finding_groups.Cause, width: int, said: Said) -> list[str]:
+    """A cause: how grave, which rule, how often, where and whose; what the first of its findings says; and what to do
+    about it, unless that was said above."""
+    first = cause.findings[0]
+    places = list(dict.fromkeys(filter(None, (visible(place(f)) for f in cause.findings))))
+    more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
+    head = [
+        f"{first['severity']} {_name(first)}",
+        plural(len(cause.findings), "finding") if len(cause.findings) > 1 else "",
+        ", ".join(places[:PLACES]) + more,
+        visible(cause.who),
+    ]
+    begun, *rest = wrap(" · ".join(filter(None, head)), width)
+    message = clip(first["message"] or "", _MESSAGE)
+    lines = [begun, *(line for part in rest for line in indented(part, width, 2)), *indented(message, width, 2)]
+    return lines + _advice_of_cause(cause, width, said) if first["severity"] in GRAVE else lines
+
+
+def _advice_of_cause(cause: finding_groups.Cause, width: int, said: Said) -> list[str]:
+    first = cause.findings[0]
+    text = _told(first)
+    if not text:
+        return []
+    if text in said.by:
+        return indented(f"What to do: as for {said.by[text]}", width, 2) if cause.kind not in said.kinds else []
+    if said.most is not None and (len(said.kinds) >= said.most or cause.kind in said.kinds):
+        said.unsaid = True
+        stop = first["advice"] and first["advice"]["verdict"] in (Verdict.DO_NOT_ACT, Verdict.DO_NOT_ABORT)
+        return indented(text[0][1], width, 2) if stop else []
+    said.kinds.add(cause.kind)
+    told = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
+    group = alike(told)[0]
+    for member in group.members:
+        said.by.setdefault(told[member][1], _name(first))
+    lines = []
+    for what, part in group.parts:
+        lines += [f"    {visible(part)}"] if what == "command" else indented(part, width, 2)
+    lines += values_in_lines(group, width, CAUSE_VALUES)
+    if others := len(cause.findings) - len(group.members):
+        lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
+    return lines
+
+
+def _name(finding: Finding) -> str:
+    """Its rule, which of the rule's questions it answers where that is another, and its digits."""
+    question = kind(finding)
+    asked = "" if question == finding["rule"] else f" ({question})"
+    return f"{finding['rule']}{asked} {short_fingerprint(finding)}".rstrip()
+
+
+def _names(finding: Finding) -> Names:
+    return names({**finding, "first_offset": finding["offset"]})
+
+
+def _told(finding: Finding) -> Told:
+    return tuple(told(finding.get("advice"), finding["remedy"] or ""))
+
+
+# A run on a terminal: who holds what as a table, what to do, what else was found, and what was not read.
+#
+# Legible without colour. Names from the input cannot move the cursor or repaint the screen: whatever is not plainly
+# visible shows as an escape.
+
 
 TOP, NOTES = 20, 3
 _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
@@ -43,16 +456,16 @@ def print_findings(
     wall, to say how old the copy is. ``shown``: which findings; what a baseline accepts is not printed. Cost: that of
     what is shown, and one pass over all.
     """
-    full, width = report_shapes.summary(summary), max(width, 30)
-    whole = report_shapes.whole(findings, report_shapes.FINDING)
-    decided = verdict.of_run(whole, full)
+    full, width = answers.summary(summary), max(width, 30)
+    whole = answers.with_all_keys(findings, answers.FINDING)
+    decided = answers.of_run(whole, full)
     listed, notes = _listed(whole, shown, verbose)
-    answer = first_lines.answer(decided, full, width, shown, verbose)
+    answer = first_answer(decided, full, width, shown, verbose)
     told = set() if verbose else {id(finding) for finding in answer.findings}
     lost, others = _causes([f for f in listed if id(f) not in told], decided.lost, verbose)
-    said = cause_lines.Said(None if verbose else cause_lines.SHOWN, dict(answer.said))
-    paint = cause_lines.painter(color)
-    lines = first_lines.top(decided, full, width, now)
+    said = Said(None if verbose else SHOWN, dict(answer.said))
+    paint = painter(color)
+    lines = top(decided, full, width, now)
     lines += _of_causes(lost, width, said, paint)
     lines += answer.lines
     lines += _of_causes(others if verbose else others[:TOP], width, said, paint)
@@ -75,10 +488,10 @@ def print_verdict(
     shown: Selection,
 ) -> None:
     """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
-    full, width = report_shapes.summary(summary), max(width, 30)
-    whole = report_shapes.whole(findings, report_shapes.FINDING)
+    full, width = answers.summary(summary), max(width, 30)
+    whole = answers.with_all_keys(findings, answers.FINDING)
     listed, _ = _listed(whole, shown, True)
-    lines = first_lines.top(verdict.of_run(whole, full), full, width, now)
+    lines = top(answers.of_run(whole, full), full, width, now)
     lines += _closing(listed, whole, full, width, shown, report, 0)
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
 
@@ -100,22 +513,22 @@ def _listed(findings: Sequence[Finding], shown: Selection, infos: bool) -> tuple
 
 def _causes(
     findings: Sequence[Finding], lost: Sequence[Finding], each: bool
-) -> tuple[list[causes.Cause], list[causes.Cause]]:
+) -> tuple[list[finding_groups.Cause], list[finding_groups.Cause]]:
     """The causes of findings, with ``each`` one a finding: of what is lost, and all others."""
     marked = {id(finding) for finding in lost}
-    found = [causes.alone(finding) for finding in findings] if each else causes.causes(findings)
-    parts: tuple[list[causes.Cause], list[causes.Cause]] = ([], [])
+    found = [finding_groups.alone(finding) for finding in findings] if each else finding_groups.causes(findings)
+    parts: tuple[list[finding_groups.Cause], list[finding_groups.Cause]] = ([], [])
     for cause in found:
         parts[not any(id(finding) in marked for finding in cause.findings)].append(cause)
     return parts
 
 
 def _of_causes(
-    found: Sequence[causes.Cause], width: int, said: cause_lines.Said, paint: Callable[[str, str], str]
+    found: Sequence[finding_groups.Cause], width: int, said: Said, paint: Callable[[str, str], str]
 ) -> list[str]:
     lines = []
     for cause in found:
-        begun, *rest = cause_lines.lines(cause, width, said)
+        begun, *rest = cause_lines(cause, width, said)
         lines += ["", paint(begun, cause.severity), *rest]
     return lines
 
@@ -136,7 +549,7 @@ def _closing(
     if shown.narrow:
         lines.append(f"Printed: {len(listed):,} of them ({visible(shown.said())}); results and exit status are of all")
     if summary["baseline"]:
-        lines.append(f"Baseline: {visible(verdict.baseline(summary['baseline']))}")
+        lines.append(f"Baseline: {visible(answers.baseline(summary['baseline']))}")
     lines += _read(summary)
     unsure = len(answers.undecided(findings))
     if unsure:

@@ -1,22 +1,26 @@
-"""Where things stand in a picture: a partition's transactions as bars along its offsets.
-
-Pure arithmetic from a timeline's numbers to coordinates; the template draws them as SVG. The x axis is the offset,
-since that is what the LSO and the log end are; times are said in words, because a client chooses its own.
-"""
+"""Timelines and trends."""
 
 from __future__ import annotations
 
+import datetime
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.at_rest import Values
-from auditor.dashboards.verdict import aged
+from auditor.dashboards.answers import aged
 from auditor.dashboards.wording import clip, instant, offsets
 
-WIDTH = 960.0
+# Where things stand in a picture: a partition's transactions as bars along its offsets.
+#
+# Pure arithmetic from a timeline's numbers to coordinates; the template draws them as SVG. The x axis is the offset,
+# since that is what the LSO and the log end are; times are said in words, because a client chooses its own.
+
+
+TIMELINE_WIDTH = 960.0
 LEFT, RIGHT = 12.0, 948.0
-TOP, LANE, BAR = 48.0, 54.0, 16.0
+TOP, TIMELINE_LANE, BAR = 48.0, 54.0, 16.0
 MAX_LANES, MAX_BARS = 12, 400
 _MIN_BAR = 3.0
 _MARGIN, _WORTH = 10, 4  # offsets around what is zoomed on; how much shorter than the whole a part must be
@@ -63,7 +67,7 @@ class EpochMark:
 
 
 @dataclass(slots=True)
-class Lane:
+class TimelineLane:
     """All shown transactions of one producer id; ``y`` is the top of its bars, the label stands above.
 
     ``tone``: the kind of those that are open, the worst of them; empty where none is.
@@ -83,7 +87,7 @@ class Picture:
     """Everything the template draws of one partition. Coordinates are in the SVG's own units, ``WIDTH`` wide."""
 
     height: float
-    lanes: Sequence[Lane]
+    lanes: Sequence[TimelineLane]
     ticks: Sequence[tuple[float, int]]
     lso: float | None
     lso_label_end: bool
@@ -104,7 +108,7 @@ class Picture:
         return {bar.kind for lane in self.lanes for bar in lane.bars}
 
 
-def draw(timeline: Values, known: Mapping[tuple[int, int], Values], part: Part | None = None) -> Picture:
+def draw_timeline(timeline: Values, known: Mapping[tuple[int, int], Values], part: Part | None = None) -> Picture:
     """Lay one timeline out, whole or a part of it.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
@@ -122,11 +126,11 @@ def draw(timeline: Values, known: Mapping[tuple[int, int], Values], part: Part |
     lso = timeline.get("lso")
     at = None if lso is None or lso < first else scale(lso)
     return Picture(
-        height=TOP + LANE * len(lanes) + 26,
+        height=TOP + TIMELINE_LANE * len(lanes) + 26,
         lanes=[lane for lane, _ in lanes],
         ticks=[(scale(tick), tick) for tick in _ticks(first, end)],
         lso=at,
-        lso_label_end=at is not None and at > WIDTH / 2,
+        lso_label_end=at is not None and at > TIMELINE_WIDTH / 2,
         log_end=scale(end),
         start_cut=first > timeline["log_start"],
         end_cut=end < timeline["log_end"],
@@ -216,7 +220,7 @@ def _power(step: int) -> int:
     return int(10 ** (len(str(step)) - 1))
 
 
-def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[Lane, list[Values]]], int]:
+def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values]]], int]:
     """One lane a producer: open transactions first (by offset), then the latest; and how many lanes are left out."""
     own: dict[int, list[Values]] = {}
     for row in rows:
@@ -228,14 +232,14 @@ def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[Lane, list[Values]]], int
 
     order = sorted(own.items(), key=rank)
     shown = [
-        (Lane(producer, TOP + LANE * n + 18, f"producer {producer}"), mine)
+        (TimelineLane(producer, TOP + TIMELINE_LANE * n + 18, f"producer {producer}"), mine)
         for n, (producer, mine) in enumerate(order[:MAX_LANES])
     ]
     return shown, len(order) - len(shown)
 
 
 def _fill(
-    lane: Lane,
+    lane: TimelineLane,
     rows: Sequence[Values],
     scale: object,
     known: Mapping[tuple[int, int], Values],
@@ -266,12 +270,12 @@ def _open_kind(row: Values, more: Values) -> str:
     return "unsure" if kind == "undecidable" or more.get("standing") == "unknown" else "active"
 
 
-def _mark_epoch(lane: Lane, x: float, epoch: int, highest: int | None) -> int:
+def _mark_epoch(lane: TimelineLane, x: float, epoch: int, highest: int | None) -> int:
     """Mark an epoch where it begins, in words if there is room for them. Returns the highest epoch so far."""
     fenced = highest is not None and epoch < highest
     if highest is None or fenced or epoch > highest:
         said = f"epoch {epoch} after {highest}: fenced" if fenced else f"epoch {epoch}"
-        mark = EpochMark(x, said, fenced, left=x + _SIGN * len(said) > WIDTH)
+        mark = EpochMark(x, said, fenced, left=x + _SIGN * len(said) > TIMELINE_WIDTH)
         last = next((mark.span[1] for mark in reversed(lane.epochs) if mark.label), 0.0)
         lane.epochs.append(mark if fenced or mark.span[0] >= last else EpochMark(x, "", fenced))
     return epoch if highest is None else max(highest, epoch)
@@ -289,3 +293,151 @@ def _bar(row: Values, scale: Any, title: str, kind: str) -> Bar:
     commit = row.get("outcome") == "COMMIT"
     at = scale(marker)
     return Bar(x, max(width, round(at - x, 1)), 0.0, "commit" if commit else "abort", "C" if commit else "A", title, at)
+
+
+# An axis of time for small pictures: where a moment stands, and the ticks that say so. Pure.
+
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+# What lies between two ticks, in ms: of these the least that gives no more than fit.
+STEPS = (
+    *(n * MINUTE for n in (1, 2, 5, 10, 30)),
+    *(n * HOUR for n in (1, 3, 6, 12)),
+    *(n * DAY for n in (1, 2, 7, 14, 30, 90, 180, 365)),
+)
+PER_TICK = 90.0  # units of width that a tick's label takes
+
+
+class Tick(NamedTuple):
+    """A line on the axis and what stands there."""
+
+    x: float
+    label: str
+
+
+class Axis(NamedTuple):
+    """Moments between ``start`` and ``end``, in ms, laid out from ``left`` to ``right``."""
+
+    start: int
+    end: int
+    left: float
+    right: float
+
+    def x(self, ms: int) -> float:
+        """Where a moment stands; the end where the axis has no length."""
+        share = (ms - self.start) / (self.end - self.start) if self.end > self.start else 1.0
+        return round(self.left + min(1.0, max(0.0, share)) * (self.right - self.left), 1)
+
+    def ticks(self) -> list[Tick]:
+        """Whole hours or days (UTC), as many as there is room for; the day, and below it the time of day."""
+        most = max(1, int((self.right - self.left) / PER_TICK))
+        step = next((step for step in STEPS if (self.end - self.start) // step < most), STEPS[-1])
+        first = -(-self.start // step) * step
+        found = [Tick(self.x(ms), _label(ms, step)) for ms in range(first, self.end + 1, step)][: most + 1]
+        return found or [Tick(self.x(self.end), _label(self.end, MINUTE))]
+
+
+def axis(moments: Sequence[int], left: float, right: float) -> Axis:
+    """The axis that has all of some moments, in ms."""
+    return Axis(min(moments, default=0), max(moments, default=0), left, right)
+
+
+def milliseconds(iso: str) -> int:
+    """An ISO-8601 time in ms; one that is none is 0."""
+    try:
+        return int(datetime.datetime.fromisoformat(iso).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def _label(ms: int, step: int) -> str:
+    moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+    return moment.strftime("%Y-%m-%d" if step >= DAY else "%m-%d %H:%M")
+
+
+# Counts of runs over time, as pictures: an axis of time, a lane a count, a mark where a run was. Pure.
+
+
+Of = TypeVar("Of")
+
+TREND_WIDTH, TREND_LANE, HIGH, TAIL = 960.0, 52.0, 34.0, 16.0
+AXIS = 22.0  # below the lanes, for the ticks' labels
+APART = 26.0  # between the numbers of a lane
+SMALL_WIDTH, SMALL = 150.0, 22.0
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A number in the picture."""
+
+    x: float
+    y: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrendLane:
+    """One count over time: ``path`` is its area, which stands on ``y``; a number stands where it changes."""
+
+    name: str
+    y: float
+    path: str
+    labels: Sequence[Label]
+
+
+@dataclass(frozen=True, slots=True)
+class Trend(Generic[Of]):
+    """The picture: lanes below each other, a column a run to be clicked (left, width, mark, run), and the ticks."""
+
+    lanes: Sequence[TrendLane]
+    columns: Sequence[tuple[float, float, float, Of]]
+    ticks: Sequence[Tick]
+    width: float = TREND_WIDTH
+
+    @property
+    def height(self) -> float:
+        """In the SVG's own units."""
+        return TREND_LANE * len(self.lanes) + AXIS
+
+
+def draw_trend(
+    runs: Sequence[Of], moments: Sequence[int], counts: Mapping[str, Sequence[int | None]], width: float = TREND_WIDTH
+) -> Trend[Of]:
+    """Lays runs out: ``moments`` when each was, in ms, in their order; ``counts`` by lane, None where a run does not
+    say. A count holds until the next run. Cost: linear."""
+    if not runs:
+        return Trend([], [], [], width)
+    scale = axis(moments, 0.0, width - TAIL)
+    xs = [scale.x(ms) for ms in moments]
+    lanes = [lane(name, xs, values, TREND_LANE * n, HIGH, width) for n, (name, values) in enumerate(counts.items(), 1)]
+    ends = [*((a + b) / 2 for a, b in itertools.pairwise(xs)), width]
+    begins = [0.0, *ends[:-1]]
+    columns = [
+        (round(left, 1), round(max(right - left, 0.5), 1), x, run)
+        for left, right, x, run in zip(begins, ends, xs, runs, strict=True)
+    ]
+    return Trend(lanes, columns, scale.ticks(), width)
+
+
+def lane(
+    name: str, xs: Sequence[float], values: Sequence[int | None], y: float, high: float, width: float
+) -> TrendLane:
+    """One count: as high as its share of the most; whatever is not zero can be seen."""
+    most = max((value for value in values if value), default=1)
+    path, labels, before, free = [], [], None, 0.0
+    for at, (x, value) in enumerate(zip(xs, values, strict=True)):
+        right = xs[at + 1] if at + 1 < len(xs) else width
+        if value:
+            top = round(y - max(2.0, high * value / most), 1)
+            path.append(f"M{x} {y}V{top}H{max(right, x + 1)}V{y}Z")
+            if value != before and x >= free:
+                labels.append(Label(min(x, width - 8 * len(f"{value:,}")), top - 3, value))
+                free = x + APART
+        before = value
+    return TrendLane(name, y, "".join(path), labels)
+
+
+def small(scale: Axis, moments: Sequence[int], values: Sequence[int | None]) -> tuple[TrendLane, list[float]]:
+    """A picture for a cell of a table: one count on an axis that the rows share, and where its runs were."""
+    xs = [scale.x(ms) for ms in moments]
+    return lane("", xs, values, SMALL - 2, SMALL - 4, SMALL_WIDTH), xs

@@ -1,19 +1,24 @@
-"""How values look to people, the same on every surface: names made harmless, sizes, durations, instants, remedies.
-
-Names come from untrusted input. :func:`visible` makes control, direction-changing and invisible characters show as
-escapes, so that a name can neither move a terminal's cursor nor pass for another one. HTML escaping is the template
-engine's business.
-"""
+"""How values look to people."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from auditor.base import advice
 from auditor.base.at_rest import Values
 from auditor.base.words import duration
+
+# How values look to people, the same on every surface: names made harmless, sizes, durations, instants, remedies.
+#
+# Names come from untrusted input. :func:`visible` makes control, direction-changing and invisible characters show as
+# escapes, so that a name can neither move a terminal's cursor nor pass for another one. HTML escaping is the template
+# engine's business.
+
 
 Finding = Values
 
@@ -228,3 +233,313 @@ def _escape(match: re.Match[str]) -> str:
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+# Text in columns of a terminal: how wide it is, filled up, broken into lines.
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal ``text`` takes: wide characters two, combining ones none."""
+    return sum(_cell(sign) for sign in text)
+
+
+def pad(text: str, width: int) -> str:
+    """``text`` with spaces up to ``width`` columns."""
+    return text + " " * max(0, width - cells(text))
+
+
+def shortened(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns: what is too long loses its middle, for names differ at their ends."""
+    if cells(text) <= width:
+        return text
+    head, tail = "", ""
+    for n in range(len(text)):
+        grown = (head + text[len(head)], tail) if n % 2 else (head, text[len(text) - len(tail) - 1] + tail)
+        if cells(grown[0] + grown[1]) + 1 > width:
+            break
+        head, tail = grown
+    return f"{head}…{tail}"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """``text`` in lines of at most ``width`` columns, broken between words where it can be. One empty line for none."""
+    lines, line, room = [], "", width
+    for word in text.split(" "):
+        for part in _split(word, width):
+            need = cells(part) + (1 if line else 0)
+            if need > room and line:
+                lines.append(line)
+                line, room, need = "", width, cells(part)
+            line, room = f"{line} {part}" if line else part, room - need
+    return [*lines, line]
+
+
+def indented(text: str, width: int, by: int) -> list[str]:
+    """``text`` in lines of at most ``width`` columns, each behind ``by`` blanks; hidden characters become visible."""
+    return [" " * by + line for line in wrap(visible(text), width - by) if line]
+
+
+def aligned_cells(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows in columns as wide as their widest cell, two blanks between; one that is wider than ``width`` is broken."""
+    shown = [[visible(cell) for cell in row] for row in rows]
+    wides = [max(map(cells, column)) for column in zip(*shown, strict=True)]
+    lines = ["  ".join(map(pad, row, wides)).rstrip() for row in shown]
+    return [part for line in lines for part in ([line] if cells(line) <= width else wrap(line, width))]
+
+
+def _split(word: str, width: int) -> list[str]:
+    """A word in parts of at most ``width`` columns."""
+    if cells(word) <= width:
+        return [word]
+    parts, part, room = [], "", width
+    for sign in word:
+        if _cell(sign) > room and part:
+            parts.append(part)
+            part, room = "", width
+        part, room = part + sign, room - _cell(sign)
+    return [*parts, part]
+
+
+def _cell(sign: str) -> int:
+    if unicodedata.combining(sign):
+        return 0
+    return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+
+
+# What is said of many places in the same words, as one text with words in capitals, and a line of values a place.
+#
+# Two texts are alike only where each word that differs is a value that both places are known by (a topic, a partition,
+# a
+# producer): put back, the values give each text again, word for word.
+
+
+Piece = tuple[str, str]  # "text" or "command", and what it says
+Names = Mapping[str, str]  # by the word that stands for it, in the order of columns, what a place is known by
+
+TOPIC, NUMBER, PLACE = "TOPIC", "N", "TOPIC-N"
+PLURAL = {"record": "records", "stays": "stay"}  # one text may speak of one record, the next of several
+_WORD = re.compile(r"(\(*)(.*?)([.,;:)]*)")
+# The word before a value says which of several equal ones it is.
+_BEFORE = {
+    "--partition": NUMBER,
+    "--start-offset": "OFFSET",
+    "CurrentTransactionStartOffset": "OFFSET",
+    "producer": "PRODUCER",
+    "--producer-id": "PRODUCER",
+    "producerId": "PRODUCER",
+    "--producer-epoch": "EPOCH",
+    "producerEpoch": "EPOCH",
+    "broker": "BROKER",
+    "--topic": TOPIC,
+}
+_BEHIND = {"records": "RECORDS", "record": "RECORDS"}
+
+
+@dataclass(slots=True)
+class Alike:
+    """Places, by their numbers in what was given, of which the same is said: ``parts`` with the words of ``columns`` in
+    place of what differs, and of each place a value a column."""
+
+    members: list[int]
+    parts: list[Piece] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    values: list[list[str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A word of the text: the same in all (``word``), or one of ``names`` in each."""
+
+    word: str
+    fixed: bool
+    names: frozenset[str]
+
+
+def alike(told: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
+    """The places that share a text, in the order of the first of each. Cost: places times texts that differ."""
+    found: list[tuple[Alike, list[_Slot]]] = []
+    for number, (names, parts) in enumerate(told):
+        for at, (group, slots) in enumerate(found):
+            first = told[group.members[0]][1]
+            if _shape(first) == _shape(parts) and (both := _both(slots, _words(parts), names)) is not None:
+                group.members.append(number)
+                found[at] = group, both
+                break
+        else:
+            found.append((Alike([number]), [_Slot(word, True, _known(word, names)) for word in _words(parts)]))
+    for group, slots in found:
+        _finish(group, slots, told)
+    return [group for group, _ in found]
+
+
+def names(row: Values) -> Names:
+    """What may stand in what is said of a partition or a finding, by the word in its place."""
+    place = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
+    values = {
+        PLACE: place,
+        TOPIC: row["topic"],
+        NUMBER: row["partition"],
+        "ID": row.get("transactional_id"),
+        "PRODUCER": row.get("producer_id"),
+        "EPOCH": row.get("producer_epoch"),
+        "OFFSET": row.get("first_offset"),
+        "RECORDS": row.get("records"),
+        "BROKER": row.get("broker_id"),
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def values_in_lines(group: Alike, width: int, most: int) -> list[str]:
+    """What the words in capitals stand for: a line a place, of ``most`` at least 3; partitions alone on one line."""
+    if not group.columns:
+        return []
+    table, most = [group.columns, *group.values], max(3, most)
+    if not {*group.columns} <= {TOPIC, NUMBER}:
+        fits = most + 1 if len(group.values) > most + 1 else len(table)
+        lines = [f"    {line}" for line in aligned_cells(table[:fits], width - 4)]
+        rest = len(table) - fits
+        return lines + (indented(f"… {rest:,} more: --verbose", width, 4) if rest else [])
+    shown = ", ".join("-".join(row) for row in group.values[: 2 * most])
+    more = f" and {len(group.values) - 2 * most:,} more (--verbose)" if len(group.values) > 2 * most else ""
+    return indented(f"{'-'.join(group.columns)}: {shown}{more}", width, 4)
+
+
+def _shape(parts: Iterable[Piece]) -> list[tuple[str, int]]:
+    return [(kind, len(text.split(" "))) for kind, text in parts]
+
+
+def _words(parts: Iterable[Piece]) -> list[str]:
+    return [word for _, text in parts for word in text.split(" ")]
+
+
+def _known(word: str, names: Names) -> frozenset[str]:
+    """The names that a word, without the signs around it, is the value of."""
+    core = _core(word)[1]
+    return frozenset(name for name, value in names.items() if value == core)
+
+
+def _core(word: str) -> tuple[str, str, str]:
+    match = _WORD.fullmatch(word)
+    return (match[1], match[2], match[3]) if match else ("", word, "")
+
+
+def _both(slots: Sequence[_Slot], words: Sequence[str], names: Names) -> list[_Slot] | None:
+    """What is common to a text and one more; None where a word differs that is nobody's value."""
+    found = []
+    for slot, word in zip(slots, words, strict=True):
+        said = PLURAL.get(word, word)
+        fixed = slot.fixed and said == PLURAL.get(slot.word, slot.word)
+        around = _core(slot.word)[::2] == _core(word)[::2]
+        common = slot.names & _known(word, names) if around else frozenset()
+        if not fixed and not common:
+            return None
+        found.append(_Slot(slot.word if slot.word == word else said if fixed else slot.word, fixed, common))
+    return found
+
+
+def _finish(group: Alike, slots: Sequence[_Slot], told: Sequence[tuple[Names, Sequence[Piece]]]) -> None:
+    names, parts = told[group.members[0]]
+    if len(group.members) == 1:
+        group.parts = list(parts)
+        return
+    mine = [told[number][0] for number in group.members]
+    differ = {name for name in names if len({each.get(name) for each in mine}) > 1}
+    place = "-".join(name if name in differ else str(names.get(name)) for name in (TOPIC, NUMBER))
+    used = {TOPIC, NUMBER}
+    at = 0
+    for kind, text in parts:
+        words = []
+        for _ in text.split(" "):
+            slot, before, behind = slots[at], *(slots[n].word if 0 <= n < len(slots) else "" for n in (at - 1, at + 1))
+            name = "" if slot.fixed else _chosen(slot.names, before, behind, names)
+            used.add(name)
+            start, _, end = _core(slot.word)
+            words.append(f"{start}{place if name == PLACE else name}{end}" if name else slot.word)
+            at += 1
+        group.parts.append((kind, " ".join(words)))
+    group.columns = [name for name in names if name in used & differ and name != PLACE]
+    group.values = [[each.get(name, "-") for name in group.columns] for each in mine] if group.columns else []
+
+
+def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> str:
+    hint = _BEFORE.get(before) or _BEHIND.get(behind)
+    return hint if hint in names else next(name for name in order if name in names)
+
+
+# The facts of a finding's evidence in words: names without underscores, times, durations and sizes as people say them.
+#
+# Nothing is left out: what the words round off is in ``findings.jsonl``, and behind a fold on the page.
+
+
+# Names that say less than they mean when only their underscores are gone.
+_NAMES = {
+    "also": "also found",
+    "at_least": "at least that",
+    "bytes": "size",
+    "class": "the transaction is",
+    "differs": "what differs",
+    "in_flight": "may be in flight",
+    "isr": "in sync",
+    "isr_before": "in sync before",
+    "log_dir": "log directory",
+    "missing": "what would decide it",
+    "over_ms": "beyond its time-out by",
+    "repeats": "repeated",
+    "since": "open since",
+    "since_by_producer": "by its producer's clock since",
+    "since_not_after": "open no later than",
+    "since_not_before": "open no earlier than",
+    "timeout_ms": "time-out",
+    "why": "because",
+}
+_FIRST = ("expected", "found", "why", "class", "confidence", "missing")  # in this order, before the others by name
+_TIME = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+_DEEPEST = 3
+
+
+def in_words(evidence: Values) -> list[tuple[str, str]]:
+    """Each fact that is known as its name and what it says, what was expected and found first. Cost: linear."""
+    known = [str(name) for name in evidence if evidence[name] is not None]
+    order = sorted(known, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    return [(clip(_name(name), 80), _said(name, evidence[name], 0)) for name in order]
+
+
+def _name(name: str) -> str:
+    return _NAMES.get(name) or name.removesuffix("_ms").replace("_", " ")
+
+
+def _said(name: str, fact: object, depth: int) -> str:
+    """A fact in words. ``name`` says what a number counts; ``depth`` how far inside of others it stands."""
+    if isinstance(fact, bool) or fact is None or depth > _DEEPEST:
+        return value(fact)
+    if isinstance(fact, int):
+        return duration(fact) if name.endswith("_ms") else size(fact) if _counts_bytes(name, fact) else str(fact)
+    if isinstance(fact, str):
+        return instant(fact) if _TIME.fullmatch(fact) else fact
+    if isinstance(fact, Mapping):
+        return _pairs(fact, depth)
+    if isinstance(fact, Sequence):
+        return _listed(name, fact, depth)
+    return value(fact)
+
+
+def _counts_bytes(name: str, count: int) -> bool:
+    return count >= 0 and (name == "bytes" or name.endswith("_bytes"))
+
+
+def _pairs(fact: Values, depth: int) -> str:
+    """A structure: what it says where it says something, else its own facts in a row."""
+    if isinstance(fact.get("message"), str):
+        kind = " ".join(str(fact[name]) for name in ("severity", "rule") if fact.get(name))
+        return f"{kind}: {fact['message']}" if kind else str(fact["message"])
+    own = [f"{_name(str(name))} {_said(str(name), each, depth + 1)}" for name, each in fact.items() if each is not None]
+    deep = any(isinstance(each, Mapping) for each in fact.values())
+    return ("; " if deep else ", ").join(own) or "nothing"
+
+
+def _listed(name: str, fact: Sequence[Any], depth: int) -> str:
+    said = [_said(name, each, depth + 1) for each in fact]
+    if any(isinstance(each, Mapping) for each in fact):
+        return "; ".join(said)
+    nested = [f"({text})" if isinstance(each, list | tuple) else text for each, text in zip(fact, said, strict=True)]
+    return ", ".join(nested) or "none"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from auditor.dashboards import metrics, output_formats, report, report_shapes, terminal, verdict
+from auditor.dashboards import answers, metrics, output_formats, report, terminal
 from auditor.dashboards.wording import pieces
 from auditor.outputs import alerts, printing
 from auditor.outputs.publish import described_findings, summarise
@@ -121,8 +121,8 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     """What people read, by its name, every run of blanks one space; the metrics are written into ``folder``."""
     rows, summary, out = described_findings(audit), summarise(audit), io.StringIO()
     terminal.print_findings(rows, summary, out, 80)
-    full = report_shapes.summary(summary)
-    decided = verdict.of_run(report_shapes.whole(rows, report_shapes.FINDING), full)
+    full = answers.summary(summary)
+    decided = answers.of_run(answers.with_all_keys(rows, answers.FINDING), full)
     metrics.write_metrics(folder / "metrics.prom", rows, summary)
     texts = {
         "terminal": expanded(out.getvalue()),

@@ -14,8 +14,8 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import DEFAULT_LIMITS, IN_ALL, OF_A_RULE, AuditInputError
 from auditor.base.user_input import of_table, since_of
 from auditor.base.words import did_you_mean, plural
+from auditor.dashboards.finding_groups import LEAST, Printing, Selection
 from auditor.dashboards.output_formats import FORMATS
-from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, limits_of, out_of, parse_time
 

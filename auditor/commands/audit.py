@@ -59,7 +59,7 @@ def _plan(args: argparse.Namespace) -> int:
     args.out = args.out or Path()
     options = audit_options(args, args.paths)
     from auditor.connectors.logdir.inventory import discover
-    from auditor.dashboards.plan_lines import plan_lines
+    from auditor.dashboards.table_lines import plan_lines
     from auditor.pipeline.plan import forecast
 
     inventory = discover(list(options.inputs), options.limits, options.scope)

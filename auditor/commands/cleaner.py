@@ -21,6 +21,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    from auditor.dashboards.cleaner_lines import lines
+    from auditor.dashboards.table_lines import cleaner_lines
 
-    return one_table.run(args, "cleaner", lines)
+    return one_table.run(args, "cleaner", cleaner_lines)

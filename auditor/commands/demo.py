@@ -12,7 +12,7 @@ from pathlib import Path
 
 from auditor import running
 from auditor.commands.arguments import add_master, examples
-from auditor.dashboards.selection import Printing
+from auditor.dashboards.finding_groups import Printing
 from auditor.pipeline.options import AuditOptions, folder_of, parse_time
 
 DEMO = Path(__file__).parents[1] / "demo"

@@ -33,9 +33,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    from auditor.dashboards.lag_lines import lines
+    from auditor.dashboards.table_lines import lag_lines
 
     def wanted(row: Fields) -> bool:
         return not args.group or any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in args.group)
 
-    return one_table.run(args, "lag", lines, wanted)
+    return one_table.run(args, "lag", lag_lines, wanted)

@@ -74,7 +74,7 @@ def run(
     if args.format == "json":
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in said)
     elif args.format == "csv":
-        from auditor.dashboards.row_formats import csv_lines
+        from auditor.dashboards.output_formats import csv_lines
 
         out.writelines(csv_lines(rows.schema.names, said))
     else:

@@ -85,10 +85,10 @@ def run(args: argparse.Namespace) -> int:
         out.writelines(json.dumps(each.row(), ensure_ascii=True) + "\n" for each in told)
         running.warn(notes)
     else:
-        from auditor.dashboards.recheck_lines import lines
+        from auditor.dashboards.table_lines import recheck_lines
 
         width = shutil.get_terminal_size((120, 24)).columns
-        out.writelines(f"{line}\n" for line in lines([each.row() for each in told], notes, width))
+        out.writelines(f"{line}\n" for line in recheck_lines([each.row() for each in told], notes, width))
     return recheck.exit_code(told, unread)
 
 

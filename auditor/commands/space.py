@@ -25,6 +25,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    from auditor.dashboards.space_lines import lines
+    from auditor.dashboards.table_lines import space_lines
 
-    return one_table.run(args, "space", lines)
+    return one_table.run(args, "space", space_lines)

@@ -19,9 +19,8 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Named
 from auditor.base.words import plural
-from auditor.dashboards import addresses, for_owner
-from auditor.dashboards.answers import Open
-from auditor.dashboards.verdict import aged
+from auditor.dashboards import finding_groups, overview
+from auditor.dashboards.answers import Open, aged
 from auditor.dashboards.wording import instant, log_name, short_fingerprint, told, visible, who
 from auditor.outputs import runs
 from auditor.outputs.printing import FOUND, fingerprint_in
@@ -93,13 +92,13 @@ class News:
     def link(self, row: Values) -> str:
         """Where a finding can be read: its page, else its place in the report; empty where nobody said where."""
         if self.pages:
-            return f"{self.pages.rstrip('/')}/{addresses.finding(row['fingerprint'])}"
+            return f"{self.pages.rstrip('/')}/{overview.finding(row['fingerprint'])}"
         report = os.environ.get("AUDITOR_REPORT_URL")
         return f"{report}#{short_fingerprint(row)}" if report else ""
 
     def owner(self, row: Values) -> str:
         """The message for whoever runs the producer that a finding names; empty where none is."""
-        return for_owner.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
+        return finding_groups.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
 
 
 def where(row: Values) -> str:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.dashboards import answers, output_formats, report_shapes, terminal, verdict
-from auditor.dashboards.one_finding import explained
-from auditor.dashboards.selection import LEAST, Printing, Selection, is_partition, named
+from auditor.dashboards import answers, output_formats, terminal
+from auditor.dashboards.finding_groups import LEAST, Printing, Selection, explained, is_partition, named
 from auditor.outputs import delivery
 from auditor.outputs.delivery import write_whole
 from auditor.outputs.publish import described_findings, summarise
@@ -82,8 +81,8 @@ def show(done: Audit, printing: Printing) -> None:
         picked = [row for row in answers.unaccepted(rows) if shown.shows(row)]
         if printing.format == "markdown" and not (printing.verbose or shown.infos):
             picked = [row for row in picked if row["severity"] != LEAST]
-        whole, full = report_shapes.whole(rows, report_shapes.FINDING), report_shapes.summary(summary)
-        decided = verdict.of_run(whole, full)
+        whole, full = answers.with_all_keys(rows, answers.FINDING), answers.summary(summary)
+        decided = answers.of_run(whole, full)
         hidden = Counter(row["rule"] for row in rows) - Counter(row["rule"] for row in picked)
         rules = {name: row | {"hidden": hidden[name]} for name, row in _rules(done.kinds).items()}
         sys.stdout.writelines(

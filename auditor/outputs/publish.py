@@ -21,7 +21,7 @@ from auditor.base.user_input import Named
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors.tables import schema
-from auditor.dashboards import report_shapes, verdict
+from auditor.dashboards import answers
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
@@ -184,7 +184,7 @@ def has_all_logs(audit: Audit, logs: pa.Table) -> bool:
     )
 
 
-def _held(decided: verdict.Verdict) -> Fields:
+def _held(decided: answers.RunVerdict) -> Fields:
     """What a list of runs says of one: partitions that are blocked, since when the first of them, those that lost."""
     since = min((row.holder.row["since"] for row in decided.held if row.holder.row["since"]), default=None)
     lost = {(finding["topic"], finding["partition"]) for finding in decided.lost}
@@ -254,10 +254,10 @@ def verdict_row(audit: Audit, summary: Values) -> Fields:
     }
 
 
-def decided_of(audit: Audit, summary: Values) -> verdict.Verdict:
+def decided_of(audit: Audit, summary: Values) -> answers.RunVerdict:
     """The verdict with what it rests on, of page, terminal and what is kept of the run."""
-    found = report_shapes.whole(described_findings(audit), report_shapes.FINDING)
-    return verdict.of_run(found, report_shapes.summary(summary))
+    found = answers.with_all_keys(described_findings(audit), answers.FINDING)
+    return answers.of_run(found, answers.summary(summary))
 
 
 def scope(audit: Audit) -> Fields:

@@ -18,11 +18,8 @@ from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.base.version import VERSION
 from auditor.connectors.stores.results import Folder, folder, why
 from auditor.connectors.stores.retries import REFUSED, side_by_side
-from auditor.dashboards import addresses, cluster_page, overview, report_shapes, verdict
-from auditor.dashboards.addresses import FRONT, Links
-from auditor.dashboards.board import Board, Cluster
-from auditor.dashboards.finding_page import Story, render_finding
-from auditor.dashboards.overview import Step
+from auditor.dashboards import answers, overview
+from auditor.dashboards.overview import FRONT, Board, Cluster, Links, Step, Story, render_finding
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.runs import Found, History, Run, Shelf
@@ -67,7 +64,7 @@ class Site:
         return runs.in_front(self.by_cluster)
 
     def page(self, path: str) -> str | None:
-        """A page by its address, see :mod:`auditor.dashboards.addresses`; None where there is none.
+        """A page by its address, see :mod:`auditor.dashboards.overview`; None where there is none.
 
         Errors: :class:`AuditInputError` where a run cannot be read.
         """
@@ -75,15 +72,15 @@ class Site:
             return self.front()
         room, _, _ = path.partition("/")
         if room == "cluster":
-            id = next((id for id in self.by_cluster if addresses.cluster(id) == path), None)
+            id = next((id for id in self.by_cluster if overview.cluster(id) == path), None)
             return None if id is None else self.of_cluster(self.by_cluster[id], -1, "../")
         if room == "finding":
             return self.finding(path)
         for run in self.known:
-            if path == addresses.run(run.run_id):
+            if path == overview.run(run.run_id):
                 mine = self.by_cluster[runs.group(run)]
                 return self.of_cluster(mine, mine.index(run), "../")
-            if path == addresses.report(run.run_id):
+            if path == overview.report(run.run_id):
                 return self.report(run)
         return None
 
@@ -91,7 +88,7 @@ class Site:
         """The page of all clusters; of one alone, where there is no other, its own."""
         if len(self.in_front) < 2:
             mine = next(iter(self.in_front.values()), [])
-            late = [cluster_page.missing(each.silent_ms, each.every_ms) for each in self._standings() if each.overdue]
+            late = [overview.missing(each.silent_ms, each.every_ms) for each in self._standings() if each.overdue]
             return self.of_cluster(mine, -1, "", *late)
         rows = []
         found = self._standings()
@@ -100,7 +97,7 @@ class Site:
             names = ("runs", "since", "overdue", "every_ms", "silent_ms")
             steps = [_step(run) for run in mine[-overview.MAX_DRAWN :]]
             rows.append(
-                cluster_page.Row(
+                overview.Row(
                     self.board(mine, len(mine) - 1),
                     run_id=each.last.run_id,
                     facts=each.last.facts,
@@ -110,7 +107,7 @@ class Site:
                     **{name: getattr(each, name) for name in names},
                 )
             )
-        return cluster_page.render_clusters(rows, self._links(""))
+        return overview.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[runs.Standing]:
         known = [run for mine in self.in_front.values() for run in mine]
@@ -140,7 +137,7 @@ class Site:
         """How a cluster stood as of one of its runs."""
         run = mine[at]
         found = _rows(self._notable(run).to_pylist())
-        decided = verdict.of_run(registry.described(found), report_shapes.summary(self._summary(run)))
+        decided = answers.of_run(registry.described(found), answers.summary(self._summary(run)))
         earlier = mine[:at]
         shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
         if not earlier:
@@ -155,7 +152,7 @@ class Site:
         """The page of a finding; None where no run that is looked into has it."""
         name = path.partition("/")[2].removesuffix(".html")
         id = next(
-            (id for id in self.by_cluster if addresses.finding(name) == path and name in self.seen(id).places), None
+            (id for id in self.by_cluster if overview.finding(name) == path and name in self.seen(id).places), None
         )
         return None if id is None else self.story(id, name)
 
@@ -191,7 +188,7 @@ class Site:
         table = self.shelf.read(run, "findings")
         (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
-        decided = verdict.of_run([described], report_shapes.summary(self._summary(run, fingerprint)))
+        decided = answers.of_run([described], answers.summary(self._summary(run, fingerprint)))
         held = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
         entries = self.shelf.read(run, "baseline").to_pylist() if "baseline" in run.files else ()
         kind = registry.kinds().get(row["kind"] or row["rule"])
@@ -275,7 +272,7 @@ def _cluster(run: Run) -> Cluster:
 
 def _rows(rows: Iterable[Values]) -> list[Fields]:
     """Findings with their structures, and every key there."""
-    return report_shapes.whole(map(pipeline_summary.unfolded, rows), report_shapes.FINDING)
+    return answers.with_all_keys(map(pipeline_summary.unfolded, rows), answers.FINDING)
 
 
 def _held(row: Values) -> Fields:
@@ -357,19 +354,19 @@ def _stamps(out: Folder) -> dict[str, str]:
 def _pages(site: Site) -> Iterator[Page]:
     """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings, whose
     story is that of the runs that looked at all, where these have them."""
-    yield Page(addresses.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
+    yield Page(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
     told: set[str] = set()
     for id, mine in site.by_cluster.items():
         last = mine[-1]
-        yield Page(addresses.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
-        yield Page(addresses.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
+        yield Page(overview.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
+        yield Page(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
         places = site.seen(id).places
         names = sorted(places.keys() - told, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
         told.update(places)
         for name in names:
             until = site.until(id, name)
             runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(min(places[name]), until + 1)]
-            yield Page(addresses.finding(name), _stamp(*runs), partial(site.story, id, name))
+            yield Page(overview.finding(name), _stamp(*runs), partial(site.story, id, name))
 
 
 def _rank(places: dict[int, str]) -> tuple[int, int]:

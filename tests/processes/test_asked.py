@@ -8,7 +8,7 @@ import pytest
 
 import auditor
 from auditor import cli
-from auditor.dashboards import besides
+from auditor.dashboards import table_lines
 from auditor.outputs import publish
 from tests.asked import Question, folder, questions, said
 from tests.facts import opened
@@ -60,4 +60,4 @@ def test_the_page_has_a_card_of_each_and_of_nothing_else() -> None:
     assert sorted((row["about"], row["topic"]) for row in rows) == [
         ("cleaner", "broken"), ("cleaner", "waiting"), ("group", "payments"), ("space", "metrics"),
     ]  # fmt: skip
-    assert [card.command for card in besides.cards(rows)] == ["auditor lag", "auditor space", "auditor cleaner"]
+    assert [card.command for card in table_lines.cards(rows)] == ["auditor lag", "auditor space", "auditor cleaner"]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor.dashboards import addresses
+from auditor.dashboards import overview
 from auditor.outputs import runs
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
@@ -49,4 +49,4 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
     assert runs.read(history, first, "logs")["bytes_total"].to_pylist()
     site = Site(Shelf(history))
     for run_id in found:
-        assert site.page(addresses.report(run_id)) == (tmp_path / run_id / "report.html").read_text(encoding="utf-8")
+        assert site.page(overview.report(run_id)) == (tmp_path / run_id / "report.html").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.dashboards.alike import Alike, alike, names
+from auditor.dashboards.wording import Alike, alike, names
 from tests.terminal_text import filled_in
 
 

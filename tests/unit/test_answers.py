@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards import answers, finding_groups, verdict
+from auditor.dashboards import answers, finding_groups
 from tests.unit.report_samples import empty_summary, finding
 
 BASE: dict[str, Any] = {
@@ -52,7 +52,7 @@ def test_what_may_have_ended_since_the_copy_is_not_called_hanging(kind: str) -> 
     """A copy of a running broker: the standing is that of the audit, whose headline says that nothing shows more."""
     young, old = answers.Open(row(kind, standing="unknown")), answers.Open(row(kind, standing="stuck"))
     assert (young.kind, old.kind) == ("undecidable", kind)
-    assert "newer copy" in verdict.stands(young)
+    assert "newer copy" in answers.stands(young)
 
 
 def test_how_far_readers_are_behind_goes_by_what_they_would_get() -> None:
@@ -72,18 +72,18 @@ def test_an_age_from_the_earliest_start_is_at_most_that(
     since: str, not_before: str | None, at_least: bool, said: str
 ) -> None:
     given = {"since": since, "since_not_before": not_before, "since_by_producer": "C", "at_least": at_least}
-    assert verdict.aged(row("hanging", **given)) == said
+    assert answers.aged(row("hanging", **given)) == said
 
 
 @pytest.mark.parametrize(("timeout", "lacking"), [(None, "its time-out, or whether"), (60_000, "shows whether")])
 def test_a_time_out_that_is_known_is_not_missed(timeout: int | None, lacking: str) -> None:
-    assert lacking in verdict.stands(answers.Open(row("undecidable", timeout_ms=timeout, standing="unknown")))
+    assert lacking in answers.stands(answers.Open(row("undecidable", timeout_ms=timeout, standing="unknown")))
 
 
 def test_a_start_that_no_brokers_time_bounds_says_so() -> None:
     known = {"since": "2026-11-21T04:00:00.000Z"}
-    assert verdict.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' time stamps"
-    assert verdict.begun(row("hanging", **known, since_not_before=known["since"])) == "2026-11-21 04:00:00 UTC"
+    assert answers.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' time stamps"
+    assert answers.begun(row("hanging", **known, since_not_before=known["since"])) == "2026-11-21 04:00:00 UTC"
 
 
 def test_a_blocking_finding_without_its_transaction_is_not_lost() -> None:
@@ -172,4 +172,4 @@ def test_many_rules_share_the_page_alike() -> None:
 
 def test_an_input_without_any_time_is_of_no_date() -> None:
     summary = {"as_of": "1970-01-01T00:00:00.000Z", "as_of_given": False, "newest": None}
-    assert verdict.clock(summary) == "As of an unknown time: nothing that was read shows one"
+    assert answers.clock(summary) == "As of an unknown time: nothing that was read shows one"

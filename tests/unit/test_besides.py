@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditor.dashboards import besides
+from auditor.dashboards import table_lines
 from auditor.dashboards.report import render_report
 from tests.unit.report_samples import HOSTILE, empty_summary
 
@@ -16,26 +16,26 @@ SPACE = {
 
 
 def test_each_subject_has_a_card_and_no_card_is_empty() -> None:
-    cards = besides.cards([GROUP, SPACE, {**SPACE, "about": "what is newer"}])
+    cards = table_lines.cards([GROUP, SPACE, {**SPACE, "about": "what is newer"}])
     assert [card.command for card in cards] == ["auditor lag", "auditor space"]
     assert cards[0].lines == [(
         "orders-3, group billing",
         "7 records at present; 90 decided records and 4 of open transactions behind the hold; 120 by offsets",
     )]  # fmt: skip
     assert cards[1].lines == [("orders-1, broker 2", "stays (2 KiB)")]
-    assert besides.cards([]) == []
+    assert table_lines.cards([]) == []
 
 
 def test_bounds_and_doubts_are_said() -> None:
     wide, unsure = {**GROUP, "committed_most": 9}, {**GROUP, "undecided": "it is gone"}
-    says = [line.says for line in besides.cards([wide, unsure])[0].lines]
+    says = [line.says for line in table_lines.cards([wide, unsure])[0].lines]
     assert says[0].startswith("7 to 9 records at present")
     assert says[1] == "not decided: it is gone"
 
 
 def test_many_are_cut_and_the_page_says_by_how_many() -> None:
-    (card,) = besides.cards([GROUP] * 33)
-    assert (len(card.lines), card.more) == (besides.MAX_ROWS, 33 - besides.MAX_ROWS)
+    (card,) = table_lines.cards([GROUP] * 33)
+    assert (len(card.lines), card.more) == (table_lines.MAX_ROWS, 33 - table_lines.MAX_ROWS)
 
 
 def test_the_page_has_the_card_only_where_there_is_something_to_say() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from auditor.dashboards.answers import Blocked, Open
-from auditor.dashboards.causes import causes, holders
+from auditor.dashboards.finding_groups import causes, holders
 from tests.unit import report_samples as samples
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.dashboards import addresses
+from auditor.dashboards import overview
 from auditor.outputs import alerts, publish, runs
 from auditor.outputs.alerts import Asked
 from auditor.outputs.runs import Shelf
@@ -116,5 +116,5 @@ def test_audits_of_one_broker_after_another_resolve_nothing(tmp_path: Path) -> N
     for folder in copies.rglob(f"{partition[0]}-{partition[1]}"):
         shutil.rmtree(folder)
     assert partition not in {(row["topic"], row["partition"]) for row in news("5", 1, 2, 3).gone}
-    page = Page(Site(Shelf(history)).page(addresses.finding(first.new[0]["fingerprint"])) or "")
+    page = Page(Site(Shelf(history)).page(overview.finding(first.new[0]["fingerprint"])) or "")
     assert "its input lacks the log, which an earlier run had" in page.text

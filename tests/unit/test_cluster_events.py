@@ -6,9 +6,9 @@ import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.logdir.inventory import discover
-from auditor.dashboards.happened import around, stories, when
-from auditor.dashboards.one_finding import explained
-from auditor.dashboards.report_shapes import FINDING
+from auditor.dashboards.answers import FINDING
+from auditor.dashboards.finding_groups import explained
+from auditor.dashboards.page import around, stories, when
 from auditor.pipeline import moments
 from auditor.pipeline.moments import EventsTask, read_events
 from tests import corpora

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from auditor import cli
-from auditor.dashboards.addresses import Links
-from auditor.dashboards.cluster_page import render_clusters
+from auditor.dashboards.overview import Links, render_clusters
 from auditor.outputs import runs
 from auditor.outputs import runs as clusters
 from auditor.outputs.runs import Shelf

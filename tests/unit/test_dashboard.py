@@ -19,7 +19,7 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
-from auditor.dashboards import addresses
+from auditor.dashboards import overview
 from auditor.outputs import runs
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
@@ -123,7 +123,7 @@ def test_a_finding_has_a_page_that_says_since_when(port: int) -> None:
 
 
 def test_a_report_is_what_the_run_found(port: int) -> None:
-    text = Page(get(port, "/" + addresses.report(SLASHED))[1]).text
+    text = Page(get(port, "/" + overview.report(SLASHED))[1]).text
     for row in samples.hanging()[0][1:]:
         assert row["message"] in text
     assert "Timelines" in text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards.evidence import in_words
+from auditor.dashboards.wording import in_words
 from tests import corpora
 
 

@@ -12,7 +12,7 @@ from auditor.base.errors import MIB, AuditInputError
 from auditor.cli import main
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import storage
-from auditor.dashboards.plan_lines import plan_lines
+from auditor.dashboards.table_lines import plan_lines
 from auditor.pipeline import plan as forecasting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import Slots, forecast

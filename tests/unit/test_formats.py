@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from jsonschema import Draft7Validator
 
-from auditor.dashboards import output_formats, report_shapes, verdict
-from auditor.dashboards.row_formats import escaped
+from auditor.dashboards import answers, output_formats
+from auditor.dashboards.output_formats import escaped
 from auditor.rules.catalogue import registry
 from tests.unit import report_samples as samples
 
@@ -57,8 +57,8 @@ REQUIRED = {
 
 def rendered(kind: str, findings: list[dict[str, Any]], summary: dict[str, Any], fail_on: str = "error") -> str:
     rows, full = (
-        report_shapes.whole(registry.described(findings), report_shapes.FINDING),
-        report_shapes.summary(summary),
+        answers.with_all_keys(registry.described(findings), answers.FINDING),
+        answers.summary(summary),
     )
     rows = [row | {"fingerprint": f"{n:064x}"} for n, row in enumerate(rows)]
     known = registry.kinds()
@@ -66,7 +66,7 @@ def rendered(kind: str, findings: list[dict[str, Any]], summary: dict[str, Any],
         name: {"title": known[name].title, "family": known[name].family, "sections": known[name].sections}
         for name in ("hanging-transaction", "sequence-gap")
     }
-    decided = verdict.of_run(rows, full)
+    decided = answers.of_run(rows, full)
     return "".join(output_formats.rendered(kind, rows, decided, full, rules, fail_on))
 
 
@@ -121,9 +121,9 @@ def test_junit_says_what_was_not_read_and_what_found_nothing() -> None:
 
 
 def test_junit_never_passes_a_rule_whose_findings_are_not_printed() -> None:
-    from auditor.dashboards.junit import junit
+    from auditor.dashboards.output_formats import junit
 
-    full = report_shapes.summary(samples.empty_summary())
+    full = answers.summary(samples.empty_summary())
     (case,) = ET.fromstring(junit([], full, {"r": {"hidden": 2}}, "error"))[0]
     assert [e.tag for e in case] == ["skipped"]
 
@@ -132,7 +132,7 @@ def test_csv_reads_back_and_holds_no_formula() -> None:
     names = {"transactional_id": '=HYPERLINK("x")', "group_id": "-a", "message": 'say "a", b\nc'}
     found = samples.finding(rule="sequence-gap", topic="t", partition=0, offset=-1, **names)
     (row,) = csv.DictReader(io.StringIO(rendered("csv", [found], samples.empty_summary())))
-    assert list(row) == list(report_shapes.FINDING)
+    assert list(row) == list(answers.FINDING)
     assert row["transactional_id"] == "'" + names["transactional_id"]
     assert (row["group_id"], row["message"], row["offset"]) == ("'-a", names["message"], "-1")
 

@@ -29,7 +29,7 @@ from auditor.connectors.live.live_cluster import (
     Producer,
 )
 from auditor.connectors.tables import schema
-from auditor.dashboards.selection import Printing
+from auditor.dashboards.finding_groups import Printing
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts
 from auditor.pipeline import derived_tables

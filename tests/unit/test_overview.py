@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards import overview, report_shapes, trend, verdict
-from auditor.dashboards.addresses import Links
-from auditor.dashboards.board import Board, Cluster
-from auditor.dashboards.overview import step
-from auditor.dashboards.time_axis import Axis, milliseconds
+from auditor.dashboards import answers, overview, timeline
+from auditor.dashboards.overview import Board, Cluster, Links, step
+from auditor.dashboards.timeline import Axis, milliseconds
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 
@@ -24,7 +22,7 @@ def night(n: int, **counts: int) -> overview.Step:
 
 
 def board(steps: list[overview.Step], at: int, new: Any = (), gone: Any = (), still: int = 0) -> Board:
-    decided = verdict.of_run((), report_shapes.summary({"counts": {"by_severity": steps[at].counts}}))
+    decided = answers.of_run((), answers.summary({"counts": {"by_severity": steps[at].counts}}))
     compared = (new, gone) if at else (None, None)
     return Board(Cluster("c", "prod-eu"), decided, steps[at].as_of, *compared, still, {"new": 0, "gone": 0})
 
@@ -32,17 +30,17 @@ def board(steps: list[overview.Step], at: int, new: Any = (), gone: Any = (), st
 def test_a_run_stands_where_its_time_is() -> None:
     """Nights 1, 2 and 5: the second a fourth of the way, and its count holds for three fourths of it."""
     drawn = overview.draw([night(1, error=4), night(2, error=1), night(5, error=1)])
-    end = trend.WIDTH - trend.TAIL
+    end = timeline.TREND_WIDTH - timeline.TAIL
     assert [mark for _, _, mark, _ in drawn.columns] == [0.0, end / 4, end]
     lane = next(lane for lane in drawn.lanes if lane.name == "error")
     assert lane.path == (
-        f"M0.0 {lane.y}V{lane.y - trend.HIGH}H{end / 4}V{lane.y}Z"
-        f"M{end / 4} {lane.y}V{lane.y - trend.HIGH / 4}H{end}V{lane.y}Z"
-        f"M{end} {lane.y}V{lane.y - trend.HIGH / 4}H{trend.WIDTH}V{lane.y}Z"
+        f"M0.0 {lane.y}V{lane.y - timeline.HIGH}H{end / 4}V{lane.y}Z"
+        f"M{end / 4} {lane.y}V{lane.y - timeline.HIGH / 4}H{end}V{lane.y}Z"
+        f"M{end} {lane.y}V{lane.y - timeline.HIGH / 4}H{timeline.TREND_WIDTH}V{lane.y}Z"
     )
     assert [(label.count, label.x) for label in lane.labels] == [(4, 0.0), (1, end / 4)]
     assert [lane.name for lane in drawn.lanes] == ["blocked", "critical", "error", "warning"], "infos have none"
-    assert sum(width for _, width, _, _ in drawn.columns) == pytest.approx(trend.WIDTH)
+    assert sum(width for _, width, _, _ in drawn.columns) == pytest.approx(timeline.TREND_WIDTH)
 
 
 @pytest.mark.parametrize(

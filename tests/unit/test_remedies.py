@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards import remedies, wording
+from auditor.dashboards import finding_groups, wording
+from auditor.dashboards.finding_groups import Selection
 from auditor.dashboards.report import render_report
-from auditor.dashboards.selection import Selection
 from tests.unit import report_samples as samples
 from tests.unit.test_terminal import printed
 
@@ -30,7 +30,7 @@ FOUND = [
 
 
 def test_loss_comes_first_and_rules_with_one_text_share_it() -> None:
-    rows = [(one.text, one.severity, one.rules, one.count) for one in remedies.remedies(FOUND, [])]
+    rows = [(one.text, one.severity, one.rules, one.count) for one in finding_groups.remedies(FOUND, [])]
     assert rows == [
         (KEEP, "critical", ["replica-divergence", "unclean-election"], 2),
         ("Look at the leader epochs.", "critical", ["epoch-regression"], 1),
@@ -42,7 +42,7 @@ def test_a_remedy_is_not_given_for_findings_that_have_another() -> None:
     """One partition's replica may be fetched again, another's is the only one."""
     found = [grave("batch-crc-mismatch", "critical", "Move the folder away."),
              grave("batch-crc-mismatch", "critical", "Do not move the folder.")]  # fmt: skip
-    ((count, others),) = ((one.count, one.others) for one in remedies.remedies(found, []))
+    ((count, others),) = ((one.count, one.others) for one in finding_groups.remedies(found, []))
     assert (count, others) == (1, 1)
     said = printed(found, samples.empty_summary(), 120)
     assert "What to do about 1 more of these is not the same: auditor explain" in said
@@ -51,7 +51,7 @@ def test_a_remedy_is_not_given_for_findings_that_have_another() -> None:
 
 def test_what_a_baseline_accepts_asks_for_nothing() -> None:
     accepted = [finding | {"accepted": {"reason": "known"}} for finding in FOUND]
-    assert remedies.remedies(accepted, []) == []
+    assert finding_groups.remedies(accepted, []) == []
 
 
 def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:

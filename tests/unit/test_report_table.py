@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from auditor.base.advice import Advice, Verdict, text
-from auditor.dashboards import answers, remedies, verdict
-from auditor.dashboards.report_table import ADVISED, Table, table
+from auditor.dashboards import answers, finding_groups
+from auditor.dashboards.report import ADVISED, Table, table
 from tests.unit import report_samples as samples
 
 Rows = list[dict[str, Any]]
@@ -25,8 +25,8 @@ def made(held: Rows, opened: Rows, findings: Rows | None = None, anchors: tuple[
     everything = answers.open_transactions(opened, found, summary)
     rows = answers.blocked(everything, found, summary)
     nothing = {"unreadable": [], "bytes": {"unreadable": 0}, "batches": 1}
-    decided = verdict.decide(rows, found, answers.tally(found, summary), summary | nothing)
-    return table(decided, everything, remedies.remedies(found, decided.held), anchors)
+    decided = answers.decide(rows, found, answers.tally(found, summary), summary | nothing)
+    return table(decided, everything, finding_groups.remedies(found, decided.held), anchors)
 
 
 def names(rows: Any) -> list[tuple[int, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from auditor import cli
-from auditor.dashboards.selection import Selection
+from auditor.dashboards.finding_groups import Selection
 from tests import corpora
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.dashboards import addresses
+from auditor.dashboards import overview
 from auditor.outputs import runs
 from auditor.outputs import site as outputs_site
 from auditor.pipeline import summary
@@ -92,7 +92,7 @@ def test_a_baseline_s_note_and_owner_are_on_the_page(tmp_path: Path, site: Path)
         facts = run.facts | {"accepted": {"critical": int(over is None)}, "counts": {"critical": int(over is not None)}}
         runs.publish(history, "a", given | {"baseline": kept}, facts)
         outputs_site.export(history, site)
-        assert said in Page((site / addresses.finding(row["fingerprint"])).read_text()).text
+        assert said in Page((site / overview.finding(row["fingerprint"])).read_text()).text
 
 
 def test_findings_beyond_the_limit_are_said(
@@ -122,7 +122,7 @@ def test_a_place_that_cannot_be_written_is_said(history: Path, tmp_path: Path) -
 
 
 def test_what_a_page_is_called_is_a_file_s_name_anywhere() -> None:
-    made: list[Callable[[str], str]] = [addresses.cluster, addresses.run, addresses.report, addresses.finding]
+    made: list[Callable[[str], str]] = [overview.cluster, overview.run, overview.report, overview.finding]
     odd: list[Any] = ["", "..", "../x", "a/b", "a b", "x" * 300, "\ud800", samples.HOSTILE, "ü", ".hidden"]
     for path in {make(name) for make in made for name in odd}:
         room, _, file = path.partition("/")
@@ -131,7 +131,7 @@ def test_what_a_page_is_called_is_a_file_s_name_anywhere() -> None:
         assert "/" not in file
         assert not file.startswith(".")
         assert len(file) < 120
-    assert len({addresses.run(name) for name in odd}) == len(odd)
+    assert len({overview.run(name) for name in odd}) == len(odd)
 
 
 def test_a_run_that_looked_at_a_part_does_not_tell_a_finding_s_story(tmp_path: Path, site: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from auditor.cli import parsed
 from auditor.commands.arguments import printing
 from auditor.dashboards import terminal
-from auditor.dashboards.selection import Selection
-from auditor.dashboards.text_columns import cells, wrap
+from auditor.dashboards.finding_groups import Selection
+from auditor.dashboards.wording import cells, wrap
 from tests.unit import report_samples as samples
 
 

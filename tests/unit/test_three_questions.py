@@ -9,7 +9,7 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, State
-from auditor.dashboards import cleaner_lines
+from auditor.dashboards import table_lines
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model.policies import Shown, shown_by
 from auditor.pipeline.space_table import row_of, segments_of
@@ -87,7 +87,7 @@ def test_what_a_cleaner_does_where_offsets_overflow_a_segment(shown: Shown | Non
     assert (found["fault_offset"], found["fault_position"]) == (FAR + 3, positions[2])
     assert found["fault_file"] == "t-0/00000000000000000000.log"
     assert (found["undecided"] is not None) == (shown is None)
-    assert f"{says} at offset {FAR + 3}, byte {positions[2]} of t-0" in cleaner_lines.note(shown_row(found))
+    assert f"{says} at offset {FAR + 3}, byte {positions[2]} of t-0" in table_lines.cleaner_note(shown_row(found))
 
 
 def test_an_overflow_in_what_is_not_cleaned_is_none() -> None:
@@ -130,7 +130,7 @@ def test_a_follower_that_is_behind_its_leader_is_held_by_what_it_has_open() -> N
         0,
         None,
     )
-    assert "held at 5 by the last stable offset, open by producer 0" in cleaner_lines.note(shown_row(found))
+    assert "held at 5 by the last stable offset, open by producer 0" in table_lines.cleaner_note(shown_row(found))
     says = [aside["says"] for aside in of_log(log)]
     assert says == ["nothing is cleaned from offset 5 on while producer 0 has its transaction open"]
 

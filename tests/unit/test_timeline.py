@@ -17,7 +17,9 @@ def bar(producer: int, first: int, last: int, marker: int | None = None, **given
 
 
 def draw(rows: list[dict[str, Any]], **given: Any) -> timeline.Picture:
-    return timeline.draw({"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0, **given}, {})
+    return timeline.draw_timeline(
+        {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0, **given}, {}
+    )
 
 
 def test_an_open_transaction_reaches_the_right_edge_and_a_decided_one_its_marker() -> None:
@@ -34,7 +36,7 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
     row = {"transactional_id": "pay", "since": "2026-11-21T04:00:00.000Z", "age_ms": 60_000}
     rows = [bar(2, 50, 59, **{"class": "orphan"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
-    (lane,) = timeline.draw(whole, {(2, 50): row}).lanes
+    (lane,) = timeline.draw_timeline(whole, {(2, 50): row}).lanes
     assert lane.label == "producer 2 (pay)"
     assert lane.note == "open since 2026-11-21 04:00:00 UTC · 1 min · orphan"
 
@@ -42,7 +44,7 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
 def test_the_label_says_what_the_cards_say() -> None:
     rows = [bar(2, 50, 59, **{"class": "active"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
-    (lane,) = timeline.draw(whole, {(2, 50): {"kind": "undeliverable"}}).lanes
+    (lane,) = timeline.draw_timeline(whole, {(2, 50): {"kind": "undeliverable"}}).lanes
     assert lane.note == "open · undeliverable"
 
 
@@ -50,7 +52,7 @@ def test_what_holds_nobody_up_does_not_alarm() -> None:
     calm, held, young = bar(1, 50, 59), bar(2, 60, 69), bar(3, 70, 79)
     rows = [calm | {"class": "active"}, held | {"class": "hanging"}, young | {"class": "hanging"}]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
-    picture = timeline.draw(whole, {(3, 70): {"blocks": False}})
+    picture = timeline.draw_timeline(whole, {(3, 70): {"blocks": False}})
     assert [(lane.bars[0].kind, lane.tone) for lane in picture.lanes] == [
         ("active", "active"), ("open", "open"), ("active", "active"),
     ]  # fmt: skip
@@ -65,7 +67,7 @@ def test_what_holds_nobody_up_does_not_alarm() -> None:
 def test_what_is_not_decided_is_drawn_as_neither(more: dict[str, Any]) -> None:
     rows = [bar(1, 50, 59, **{"class": "undecidable"}), bar(2, 70, 79, **{"class": "active"})]
     whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
-    picture = timeline.draw(whole, {(1, 50): more})
+    picture = timeline.draw_timeline(whole, {(1, 50): more})
     assert [lane.bars[0].kind for lane in picture.lanes] == ["unsure", "active"]
     assert (picture.tone, picture.kinds) == ("unsure", {"unsure", "active"})
 
@@ -76,7 +78,7 @@ def test_a_long_log_is_zoomed_on_its_last_stable_offset() -> None:
     whole = {"log_start": 0, "log_end": 9_000_000, "lso": 4_000_000, "transactions": rows, "truncated": 0}
     part = timeline.focus(whole)
     assert part == (3_999_990, 4_000_020)
-    picture = timeline.draw(whole, {}, part)
+    picture = timeline.draw_timeline(whole, {}, part)
     (lane,) = picture.lanes
     assert (lane.producer_id, lane.bars[0].x) == (2, picture.lso)
     assert lane.bars[0].width > 300
@@ -84,7 +86,7 @@ def test_a_long_log_is_zoomed_on_its_last_stable_offset() -> None:
     assert picture.start_cut
     assert picture.end_cut
     assert picture.ticks[0][1] == 3_999_990
-    assert not timeline.draw(whole, {}).end_cut
+    assert not timeline.draw_timeline(whole, {}).end_cut
 
 
 def test_what_the_whole_shows_well_enough_is_not_zoomed() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards import answers, report, report_shapes, terminal, verdict
+from auditor.dashboards import answers, report, terminal
 from auditor.dashboards.wording import instant
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.options import parse_time
@@ -74,13 +74,13 @@ def test_a_start_that_the_producers_clock_denies_is_a_range() -> None:
         assert abs(stamp - parse_time(row["since_by_producer"])) < 1000
         assert parse_time(row["since_not_before"]) <= began
         assert row["since_not_after"] is None or began <= parse_time(row["since_not_after"])
-        text = verdict.begun(row)
+        text = answers.begun(row)
         assert instant(row["since_not_before"]) in text
         assert instant(row["since_by_producer"]) in text
         (found,) = [f for f in audit.findings if (f.topic, f.partition) == (row["topic"], row["partition"])]
         assert {name: found.evidence.get(name) for name in TIMES} == {name: row[name] for name in TIMES}
     (calm,) = (row for row in rows if row not in late)
-    assert verdict.begun(calm) == instant(calm["since"])
+    assert answers.begun(calm) == instant(calm["since"])
 
 
 def test_a_partition_alone_is_neither_red_nor_green(tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_exit_status_and_verdict_agree() -> None:
 
 
 def test_the_clock_and_the_age_of_the_copy_are_said() -> None:
-    summary = report_shapes.summary({"as_of": "2026-11-21T04:00:00.000Z", "newest": "2026-11-21T01:59:00.000Z"})
-    assert verdict.clock(summary | {"as_of_given": True}) == "As of 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
+    summary = answers.summary({"as_of": "2026-11-21T04:00:00.000Z", "newest": "2026-11-21T01:59:00.000Z"})
+    assert answers.clock(summary | {"as_of_given": True}) == "As of 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
     wall = datetime.datetime(2026, 11, 24, 1, 59, tzinfo=datetime.UTC)
-    said = verdict.clock(summary | {"as_of_given": False, "as_of": summary["newest"]}, wall)
+    said = answers.clock(summary | {"as_of_given": False, "as_of": summary["newest"]}, wall)
     assert said.startswith("As of 2026-11-21 01:59:00 UTC (or --as-of now); ")
     assert said.endswith("the copy is 3 d old")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auditor.base.words import few
-from auditor.dashboards import metrics, verdict
+from auditor.dashboards import answers, metrics
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.seen.view import iso
@@ -35,10 +35,10 @@ def live(tmp_path: Path, minutes: float, timeout: int, *states: str) -> Audit:
     return opened(tmp_path, as_of=DECIDED + int(minutes * MIN))
 
 
-def held(audit: Audit) -> tuple[str, verdict.Verdict]:
+def held(audit: Audit) -> tuple[str, answers.RunVerdict]:
     """The standing of ``bank.audit-1``, and the verdict on all."""
     (standing,) = [row["standing"] for row in audit.blocked if row["topic"] == "bank.audit"]
-    return standing, verdict.of_run(described_findings(audit), summarise(audit))
+    return standing, answers.of_run(described_findings(audit), summarise(audit))
 
 
 def test_a_decided_two_phase_commit_that_gets_no_marker_is_stuck_however_long_its_time_out(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_numbers_in_a_sentence_are_few() -> None:
 def test_what_a_finding_calls_blocked_is_so_for_alerts_too() -> None:
     """A two-phase commit within its endless time-out: the page says blocked, so Prometheus must."""
     audit = opened(corpora.unpack("twopc-43"), as_of=corpora.manifest("twopc-43")["as_of"])
-    blocked = verdict.of_run(described_findings(audit), summarise(audit)).held
+    blocked = answers.of_run(described_findings(audit), summarise(audit)).held
     assert blocked
     for row in blocked:
         assert row.holder.standing == metrics._standing(row) == "overdue"
-        assert "normal" not in verdict.stands(row.holder)
+        assert "normal" not in answers.stands(row.holder)
 
 
 @pytest.mark.parametrize(("minutes", "severity"), [(59, None), (61, "warning"), (239, "warning"), (241, "critical")])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from auditor.dashboards import answers, metrics, report_shapes, terminal, verdict
+from auditor.dashboards import answers, metrics, terminal
 from auditor.outputs.publish import described_findings, report_page, summarise
 from auditor.pipeline.derived_tables import of_log
 from auditor.pipeline.whole_audit import Audit
@@ -68,8 +68,8 @@ def of_exit(audit: Audit, summary: dict[str, Any], red: list[dict[str, Any]]) ->
 
 
 def of_headline(findings: list[dict[str, Any]], summary: dict[str, Any], red: list[dict[str, Any]]) -> None:
-    full = report_shapes.summary(summary)
-    decided = verdict.of_run(report_shapes.whole(findings, report_shapes.FINDING), full)
+    full = answers.summary(summary)
+    decided = answers.of_run(answers.with_all_keys(findings, answers.FINDING), full)
     assert (decided.tone, decided.headline) == (summary["verdict"]["tone"], summary["verdict"]["headline"])
     assert (decided.tone in ("bad", "warn") and "warning" not in decided.headline) == any(
         summary["counts"]["by_severity"][name] for name in GRAVE

@@ -11,7 +11,7 @@ import pytest
 
 from auditor import cli
 from auditor.api import objects
-from auditor.dashboards import addresses
+from auditor.dashboards import overview
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
@@ -60,7 +60,7 @@ def tone(page: str) -> str:
 def pages(audit: Audit, history: Path) -> dict[str, str]:
     """The report, and the pages of a history about the run."""
     site = Site(Shelf(history))
-    addressed = {name: site.page(name) for name in ("", addresses.run("run"), addresses.report("run"))}
+    addressed = {name: site.page(name) for name in ("", overview.run("run"), overview.report("run"))}
     report = (Path(audit.options.out) / "report.html").read_text(encoding="utf-8")
     return {"report.html": report} | {name or "front": page or "" for name, page in addressed.items()}
 
