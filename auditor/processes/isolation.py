@@ -130,8 +130,8 @@ class _Worker:
     tasks: Sequence[int] = ()
 
     def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
-        """Hands it tasks, each with what is refused, and :func:`auditor.connectors.stores.retries.resigned`'s rounds; whether
-        it is still there is seen when nothing comes from it."""
+        """Hands it tasks, each with what is refused, and :func:`auditor.connectors.stores.retries.resigned`'s rounds;
+        whether it is still there is seen when nothing comes from it."""
         self.tasks = [number for number, *_ in tasks]
         with contextlib.suppress(OSError):
             if work is not self.work:

@@ -161,8 +161,8 @@ def failed_before() -> bool:
 
 def rounds(tries: int) -> int | None:
     """How patient the running attempt is with a store before what it refuses is unreadable; None while Spark will try
-    the task again. It is as many rounds as :mod:`auditor.connectors.stores.retries` has for all of them: how many of the
-    attempts before this one the store had ended nobody knows."""
+    the task again. It is as many rounds as :mod:`auditor.connectors.stores.retries` has for all of them: how many of
+    the attempts before this one the store had ended nobody knows."""
     return retries.ROUNDS if _attempt() + 1 >= min(tries, retries.ROUNDS) else None
 
 

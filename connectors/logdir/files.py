@@ -89,7 +89,8 @@ class Replica:
 
     ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
     segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
-    ``unread``: files of its first segments, and snapshots below, that are not read (:mod:`auditor.connectors.logdir.scope`).
+    ``unread``: files of its first segments, and snapshots below, that are not read
+    (:mod:`auditor.connectors.logdir.scope`).
     """
 
     log_dir: str
@@ -289,7 +290,8 @@ class BrokerSettings(NamedTuple):
 class Inventory:
     """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found.
 
-    ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.logdir.tiered` puts them before the local ones.
+    ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.logdir.tiered` puts them before the
+    local ones.
     ``unread_bytes``: of files that nobody opens and of remote segments that cannot be read, which are among the errors.
     A segment that is compressed in remote storage counts as what it was on its broker.
     """

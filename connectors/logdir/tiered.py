@@ -35,7 +35,8 @@ from auditor.connectors.tables.internal_rows import REMOTE_LOG_METADATA, Interna
 
 # Files that lie in remote storage in another shape than their brokers had them: cut out of one object, or in chunks.
 #
-# Who opens a file by its :class:`~auditor.connectors.stores.storage.Place` gets its bytes as they were on the broker's disk
+# Who opens a file by its :class:`~auditor.connectors.stores.storage.Place` gets its bytes as they were on the broker's
+# disk
 # (Aiven's RemoteStorageManager; :mod:`auditor.connectors.codec.remote_log_metadata`). One chunk is in memory at a time.
 
 

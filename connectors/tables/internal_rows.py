@@ -202,8 +202,8 @@ class InternalRows(RecordProblems):
 # Records of ``__transaction_state`` and ``__consumer_offsets`` as rows of their tables, by column.
 #
 # What brokers write goes from bytes to Arrow by compiled kernels. Whatever is odd to them (another version or kind of
-# record, damage, text that is not ASCII) goes the way of :mod:`auditor.connectors.tables.internal_rows`, record by record; the
-# rows are the same, in the same order.
+# record, damage, text that is not ASCII) goes the way of :mod:`auditor.connectors.tables.internal_rows`, record by
+# record; the rows are the same, in the same order.
 
 
 _STATES = texts([*schema.TRANSACTION_STATES, None])

@@ -134,7 +134,8 @@ class Kind:
 
     What they mean: ``blocks`` who waits; ``hold`` which open transactions it speaks of; ``decided`` whether the
     coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what prevents such,
-    where it holds of one (:mod:`auditor.rules.catalogue.safeguards`). ``moving``: they may only have been seen in motion,
+    where it holds of one (:mod:`auditor.rules.catalogue.safeguards`). ``moving``: they may only have been seen in
+    motion,
     so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the first offset,
     which is no news where reading began later. ``unverified``: why verification refuses such data. ``together``: which
     of its findings have one cause, and are one finding.
@@ -142,8 +143,8 @@ class Kind:
     ``outcomes``: what its critical and error findings mean for records, readers and writers, of :data:`OUTCOMES`, the
     usual one first, each with when, as of ``severities``. A finding with another one than the usual one sets it.
 
-    ``needs``: of which a log has to have one, else it is not asked (:mod:`auditor.rules.catalogue.registry`); none: every
-    log is.
+    ``needs``: of which a log has to have one, else it is not asked (:mod:`auditor.rules.catalogue.registry`); none:
+    every log is.
     """
 
     id: str

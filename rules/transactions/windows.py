@@ -40,7 +40,8 @@ def paired(
 ) -> np.ndarray:
     """The number of the window that each marker is of, -1 for none; a marker that was sent again is of the same one.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` of one producer, in the order of the coordinator's log;
+    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` of one producer, in the order of the
+    coordinator's log;
     ``given``: times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in the
     order of the partition's. ``slack``: how far (ms) their clocks may be apart where nothing shows more. ``whole``:
     whether all of both were ever kept; ``there``: whether neither can lack anything because it was copied too early;
@@ -322,7 +323,8 @@ MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "c
 class Matching:
     """The markers of one producer in one partition, matched with the coordinator's transactions that name it.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW`, in the order of the log, of which the first is row
+    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW`, in the order of the log, of which the
+    first is row
     ``first`` of ``named``. ``markers``: offsets, ascending; ``numbers``: which of the windows each is of, -1 for none.
     ``unmarked``: numbers of the prepared windows that no marker was found for. Where the log was not read from its
     start (:func:`begins_inside`), windows that were over before that are left out, ``unmarked`` are those alone whose

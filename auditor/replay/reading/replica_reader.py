@@ -409,8 +409,8 @@ def read_replica(task: ReplicaTask) -> ReplicaFacts:
 
 
 class ReplicaReader:
-    """The state of reading one replica; :mod:`auditor.replay.reading.other_replicas` feeds it from text dumps instead of
-    files.
+    """The state of reading one replica; :mod:`auditor.replay.reading.other_replicas` feeds it from text dumps instead
+    of files.
 
     ``segments`` gives what is in a segment by its number, once each and in order
     (:func:`auditor.replay.reading.segment_checks.checked`), and ``small`` the content of a file that is read as a
