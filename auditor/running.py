@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from auditor.dashboards.finding_groups import Printing, Selection
-    from auditor.outputs.alerts import Asked
+    from auditor.outputs.alerts import AlertOptions
     from auditor.pipeline.options import AuditOptions
     from auditor.pipeline.plan import Slots
     from auditor.pipeline.runner import Runner
@@ -177,12 +177,12 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
                 (publish or publishing.publish)(done, folder)
 
 
-def command(done: Audit, printed: Printing | None = None, alert: Asked | None = None) -> int:
+def command(done: Audit, printed: Printing | None = None, alert: AlertOptions | None = None) -> int:
     """A command's audit to its end: results, what is printed (None: as by default), alerts. Returns the exit status."""
     from auditor.dashboards.finding_groups import Printing
     from auditor.outputs import alerts, printing
 
-    asked = alert or alerts.Asked()
+    asked = alert or alerts.AlertOptions()
     alerts.check(asked)
     chosen = printed or Printing()
     progress = Progress(chosen.quiet or not sys.stderr.isatty())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.connectors.logdir.inventory import folder_replica
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts, at_rest
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
@@ -51,7 +51,7 @@ def inventory(count: int) -> Inventory:
 
 
 def _log_dir(number: int, numbers: range) -> LogDir:
-    name, place = f"broker-{number}", Place("", f"/nowhere/broker-{number}")
+    name, place = f"broker-{number}", StorageLocation("", f"/nowhere/broker-{number}")
     replicas, marks = [], {}
     for n in numbers:
         topic, partition = f"topic-{n // OF_A_TOPIC}", n % OF_A_TOPIC

@@ -192,7 +192,7 @@ class Open:
 
 
 @dataclass(slots=True)
-class Blocked:
+class BlockedSummary:
     """A partition whose read_committed readers stand still: the transaction that holds it, and how many more do.
 
     ``behind``: what was found about those others, by offset: readers go on only once they are ended too.
@@ -232,7 +232,7 @@ def open_transactions(transactions: Iterable[Values], findings: Sequence[Finding
     return sorted(found.values(), key=lambda o: (order.index(o.kind), -(o.row.get("age_ms") or 0), o.name))
 
 
-def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Values) -> list[Blocked]:
+def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Values) -> list[BlockedSummary]:
     """The partitions that a transaction holds, those that are blocked first, then oldest first: the summary's rows.
 
     A run of the past has none: there those of open transactions that block. A finding of a blocking rule that no open
@@ -265,7 +265,7 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
         others = len({o.row["producer_id"] for o in entries}) - 1 if given_others is None else given_others
         mine = {id(finding) for finding in holder.findings}
         behind = [finding for finding in about.get((cluster, name), ()) if id(finding) not in mine]
-        rows.append(Blocked(holder, others, groups, behind if others else []))
+        rows.append(BlockedSummary(holder, others, groups, behind if others else []))
     return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), *_place(b.holder.row)))
 
 
@@ -497,15 +497,15 @@ class RunVerdict:
     tone: str
     headline: str
     lost: Sequence[Finding]
-    held: Sequence[Blocked]
-    named: Sequence[Blocked]
-    accepted: Sequence[Blocked] = ()
+    held: Sequence[BlockedSummary]
+    named: Sequence[BlockedSummary]
+    accepted: Sequence[BlockedSummary] = ()
     open: int = 0
     suppressed: Mapping[str, int] = field(default_factory=dict)
 
 
 def decide(
-    rows: Sequence[Blocked], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values
+    rows: Sequence[BlockedSummary], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values
 ) -> RunVerdict:
     """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
     lost = [f for f in unaccepted(findings) if is_loss(f)]
@@ -540,9 +540,9 @@ def of_run(findings: Sequence[Finding], summary: Values) -> RunVerdict:
 
 def _headline(
     lost: Sequence[Finding],
-    held: Sequence[Blocked],
+    held: Sequence[BlockedSummary],
     blocking: Sequence[Finding],
-    named: Sequence[Blocked],
+    named: Sequence[BlockedSummary],
     counts: Mapping[str, int],
     summary: Values,
 ) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from auditor.base.at_rest import Values
 from auditor.base.user_input import fits, is_of
 from auditor.base.words import plural
 from auditor.dashboards import page as dashboards_page
-from auditor.dashboards.answers import LOSSES, Blocked, Open, begun, is_loss, unaccepted
+from auditor.dashboards.answers import LOSSES, BlockedSummary, Open, begun, is_loss, unaccepted
 from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
@@ -102,10 +102,10 @@ def _who(findings: Sequence[Finding]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ProducerPartitions:
     """Partitions that one producer holds, all standing alike and with the same advice, in the order given."""
 
-    rows: Sequence[Blocked]
+    rows: Sequence[BlockedSummary]
 
     @property
     def first(self) -> Open:
@@ -129,15 +129,15 @@ class Held:
         return sorted({name for row in self.rows for name in row.groups})
 
 
-def holders(rows: Sequence[Blocked]) -> list[Held]:
+def holders(rows: Sequence[BlockedSummary]) -> list[ProducerPartitions]:
     """Blocked partitions by who holds them, in the order of the first of each. Cost: linear."""
-    found: dict[tuple[object, ...], list[Blocked]] = {}
+    found: dict[tuple[object, ...], list[BlockedSummary]] = {}
     for row in rows:
         holder = row.holder
         name = holder.row.get("transactional_id")
         owner = (name, holder.row["producer_id"] if name is None else None)
         found.setdefault((holder.cluster, *owner, holder.standing, holder.advice["verdict"]), []).append(row)
-    return [Held(mine) for mine in found.values()]
+    return [ProducerPartitions(mine) for mine in found.values()]
 
 
 # Findings grouped by rule and cause, cut to what a page can carry, with every cut said.
@@ -156,7 +156,7 @@ _MESSAGE, _REMEDY, _FACT, _FACTS, _RAW = 1200, 2400, 400, 24, 3000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class FindingRow:
     """A finding ready to be shown: the finding itself, and its texts cut to size; ``facts``: its evidence in words,
     ``raw``: as JSON; ``anchor``: its place on the page, empty where it has no fingerprint, or that of a finding above
     it."""
@@ -170,11 +170,11 @@ class Row:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class CauseGroup:
     """The findings of one cause, and those of them that are shown."""
 
     cause: Cause
-    rows: list[Row] = field(default_factory=list)
+    rows: list[FindingRow] = field(default_factory=list)
 
     @property
     def more(self) -> int:
@@ -198,7 +198,7 @@ class Group:
 
     rule: str
     severity: str
-    parts: list[Part]
+    parts: list[CauseGroup]
     count: int = 0
     by_severity: dict[str, int] = field(default_factory=dict)
 
@@ -213,7 +213,7 @@ class Group:
         return len(self.rows) if len(self.parts) == 1 else len(self.parts)
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[FindingRow]:
         """Those that are shown."""
         return [row for part in self.parts for row in part.rows]
 
@@ -223,9 +223,9 @@ def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Gro
 
     ``counts`` are the summary's, for when fewer findings were handed in than were written. Cost: linear.
     """
-    by_rule: dict[str, list[Part]] = {}
+    by_rule: dict[str, list[CauseGroup]] = {}
     for cause in causes(findings, CAUSES):
-        by_rule.setdefault(cause.rule, []).append(Part(cause))
+        by_rule.setdefault(cause.rule, []).append(CauseGroup(cause))
     given = (counts or {}).get("by_rule", {})
     groups = []
     for rule, parts in by_rule.items():
@@ -296,13 +296,13 @@ def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
     return Markup("\n").join(lines), left
 
 
-def _row(finding: Finding, anchor: str) -> Row:
+def _row(finding: Finding, anchor: str) -> FindingRow:
     evidence = finding.get("evidence") or {}
     facts = [(name, clip(said, _FACT)) for name, said in in_words(evidence)]
     if len(facts) > _FACTS:
         facts = [*facts[:_FACTS], ("…", f"{len(facts) - _FACTS} more facts in findings.jsonl")]
     message, remedy = clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY)
-    return Row(finding, message, remedy, facts, clip(value(dict(evidence)), _RAW), anchor)
+    return FindingRow(finding, message, remedy, facts, clip(value(dict(evidence)), _RAW), anchor)
 
 
 # What to do about critical and error findings that hold no partition: the same on the page and on the terminal.
@@ -324,7 +324,7 @@ class Remedy:
     others: int
 
 
-def remedies(findings: Sequence[Finding], held: Sequence[Blocked]) -> list[Remedy]:
+def remedies(findings: Sequence[Finding], held: Sequence[BlockedSummary]) -> list[Remedy]:
     """One remedy for each kind of critical or error findings, the gravest first: loss before the rest, then many
     before few. Kinds of which findings are about the partitions in ``held`` are left out: what to do about these stands
     with them. Findings that a baseline accepts are left out too. Cost: linear."""

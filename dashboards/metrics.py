@@ -172,13 +172,13 @@ def _refusals(summary: Values) -> Samples:
     return {(name,): count for name, count in counted.items() if count is not None}
 
 
-def _standings(rows: Sequence[answers.Blocked]) -> dict[tuple[str, ...], int]:
+def _standings(rows: Sequence[answers.BlockedSummary]) -> dict[tuple[str, ...], int]:
     """How many partitions stand how, zeros too."""
     counted = Counter(_standing(row) for row in rows)
     return {(name,): counted[name] for name in (*answers.STANDINGS, ACCEPTED)}
 
 
-def _standing(row: answers.Blocked) -> str:
+def _standing(row: answers.BlockedSummary) -> str:
     """How it stands; one whose being blocked a baseline accepts is still shown, and no alert goes by it.
 
     In a run of the past, what is blocked by a finding's judgement is overdue: alerts go by that.
@@ -190,7 +190,7 @@ def _standing(row: answers.Blocked) -> str:
     return row.holder.standing if row.holder.standing in answers.RED else "overdue"
 
 
-def _key(place: int, row: answers.Blocked) -> tuple[str, ...]:
+def _key(place: int, row: answers.BlockedSummary) -> tuple[str, ...]:
     """The labels of a partition; of all that are not among the worst, which the rows begin with, the same."""
     at, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
     if place >= WORST:
@@ -198,7 +198,7 @@ def _key(place: int, row: answers.Blocked) -> tuple[str, ...]:
     return (cluster, _label(at["broker_id"]), _label(at["topic"]), _label(at["partition"]), standing)
 
 
-def _lags(rows: Sequence[answers.Blocked]) -> Samples:
+def _lags(rows: Sequence[answers.BlockedSummary]) -> Samples:
     found: Samples = {}
     for rank, row in enumerate(rows):
         if row.holder.waiting is not None:
@@ -207,7 +207,7 @@ def _lags(rows: Sequence[answers.Blocked]) -> Samples:
     return found
 
 
-def _ages(rows: Sequence[answers.Blocked]) -> Samples:
+def _ages(rows: Sequence[answers.BlockedSummary]) -> Samples:
     found: Samples = {}
     for rank, row in enumerate(rows):
         if row.holder.row.get("age_ms") is not None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, finding_groups, page, timeline
-from auditor.dashboards.answers import Blocked, RunVerdict
+from auditor.dashboards.answers import BlockedSummary, RunVerdict
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
 from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
 
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 SHOWN = 8  # of a column
 
 
-class Cluster(NamedTuple):
+class ClusterLabel(NamedTuple):
     """A cluster as people know it: ``id`` as its brokers do (several with commas), ``name`` the id where nobody said
     another one, and what else was said."""
 
@@ -39,7 +39,7 @@ class Board:
     """A cluster in its last run, or as of a run. ``new`` and ``gone`` are rows of findings above info against the run
     before, ``still`` how many are in both; None where there is no run before. ``as_of`` is what ages go by."""
 
-    cluster: Cluster
+    cluster: ClusterLabel
     verdict: RunVerdict
     as_of: str | None
     new: Sequence[Finding] | None = None
@@ -54,7 +54,7 @@ class Board:
 class Column(Generic[Item]):
     """One of the three columns: its first items, each with its cluster, and how many there are beyond them."""
 
-    items: Sequence[tuple[Cluster, Item]]
+    items: Sequence[tuple[ClusterLabel, Item]]
     more: int
 
     @property
@@ -69,7 +69,7 @@ class Columns:
     findings are open; ``suppressed``: how many of any severity a baseline suppresses; ``unsure``: whether the input of
     some run could not be judged, or not all of it."""
 
-    held: Column[Blocked]
+    held: Column[BlockedSummary]
     lost: Column[Finding]
     new: Column[Finding]
     compared: bool
@@ -106,7 +106,7 @@ def _begun(row: Values) -> tuple[bool, str, int]:
     return not row.get("since"), row.get("since") or "", -(row.get("age_ms") or 0)
 
 
-def _column(rows: Sequence[tuple[Cluster, Item]]) -> Column[Item]:
+def _column(rows: Sequence[tuple[ClusterLabel, Item]]) -> Column[Item]:
     return Column(rows[:SHOWN], max(0, len(rows) - SHOWN))
 
 
@@ -194,7 +194,7 @@ Tally = Mapping[tuple[Any, ...], Mapping[str, int]]  # findings by severity of e
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunPoint:
     """A kept run, made ``at`` a time in ms: ``counts`` of findings by severity, ``facts`` of its manifest; ``partly``:
     why it does not answer for all that the runs before it saw."""
 
@@ -239,14 +239,14 @@ class Rank:
         return sum(worst is not None for worst in self.worst)
 
 
-def step(run_id: str, created: str, facts: Values, partly: str = "") -> Step:
+def step(run_id: str, created: str, facts: Values, partly: str = "") -> RunPoint:
     """A run from its manifest; counts that it does not have are 0. ``created``: ISO 8601."""
     counts = {name: int((facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
-    return Step(run_id, milliseconds(created), facts.get("as_of"), counts, facts, partly)
+    return RunPoint(run_id, milliseconds(created), facts.get("as_of"), counts, facts, partly)
 
 
 def render_overview(
-    steps: Sequence[Step],
+    steps: Sequence[RunPoint],
     at: int,
     shown: Board | None,
     partitions: Sequence[Tally],
@@ -287,7 +287,7 @@ def render_overview(
     )
 
 
-def _verdict(step: Step | None, shown: Board | None, late: str) -> tuple[str, str]:
+def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str, str]:
     """The tone of the page and its headline: the run's own, or of a run of the past one by what was kept of it."""
     if step is None or shown is None:
         return "unsure", "No run is kept here yet"
@@ -296,7 +296,7 @@ def _verdict(step: Step | None, shown: Board | None, late: str) -> tuple[str, st
     return "unsure" if tone == "good" and (late or shown.partly) else tone, f"{said}; overdue: {late}" if late else said
 
 
-def draw(steps: Sequence[Step]) -> timeline.Trend[Step]:
+def draw(steps: Sequence[RunPoint]) -> timeline.Trend[RunPoint]:
     """Runs over time; infos have no lane."""
     counts: dict[str, list[int | None]] = {"blocked": [each.blocked for each in steps]}
     counts |= {name: [each.counts[name] for each in steps] for name in SEVERITIES[:-1]}
@@ -326,7 +326,7 @@ def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ClusterRow:
     """A cluster as :mod:`auditor.outputs.runs` has it; ``facts`` and ``published`` of its last run;
     ``moments`` and ``grave``: when its runs were, in ms, and how many critical and error findings each had."""
 
@@ -343,7 +343,7 @@ class Row:
     grave: Sequence[int] = ()
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterLabel:
         """Which it is."""
         return self.board.cluster
 
@@ -379,7 +379,7 @@ def missing(silent_ms: int, every_ms: int | None) -> str:
     return f"no run for {duration(silent_ms)}; one was due every {duration(every_ms)}"
 
 
-def headline(rows: Sequence[Row]) -> tuple[str, str]:
+def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
     """The tone of the page and its headline: what is blocked and lost, else how many clusters have errors, and of how
     many nothing new is known."""
     held, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
@@ -404,10 +404,10 @@ def headline(rows: Sequence[Row]) -> tuple[str, str]:
     return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])
 
 
-def render_clusters(rows: Sequence[Row], links: Links) -> str:
+def render_clusters(rows: Sequence[ClusterRow], links: Links) -> str:
     """The page; ``rows`` in the order in which they are to be shown."""
     scale = axis([ms for row in rows for ms in row.moments], 0.0, timeline.SMALL_WIDTH - 6)
-    drawn: list[tuple[Row, TrendLane, list[float]]] = [
+    drawn: list[tuple[ClusterRow, TrendLane, list[float]]] = [
         (row, *timeline.small(scale, row.moments, row.grave)) for row in rows
     ]
     return page.render(
@@ -429,7 +429,7 @@ SECTIONS = ("Checks", "Why it matters", "Can be wrong", "Source")
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class FindingOverRuns:
     """A finding over the runs of its cluster.
 
     ``row``: as the last run that has it has it; ``held``: the partition that it holds, where it does. ``seen``: each
@@ -439,22 +439,22 @@ class Story:
     ``unlooked``: why the last of ``seen``, which does not have it, does not say that it is gone.
     """
 
-    cluster: Cluster
+    cluster: ClusterLabel
     row: Finding
-    held: Blocked | None
-    seen: Sequence[tuple[Step, str | None]]
+    held: BlockedSummary | None
+    seen: Sequence[tuple[RunPoint, str | None]]
     whole: bool
     entry: Values | None
     rule: Mapping[str, str]
     unlooked: str = ""
 
     @property
-    def there(self) -> list[Step]:
+    def there(self) -> list[RunPoint]:
         """The runs that have it."""
         return [step for step, severity in self.seen if severity is not None]
 
     @property
-    def gone(self) -> Step | None:
+    def gone(self) -> RunPoint | None:
         """The run that does not have it any more; None while it is there."""
         last, severity = self.seen[-1]
         return last if severity is None else None
@@ -477,7 +477,7 @@ class Story:
         return f"{log_name(self.row) or 'The cluster'}: {self.rule.get('Title') or self.row['rule']}"
 
 
-def render_finding(story: Story, links: Links, as_of: str | None) -> str:
+def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> str:
     """The page; ``as_of``: the time that its last run judged by."""
     row, holder = story.row, story.held.holder if story.held else None
     facts = [(name, fact(name, said)) for name, said in sorted((row["evidence"] or {}).items()) if said is not None]

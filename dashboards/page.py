@@ -29,7 +29,7 @@ MAX_FINDINGS = 20  # of a partition among its events
 AROUND = 5  # events before and after a finding, as text
 
 
-class Entry(NamedTuple):
+class TimelineEntry(NamedTuple):
     """Something at a time (ISO 8601; null: before what the log still tells). ``severity`` is null for what the
     controller did, else that of a finding."""
 
@@ -38,11 +38,11 @@ class Entry(NamedTuple):
     severity: str | None = None
 
 
-class Story(NamedTuple):
+class PartitionTimeline(NamedTuple):
     """Of one partition everything in order; ``left_out``: how many older events are not in it."""
 
     name: str
-    entries: list[Entry]
+    entries: list[TimelineEntry]
     left_out: int
 
 
@@ -54,16 +54,16 @@ def when(finding: Values) -> str | None:
     return str(by_brokers) if by_brokers else finding["timestamp"]
 
 
-def stories(events: Iterable[Values], findings: Sequence[Values]) -> list[Story]:
+def stories(events: Iterable[Values], findings: Sequence[Values]) -> list[PartitionTimeline]:
     """One a partition of which the metadata tells, in the order given. ``events``: rows of the summary's
     ``cluster_events``; findings without a time, and infos, are left out."""
     told = []
     for row in events:
         name = log_name(row)
         mine = [f for f in findings if when(f) and f["severity"] != "info" and log_name(f) == name]
-        entries = [Entry(e.get("time"), e["says"]) for e in row["events"] or ()]
-        entries += [Entry(when(f), f["message"], f["severity"]) for f in mine[:MAX_FINDINGS]]
-        told.append(Story(name, sorted(entries, key=lambda e: e.time or ""), row["left_out"] or 0))
+        entries = [TimelineEntry(e.get("time"), e["says"]) for e in row["events"] or ()]
+        entries += [TimelineEntry(when(f), f["message"], f["severity"]) for f in mine[:MAX_FINDINGS]]
+        told.append(PartitionTimeline(name, sorted(entries, key=lambda e: e.time or ""), row["left_out"] or 0))
     return told
 
 
@@ -79,10 +79,10 @@ def unknown(events: Sequence[Values] | None, finding: Values) -> str:
     return "the input has no record of __cluster_metadata about this partition"
 
 
-def around(events: Iterable[Values], finding: Values) -> list[Entry]:
+def around(events: Iterable[Values], finding: Values) -> list[TimelineEntry]:
     """What the cluster did to a finding's partition right before and after its time; the newest where it has none."""
     row = next((row for row in events if log_name(row) == log_name(finding)), None)
-    entries = [Entry(e.get("time"), e["says"]) for e in (row or {}).get("events") or ()]
+    entries = [TimelineEntry(e.get("time"), e["says"]) for e in (row or {}).get("events") or ()]
     at = when(finding)
     if at is None:
         return entries[-2 * AROUND :]

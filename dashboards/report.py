@@ -10,7 +10,7 @@ from auditor.base import advice, words
 from auditor.base.at_rest import Values
 from auditor.base.words import GLOSSARY, NO_TIMEOUT_MS, FirstRows
 from auditor.dashboards import answers, finding_groups, page, table_lines, timeline, wording
-from auditor.dashboards.answers import Blocked, Open
+from auditor.dashboards.answers import BlockedSummary, Open
 from auditor.dashboards.finding_groups import Remedy
 from auditor.dashboards.wording import short_fingerprint
 
@@ -22,12 +22,12 @@ ADVISED, UNSURE = 8, 4  # advices that the page prints: of blocked partitions, a
 
 
 @dataclass(slots=True)
-class Row:
+class BlockedRow:
     """Partitions that one producer holds alike; ``note`` how they stand, where their class does not say it;
     ``anchor``: of the place on the page that says what to do about them, ``finding``: of what was found about the first
     of them; empty where there is none."""
 
-    held: finding_groups.Held
+    held: finding_groups.ProducerPartitions
     note: str = ""
     anchor: str = ""
     finding: str = ""
@@ -44,14 +44,14 @@ class Row:
 
 
 @dataclass(slots=True)
-class Table:
+class BlockedTable:
     """``rows`` in the order of the page. Of these ``advised`` are blocked and ``asked`` may be, and the page says what
     to do about each; ``unsure``: all that may be; ``unadvised``: blocked partitions without an advice of their own."""
 
-    rows: list[Row]
-    advised: list[Row]
-    unsure: list[Row]
-    asked: list[Row]
+    rows: list[BlockedRow]
+    advised: list[BlockedRow]
+    unsure: list[BlockedRow]
+    asked: list[BlockedRow]
     unadvised: int
 
     @property
@@ -62,16 +62,18 @@ class Table:
 
 def table(
     decided: answers.RunVerdict, everything: Iterable[Open], remedies: Sequence[Remedy], anchors: Collection[str]
-) -> Table:
+) -> BlockedTable:
     """Who is blocked, then who may be, then who waits as is normal, what the baseline accepts, and what is open behind
     these. ``remedies``: those that the page prints, which no other advice says again; ``anchors``: of the findings that
     have a row on the page. Cost: linear."""
-    blocked = [Row(held, _note(held.first)) for held in finding_groups.holders(decided.held)]
-    named = [Row(held, _note(held.first)) for held in finding_groups.holders(decided.named)]
-    accepted = [Row(held, "the baseline accepts it") for held in finding_groups.holders(decided.accepted)]
+    blocked = [BlockedRow(held, _note(held.first)) for held in finding_groups.holders(decided.held)]
+    named = [BlockedRow(held, _note(held.first)) for held in finding_groups.holders(decided.named)]
+    accepted = [BlockedRow(held, "the baseline accepts it") for held in finding_groups.holders(decided.accepted)]
     known = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
     behind = [
-        Row(finding_groups.Held([Blocked(entry)]), "behind the one that holds its partition")
+        BlockedRow(
+            finding_groups.ProducerPartitions([BlockedSummary(entry)]), "behind the one that holds its partition"
+        )
         for entry in everything
         if _key(entry) not in known
     ]
@@ -88,7 +90,7 @@ def table(
         row.finding = next((a for f in row.first.findings if (a := short_fingerprint(f)) in anchors), "")
         row.anchor = row.anchor or row.finding
     unadvised = sum(len(row.held.rows) for row in blocked[ADVISED:])
-    return Table(rows, advised, unsure, own, unadvised)
+    return BlockedTable(rows, advised, unsure, own, unadvised)
 
 
 def _note(holder: Open) -> str:

@@ -362,8 +362,8 @@ def _estimate(found: Values) -> Iterator[str]:
 
 def recheck_lines(told: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
     """A line per question with its answer, what to do where one is still there, and how many have which answer; an
-    advice is printed once. ``told``: rows of :meth:`auditor.outputs.recheck.Told.row`; ``notes``: what was not
-    compared."""
+    advice is printed once. ``told``: rows of :meth:`auditor.outputs.recheck.AnsweredQuestion.row`; ``notes``: what was
+    not compared."""
     seen = []
     counts = Counter(row["answer"] for row in told)
     yield f"{len(told)} compared: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
@@ -410,7 +410,7 @@ TITLES = {
 }
 
 
-class Line(NamedTuple):
+class PartitionLine(NamedTuple):
     """A partition with its broker, if that matters, and what is said of it."""
 
     where: str
@@ -422,13 +422,13 @@ class Card(NamedTuple):
 
     title: str
     command: str
-    lines: list[Line]
+    lines: list[PartitionLine]
     more: int
 
 
 def cards(rows: Iterable[Values]) -> list[Card]:
     """The cards that have something to say; ``rows``: the summary's ``asides``."""
-    of: dict[str, list[Line]] = {about: [] for about in TITLES}
+    of: dict[str, list[PartitionLine]] = {about: [] for about in TITLES}
     for row in rows:
         if row["about"] in of:
             of[row["about"]].append(_line(row))
@@ -437,11 +437,11 @@ def cards(rows: Iterable[Values]) -> list[Card]:
     ]
 
 
-def _line(row: Values) -> Line:
+def _line(row: Values) -> PartitionLine:
     if row["about"] == "group":
-        return Line(f"{log_name(row)}, group {row['group_id']}", _left(row))
+        return PartitionLine(f"{log_name(row)}, group {row['group_id']}", _left(row))
     broker = "" if row["broker_id"] is None else f", broker {row['broker_id']}"
-    return Line(f"{log_name(row)}{broker}", f"{row['says']} ({size(row['bytes'])})")
+    return PartitionLine(f"{log_name(row)}{broker}", f"{row['says']} ({size(row['bytes'])})")
 
 
 def _left(row: Values) -> str:

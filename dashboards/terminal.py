@@ -49,7 +49,7 @@ HEADS = ("PARTITION", "SINCE", "HOLDER", "WAITING", "DO", "FINDING")
 _LEAST = 20  # columns for partition and holder, below which a row takes lines of its own
 
 
-class Row(NamedTuple):
+class TableCells(NamedTuple):
     """The cells, in the order of :data:`HEADS`; ``more``: for how many more partitions it stands."""
 
     partition: str
@@ -61,12 +61,18 @@ class Row(NamedTuple):
     more: int = 0
 
 
-def blocked_table_lines(rows: Sequence[answers.Blocked], as_of: str | None, width: int, every: bool) -> list[str]:
+def blocked_table_lines(
+    rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool
+) -> list[str]:
     """The table, at most ``width`` columns wide; names that are too long lose their middle. ``every``: a row for each
     partition, however many. ``as_of``: the time of the audit, whose day is not said again."""
     if not rows:
         return []
-    parts = [finding_groups.Held([row]) for row in rows] if every or len(rows) <= ROWS else finding_groups.holders(rows)
+    parts = (
+        [finding_groups.ProducerPartitions([row]) for row in rows]
+        if every or len(rows) <= ROWS
+        else finding_groups.holders(rows)
+    )
     shown = parts if every else parts[:ROWS]
     made = [row for held in shown for row in _rows(held, as_of or "")]
     rest = sum(len(held.rows) for held in parts[len(shown) :])
@@ -74,11 +80,11 @@ def blocked_table_lines(rows: Sequence[answers.Blocked], as_of: str | None, widt
     return [*_laid_out(made, width), *more]
 
 
-def _rows(held: finding_groups.Held, as_of: str) -> list[Row]:
+def _rows(held: finding_groups.ProducerPartitions, as_of: str) -> list[TableCells]:
     first, holder = held.rows[0], held.first
     fingerprint = next((name for f in holder.findings if (name := short_fingerprint(f))), "")
     rows = [
-        Row(
+        TableCells(
             visible(holder.name),
             _since(holder.row, as_of),
             _holder(holder.row),
@@ -92,7 +98,7 @@ def _rows(held: finding_groups.Held, as_of: str) -> list[Row]:
         return rows
     rows += [_behind(finding, as_of) for finding in first.behind[:BEHIND]]
     unnamed = first.others - len(first.behind[:BEHIND])
-    return [*rows, Row(f"  and {unnamed:,} more", "", "", "", "", "")] if unnamed > 0 else rows
+    return [*rows, TableCells(f"  and {unnamed:,} more", "", "", "", "", "")] if unnamed > 0 else rows
 
 
 def _since(row: Values, as_of: str) -> str:
@@ -103,11 +109,11 @@ def _since(row: Values, as_of: str) -> str:
     return moment(row["since"], as_of) + ("" if by_brokers else "?")
 
 
-def _behind(finding: Finding, as_of: str) -> Row:
+def _behind(finding: Finding, as_of: str) -> TableCells:
     advice = whole(finding.get("advice"))
     word = WORDS[Verdict(advice["verdict"])] if advice else ""
     since = moment(finding["timestamp"], as_of) if finding["timestamp"] else "unknown"
-    return Row(f"  @{finding['offset']}", since, _holder(finding), "", word, short_fingerprint(finding))
+    return TableCells(f"  @{finding['offset']}", since, _holder(finding), "", word, short_fingerprint(finding))
 
 
 def _holder(row: Finding) -> str:
@@ -115,7 +121,7 @@ def _holder(row: Finding) -> str:
     return visible(str(name) if name is not None else "unknown" if producer is None else f"producer {producer}")
 
 
-def _laid_out(rows: Sequence[Row], width: int) -> list[str]:
+def _laid_out(rows: Sequence[TableCells], width: int) -> list[str]:
     wides = [max(cells(text) for text in column) for column in zip(HEADS, *(row[:6] for row in rows), strict=True)]
     wides[0] = max(wides[0], *(cells(row.partition) + len(_more_rows(row)) for row in rows))
     room = width - sum(wides[at] for at in (1, 3, 4, 5)) - 2 * (len(HEADS) - 1)
@@ -124,7 +130,7 @@ def _laid_out(rows: Sequence[Row], width: int) -> list[str]:
     wides[0], wides[2] = _shared(wides[0], wides[2], room)
     right = ("WAITING",)
     out = []
-    for row in [Row(*HEADS), *rows]:
+    for row in [TableCells(*HEADS), *rows]:
         place = shortened(row.partition, wides[0] - len(_more_rows(row))) + _more_rows(row)
         texts = [place, row.since, shortened(row.holder, wides[2]), row.waiting, row.do, row.finding]
         padded = [
@@ -135,7 +141,7 @@ def _laid_out(rows: Sequence[Row], width: int) -> list[str]:
     return out
 
 
-def _named(row: Row) -> list[str]:
+def _named(row: TableCells) -> list[str]:
     return [
         row.partition + _more_rows(row),
         row.since,
@@ -146,7 +152,7 @@ def _named(row: Row) -> list[str]:
     ]
 
 
-def _more_rows(row: Row) -> str:
+def _more_rows(row: TableCells) -> str:
     return f" +{row.more:,}" if row.more else ""
 
 
@@ -170,7 +176,7 @@ BLOCKED_VALUES = 20  # partitions whose values are listed
 
 
 @dataclass(slots=True)
-class Answer:
+class FirstLines:
     """The first lines, the findings that they speak of, and of each text that says what to do whose it is."""
 
     lines: list[str]
@@ -190,7 +196,7 @@ def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.
 
 def first_answer(
     decided: answers.RunVerdict, summary: Values, width: int, shown: Selection = ALL, every: bool = False
-) -> Answer:
+) -> FirstLines:
     """Of every partition that is held how it stands, and what to do. ``width`` in columns.
 
     What is said of several in the same words is said once; ``every``: of each by itself, with whole commands, and of
@@ -219,7 +225,7 @@ def first_answer(
         same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
         texts = (tuple(told(f["advice"], "")) for f in same)
         said |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
-    return Answer(lines, about, said)
+    return FirstLines(lines, about, said)
 
 
 def _blocks(finding: Finding) -> bool:
@@ -231,13 +237,13 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _more_blocked(rows: Sequence[answers.Blocked], width: int) -> list[str]:
+def _more_blocked(rows: Sequence[answers.BlockedSummary], width: int) -> list[str]:
     return wrap(f"… {plural(len(rows), 'more partition')}: see summary.json", width) if rows else []
 
 
-def _not_known(rows: Sequence[answers.Blocked], as_of: str | None, width: int, every: bool) -> list[str]:
+def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool) -> list[str]:
     """Partitions that are held, by why it is not known whether for longer than is normal."""
-    by_reason: dict[str, list[answers.Blocked]] = {}
+    by_reason: dict[str, list[answers.BlockedSummary]] = {}
     for row in rows:
         by_reason.setdefault(answers.stands(row.holder), []).append(row)
     lines = []
@@ -247,11 +253,11 @@ def _not_known(rows: Sequence[answers.Blocked], as_of: str | None, width: int, e
     return lines
 
 
-def _advice_of_blocked(rows: Sequence[answers.Blocked], width: int, every: bool, room: int) -> list[str]:
+def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every: bool, room: int) -> list[str]:
     """A paragraph for each text: all of them with ``every``, else the first, and those that ``room`` lines take."""
     groups = [Alike([at], row.holder.told) for at, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
     lines: list[str] = []
-    left: list[answers.Blocked] = []
+    left: list[answers.BlockedSummary] = []
     for group in groups:
         mine = [rows[at] for at in group.members]
         paragraph = ["", *_paragraph(group, mine, width, None if every else max(3, room - len(lines)))]
@@ -266,12 +272,12 @@ def _advice_of_blocked(rows: Sequence[answers.Blocked], width: int, every: bool,
     return lines
 
 
-def _alike(rows: Sequence[answers.Blocked]) -> list[Alike]:
+def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
     """Those that stand alike and of which the same is said."""
     return alike([(names(row.holder.row), [("", answers.stands(row.holder)), *row.holder.told]) for row in rows])
 
 
-def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: int | None) -> list[str]:
+def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int, room: int | None) -> list[str]:
     """Who it is about, what to do with each command on a line of its own, and the values of each partition."""
     parts = [part for part in group.parts if part[0]]
     lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
@@ -287,7 +293,7 @@ def _paragraph(group: Alike, rows: Sequence[answers.Blocked], width: int, room: 
     )
 
 
-def _one(row: answers.Blocked, width: int) -> list[str]:
+def _one(row: answers.BlockedSummary, width: int) -> list[str]:
     """Which partition, by whom it is held and for how long, and where its readers stop."""
     holder = row.holder
     by = who(holder.row) or "an unknown producer"
@@ -297,7 +303,7 @@ def _one(row: answers.Blocked, width: int) -> list[str]:
     return [*wrap(visible(text), width), *indented(also, width, 2)]
 
 
-def _several(group: Alike, rows: Sequence[answers.Blocked], width: int) -> list[str]:
+def _several(group: Alike, rows: Sequence[answers.BlockedSummary], width: int) -> list[str]:
     stands = answers.stands(rows[0].holder)
     if not group.columns:
         return wrap(f"{_places(rows)}, each: {stands}", width)
@@ -310,7 +316,7 @@ def _all(names: Iterable[Iterable[str]]) -> str:
     return ", ".join(found[:BLOCKED_SHOWN]) + more
 
 
-def _places(rows: Sequence[answers.Blocked]) -> str:
+def _places(rows: Sequence[answers.BlockedSummary]) -> str:
     """The partitions, by topic."""
     by_topic: dict[str, list[int]] = {}
     for row in rows:
@@ -328,7 +334,7 @@ def _numbers(partitions: Sequence[int]) -> str:
     return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
 
 
-def _brief(row: answers.Blocked) -> str:
+def _brief(row: answers.BlockedSummary) -> str:
     holder = row.holder
     at = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"

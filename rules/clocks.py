@@ -11,15 +11,15 @@ from auditor.base.advice import Advice
 from auditor.base.at_rest import Values
 from auditor.base.numbers import setting_number
 from auditor.base.words import duration, few, plural
-from auditor.facts.events import TOLERANCE_MS, Event, Kind
+from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
 from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.safeguards import TIMESTAMP_LIMITS
-from auditor.rules.lib.evidence import Place, blamed
+from auditor.rules.lib.evidence import BatchPlace, blamed
 from auditor.rules.lib.log_bounds import at_ahead, is_ahead_of_all
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
-from auditor.rules.seen.coordinator_history import SKEW_MS, Named
+from auditor.rules.seen.coordinator_history import SKEW_MS, NamedTransactions
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 from auditor.rules.validation import FAMILY, error_code
@@ -142,7 +142,7 @@ def _said(evidence: Values) -> str:
     return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {said} ({since}; seen in {seen})"
 
 
-def _decided_by(log: LogView, named: Named, window: np.void) -> int | None:
+def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int | None:
     """The broker that led the coordinator's partition when it wrote a decision, None where another one completed it:
     a marker lies between two clocks then."""
     partition, row, complete = (int(window[name]) for name in ("partition", "prepare_row", "complete_row"))
@@ -215,14 +215,16 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     What to do: correct the producers' clocks; set the limits.
     Source: KIP-467, KIP-937; LogValidator
     """
-    skip = {int(e["base_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
-    for run in runs(log.events(Kind.RECORD_TIMESTAMP), "producer_id"):
+    skip = {int(e["base_offset"]) for e in log.events(EventKind.BATCH_TIMESTAMP)}
+    for run in runs(log.events(EventKind.RECORD_TIMESTAMP), "producer_id"):
         e = run[0]
         yield _odd_time(log, run, f"the earliest is {when(e['min_timestamp'])}", e["min_timestamp"], "old")
     after = _after_limit(log)
     if after is None:
         return
-    for run in runs((e for e in log.events(Kind.TIMESTAMP_AHEAD) if int(e["base_offset"]) not in skip), "producer_id"):
+    for run in runs(
+        (e for e in log.events(EventKind.TIMESTAMP_AHEAD) if int(e["base_offset"]) not in skip), "producer_id"
+    ):
         e = run[0]
         newest = accepted_times(e["broker_time"] + TOLERANCE_MS, FAR_MS, after)[1]
         if e["timestamp"] > newest:
@@ -236,7 +238,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
             )
     ahead = log.leader.ahead
     if ahead is not None and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
-        place: Place = {"segment": ahead.segment, "position": ahead.position, "base_offset": ahead.base_offset}
+        place: BatchPlace = {"segment": ahead.segment, "position": ahead.position, "base_offset": ahead.base_offset}
         named = blamed(log, [place], "ahead", newest=log.cluster.newest_time + after + TOLERANCE_MS)
         code = error_code("INVALID_TIMESTAMP")
         yield at_ahead(log, "timestamp-out-of-range", ahead, limit_ms=after, culprits=named, **code)
@@ -284,7 +286,7 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     What to do: write the records again; report the client library.
     Source: KIP-32; LogValidator
     """
-    for run in runs(log.events(Kind.BATCH_TIMESTAMP), "producer_id"):
+    for run in runs(log.events(EventKind.BATCH_TIMESTAMP), "producer_id"):
         e = run[0]
         found, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
         yield log.at_event(

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.offsets import ShareOffset
-from auditor.model.groups import Commit, GroupPartition, Member
-from auditor.model.offset_watch import Turns, Zombie, since
+from auditor.model.groups import GroupPartition, Member, OffsetCommit
+from auditor.model.offset_watch import AlternatingCommits, Zombie, since
 from auditor.rules.catalogue.registry import Blocks, Need, rule
 from auditor.rules.catalogue.relations import By, of_the_same_commit
 from auditor.rules.catalogue.safeguards import GROUP_METADATA, LATE_WRITES
@@ -19,11 +19,11 @@ from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import lost_between, watched
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.partition_transactions import who
-from auditor.rules.seen.cluster_view import Bounds
-from auditor.rules.seen.coordinator_history import Window
+from auditor.rules.seen.cluster_view import LeaderBounds
+from auditor.rules.seen.coordinator_history import TransactionWindow
 from auditor.rules.seen.view import Finding, LogView, iso, lowered
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.blocking import Standing
+from auditor.rules.transactions.blocking import BlockedState
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.transactions.windows import naming, skew
 
@@ -37,7 +37,7 @@ TASK_ID = re.compile(r".+-[0-9]+_[0-9]+")
 THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
 
 
-def at_commit(log: LogView, rule_id: str, severity: str, c: Commit, message: str, **more: Any) -> Finding:
+def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
     """A finding about a committed offset: it points at what the group consumes, its file at the record."""
     evidence = {
         "offsets_partition": log.name,
@@ -74,7 +74,7 @@ def _record_offsets(evidence: Fields) -> Iterator[int]:
             yield from value if isinstance(value, list) else [value]
 
 
-def writer(log: LogView, c: Commit) -> str:
+def writer(log: LogView, c: OffsetCommit) -> str:
     """Who wrote a commit, in words."""
     if c.plain:
         return "a commit outside a transaction"
@@ -82,7 +82,7 @@ def writer(log: LogView, c: Commit) -> str:
     return f"producer {c.producer_id}" + (f" (transactional id {owner})" if owner is not None else "")
 
 
-def place_of(c: Commit) -> str:
+def place_of(c: OffsetCommit) -> str:
     """Whose offset it is, in words."""
     return f"group {c.place.group} on {c.place.partition}"
 
@@ -127,16 +127,16 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
 def _severity(log: LogView, t: OpenTransaction) -> str | None:
     """As the partition stands; where that is not known, what it would be."""
     verdict = blocking.judged(log, t)
-    severity = verdict.if_true if verdict.standing is Standing.UNKNOWN else verdict.severity
+    severity = verdict.if_true if verdict.standing is BlockedState.UNKNOWN else verdict.severity
     old = blocking.age(log, t) > log.cluster.waiting_margin(t.timeout_ms)
     return "critical" if severity == "error" and old else severity
 
 
-def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: str) -> Finding:
+def _blocked(log: LogView, t: OpenTransaction, pending: list[OffsetCommit], severity: str) -> Finding:
     groups = sorted({c.place.group for c in pending})
     partitions = [f"{c.place.group}: {c.place.partition}" for c in pending]
     offset = int(t.row["first_offset"])
-    doubt = blocking.judged(log, t).standing is Standing.UNKNOWN
+    doubt = blocking.judged(log, t).standing is BlockedState.UNKNOWN
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
         f"The offsets of {names} on {plural(len(pending), 'partition')} wait for the transaction of {who(t)}, open in "
@@ -187,7 +187,7 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
-    harmless: dict[str, list[Turns]] = {}
+    harmless: dict[str, list[AlternatingCommits]] = {}
     for turns in seen.interleaved if seen is not None else ():
         if turns.grave:
             yield _in_turn(log, turns)
@@ -197,7 +197,7 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
         yield _in_turn(log, several[0], len(several))
 
 
-def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
+def _in_turn(log: LogView, turns: AlternatingCommits, times: int = 1) -> Finding:
     first, other, c = turns
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     more = f" (and {times - 1} times more in this group)" if times > 1 else ""
@@ -242,7 +242,7 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
-    runs: dict[tuple[GroupPartition, int, str], list[tuple[Commit, Commit, int]]] = {}
+    runs: dict[tuple[GroupPartition, int, str], list[tuple[OffsetCommit, OffsetCommit, int]]] = {}
     for fall in seen.falls if seen is not None else ():
         c = fall[1]
         runs.setdefault((c.place, c.producer_id, _regression_severity(c)), []).append(fall)
@@ -267,7 +267,7 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-def _regression_severity(c: Commit) -> str:
+def _regression_severity(c: OffsetCommit) -> str:
     empty = None if c.generation is None else c.generation.empty
     if c.plain:
         return "info" if empty else "warning"
@@ -294,7 +294,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
-    others: dict[str, list[tuple[Commit, Commit, Commit]]] = {}
+    others: dict[str, list[tuple[OffsetCommit, OffsetCommit, OffsetCommit]]] = {}
     for start, aborted, c in seen.skips if seen is not None else ():
         if c.plain:
             yield _skips(log, start, aborted, c)
@@ -304,7 +304,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
         yield _skips(log, *several[0], len(several))
 
 
-def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int = 1) -> Finding:
+def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCommit, times: int = 1) -> Finding:
     severity = "warning" if start.record_offset >= whole_from(log) else lowered("warning")
     more = f" (and {times - 1} times more in this group)" if times > 1 else ""
     why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{more}"
@@ -434,7 +434,7 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
             yield _mixed(log, group, severity, tasks, threads)
 
 
-Committer = tuple[str, Commit, Commit]  # a transactional id with its producer's first and last commit
+Committer = tuple[str, OffsetCommit, OffsetCommit]  # a transactional id with its producer's first and last commit
 
 
 def _both_kinds(tasks: list[Committer], threads: list[Committer]) -> str | None:
@@ -448,7 +448,7 @@ def _both_kinds(tasks: list[Committer], threads: list[Committer]) -> str | None:
     return "info" if generations[0] != generations[1] else "warning"
 
 
-def _span(several: list[Committer]) -> tuple[Commit, Commit]:
+def _span(several: list[Committer]) -> tuple[OffsetCommit, OffsetCommit]:
     """The first and the last commit of several producers."""
     first = min((begun for _, begun, _ in several), key=lambda c: c.record_offset)
     return first, max((ended for _, _, ended in several), key=lambda c: c.record_offset)
@@ -476,7 +476,7 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
     )
 
 
-def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
+def _reset(log: LogView, c: OffsetCommit, offset: int, doubt: bool) -> Advice:
     """Going on within the log: shown, not run; and not where remote storage may still have the records, in a tiered log
     of which nothing says where it begins."""
     if doubt and log.cluster.is_tiered(c.topic):
@@ -484,7 +484,7 @@ def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
             Verdict.DO_NOT_ACT,
             f"{c.topic} has remote storage, where the records may still lie, and a group that is reset never reads "
             "them",
-            look=(Look(repairs.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
+            look=(CheckCommand(repairs.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
         )
     return Advice(
         Verdict.LOOK,
@@ -494,10 +494,10 @@ def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> Advice:
     )
 
 
-def _dry_run(c: Commit, offset: int) -> Look:
+def _dry_run(c: OffsetCommit, offset: int) -> CheckCommand:
     """Where a group would go on, shown and not run."""
     command = repairs.reset_offset(c.place.group, c.topic, c.partition, offset)
-    return Look(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
+    return CheckCommand(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
 
 
 # The zombie of KIP-447: a producer that commits offsets of a partition which a rebalance gave to another member.
@@ -560,7 +560,7 @@ def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
                 break
 
 
-def _initialised_between(log: LogView, older: Commit, late: Commit) -> bool:
+def _initialised_between(log: LogView, older: OffsetCommit, late: OffsetCommit) -> bool:
     """Whether another instance had taken the producer's id by its later commit: its epoch is higher by more than what
     transactions themselves raise it by (version 2), so that the instance which wrote the older one was fenced."""
     history = log.cluster.coordinator
@@ -572,7 +572,7 @@ def _initialised_between(log: LogView, older: Commit, late: Commit) -> bool:
     return history.initialised(late.producer_id, older.producer_epoch + 1, late.producer_epoch)
 
 
-def _transaction(log: LogView, c: Commit) -> Window | None:
+def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
     """The coordinator's transaction that a commit was made in, None where it is not the only one it may be."""
     named = naming(log)
     mine = named.of(c.producer_id)
@@ -585,7 +585,7 @@ def _transaction(log: LogView, c: Commit) -> Window | None:
     return named.window(near[0]) if len(near) == 1 else None
 
 
-def _begun_before(log: LogView, c: Commit, window: Window) -> bool:
+def _begun_before(log: LogView, c: OffsetCommit, window: TransactionWindow) -> bool:
     """Whether the transaction had begun before the generation that its commit came in, beyond doubt of the clocks."""
     entry = window.first or window.decided
     known = c.generation is not None and c.generation.time >= 0 and entry is not None
@@ -705,7 +705,7 @@ def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
             yield from _judged(log, topic, bounds, state)
 
 
-def _judged(log: LogView, topic: str, bounds: Bounds, state: ShareOffset) -> Iterator[Finding]:
+def _judged(log: LogView, topic: str, bounds: LeaderBounds, state: ShareOffset) -> Iterator[Finding]:
     furthest = max(state.start_offset, state.delivered + 1)
     above, below = furthest > bounds.log_end, state.start_offset < bounds.log_start
     if not above and not below:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.advice import Advice, Look, Verdict, for_flink, may_be_flinks
+from auditor.base.advice import Advice, CheckCommand, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, Entry, split
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, StateRecord, split
 from auditor.model.transaction_states import partition_for
 from auditor.rules.catalogue.registry import Blocks, Hold, Need, rule
 from auditor.rules.catalogue.relations import By, same_record
@@ -44,7 +44,7 @@ FAMILY = "coordinator"
 REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
 
 
-def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Entry, **fields: Any) -> Finding:
+def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
     """A finding that points at a record of ``__transaction_state``."""
     fields.setdefault("last_offset", entry.offset)
     return log.finding(
@@ -62,7 +62,7 @@ def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Ent
     )
 
 
-def _facts(old: Entry, new: Entry, problems: list[str]) -> Fields:
+def _facts(old: StateRecord, new: StateRecord, problems: list[str]) -> Fields:
     return {
         "before": {
             "offset": old.offset,
@@ -239,13 +239,13 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
         previous.add(producer_id)
 
 
-def _other_owner(history: CoordinatorHistory, entry: Entry) -> str | None:
+def _other_owner(history: CoordinatorHistory, entry: StateRecord) -> str | None:
     """Another id that had this producer id first."""
     owner = history.first_owner(entry.producer_id)
     return owner if owner != entry.transactional_id else None
 
 
-def _reused(log: LogView, entry: Entry, other: str, message: str) -> Finding:
+def _reused(log: LogView, entry: StateRecord, other: str, message: str) -> Finding:
     return at_entry(log, "producer-id-reused", "critical", message, entry, evidence={"other_transactional_id": other})
 
 
@@ -314,7 +314,9 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
         yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
 
 
-def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
+def _stuck_finding(
+    log: LogView, entry: StateRecord, severity: str, age: int, away: list[str], doubt: str | None
+) -> Finding:
     lacking = {name: here.first_offset for name, here in open_transactions.still_open(log.cluster, entry).items()}
     unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
     not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
@@ -346,7 +348,7 @@ def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: li
     )
 
 
-def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
+def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
     """Letting its coordinator send the markers that are decided."""
     first = (
         f"first {repairs.leader_back(log.cluster, away)}"
@@ -356,7 +358,11 @@ def _carried_out(log: LogView, entry: Entry, away: list[str]) -> Advice:
     advice = Advice(
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
         "nothing is lost by waiting" if entry.state == "PrepareAbort" else blocking.COMMITTED,
-        look=(Look(repairs.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"),),
+        look=(
+            CheckCommand(
+                repairs.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"
+            ),
+        ),
         then=f"{first}. Only then, if it does not go on, "
         f"{blocking.other_coordinator(log.cluster, log.partition)}, so that its markers are "
         "sent again. Do not abort it by hand",
@@ -421,7 +427,7 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
 
 
 def _beyond_timeout_finding(
-    log: LogView, entry: Entry, severity: str, begin: int, over: int, ended: str | None, never: str | None
+    log: LogView, entry: StateRecord, severity: str, begin: int, over: int, ended: str | None, never: str | None
 ) -> Finding:
     where = f"; its record names {_some(sorted(entry.partitions))}" if entry.partitions else ""
     doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
@@ -535,7 +541,7 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
 
 
 def _misplaced(
-    log: LogView, tid: str | None, group: str | None, owner: int, count: int, sure: bool, entry: Entry | None
+    log: LogView, tid: str | None, group: str | None, owner: int, count: int, sure: bool, entry: StateRecord | None
 ) -> Finding:
     return log.finding(
         "key-in-wrong-partition",
@@ -633,7 +639,7 @@ def _failed(log: LogView, ids: dict[str, int]) -> Iterator[tuple[int, int, int, 
             yield entry.offset, time, number, state, timed and _written(step.new) - time >= entry.timeout_ms, timed
 
 
-def _written(entry: Entry) -> int:
+def _written(entry: StateRecord) -> int:
     return entry.record_time if entry.record_time >= 0 else entry.time
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.advice import IF_FLINK, Advice, Look, Verdict, may_be_flinks
+from auditor.base.advice import IF_FLINK, Advice, CheckCommand, Verdict, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import LAST_EPOCH
 from auditor.base.words import plural
-from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
-from auditor.facts.events import Kind
+from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
+from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.catalogue.registry import Need, Unverified, rule
 from auditor.rules.catalogue.relations import (
@@ -67,9 +67,11 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
     producer has a transactional.id, list the instances that share it.
     Source: KIP-360
     """
-    for run in runs(log.events(Kind.EPOCH_REGRESSION, Kind.MARKER_EPOCH_REGRESSION), "producer_id", "producer_epoch"):
-        e = next((x for x in run if x["kind"] == Kind.EPOCH_REGRESSION), run[0])
-        data = e["kind"] == Kind.EPOCH_REGRESSION
+    for run in runs(
+        log.events(EventKind.EPOCH_REGRESSION, EventKind.MARKER_EPOCH_REGRESSION), "producer_id", "producer_epoch"
+    ):
+        e = next((x for x in run if x["kind"] == EventKind.EPOCH_REGRESSION), run[0])
+        data = e["kind"] == EventKind.EPOCH_REGRESSION
         changed = e["known_leader_epoch"] >= 0 and e["known_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
             "epoch-regression",
@@ -105,7 +107,7 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     What to do: check the owning __transaction_state partition for two leaders at that time in the controller's log.
     Source: KIP-360; ProducerAppendInfo.checkCoordinatorEpoch
     """
-    for run in runs(log.events(Kind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "coordinator_epoch"):
+    for run in runs(log.events(EventKind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "coordinator_epoch"):
         e = run[0]
         yield log.at_event(
             "coordinator-epoch-regression",
@@ -143,7 +145,7 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     do. Of data with the reserved epoch stop the client and upgrade it: no coordinator gave it that.
     Source: KIP-360
     """
-    for run in runs(log.events(Kind.EPOCH_RESERVED), "producer_id"):
+    for run in runs(log.events(EventKind.EPOCH_RESERVED), "producer_id"):
         e = run[0]
         yield log.at_event(
             "epoch-near-exhaustion",
@@ -156,7 +158,7 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
                 Verdict.LOOK,
                 "brokers take nothing more of it",
                 look=(
-                    Look(
+                    CheckCommand(
                         repairs.describe_producers(log.topic, log.partition),
                         f"it lists producer {e['producer_id']} with ProducerEpoch {LAST_EPOCH}",
                     ),
@@ -168,7 +170,7 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     producers = log.leader.producers
     if not len(producers):
         return
-    reserved = {int(e["producer_id"]) for e in log.events(Kind.EPOCH_RESERVED)}
+    reserved = {int(e["producer_id"]) for e in log.events(EventKind.EPOCH_RESERVED)}
     for p in producers[producers["max_data_epoch"] >= NEAR_EXHAUSTION]:
         if int(p["producer_id"]) not in reserved:
             yield _near(log, p)
@@ -224,7 +226,7 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     What to do: look for ProducerFencedException in the clients' logs; give every instance an id of its own.
     Source: KIP-360, KIP-447
     """
-    for e in log.events(Kind.EPOCH_STORM):
+    for e in log.events(EventKind.EPOCH_STORM):
         yield log.at_event(
             "epoch-bump-storm",
             "warning",
@@ -246,7 +248,7 @@ def _coordinator_storms(log: LogView) -> Iterator[Finding]:
             yield from _storms(log, _rises(found, number), int(rises[number]))
 
 
-def _rises(found: CoordinatorLog, number: int) -> Iterator[Entry]:
+def _rises(found: CoordinatorLog, number: int) -> Iterator[StateRecord]:
     """The records of an id that :func:`raised` names."""
     for old, new in itertools.pairwise(found.entries_of(number)):
         ended = new.state == "PrepareAbort" and new.client_version < 2
@@ -255,9 +257,9 @@ def _rises(found: CoordinatorLog, number: int) -> Iterator[Entry]:
             yield new
 
 
-def _storms(log: LogView, rises: Iterator[Entry], count: int) -> Iterator[Finding]:
+def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[Finding]:
     """The first ten rises of an epoch that lie within ten minutes."""
-    latest: deque[Entry] = deque(maxlen=10)
+    latest: deque[StateRecord] = deque(maxlen=10)
     for tenth in rises:
         latest.append(tenth)
         first = latest[0]
@@ -442,14 +444,14 @@ def _named(log: LogView, t: np.void) -> bool:
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 
-def _seen(log: LogView, t: np.void, entry: Entry) -> bool:
+def _seen(log: LogView, t: np.void, entry: StateRecord) -> bool:
     # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
     stamp = log.time(t["last_time"])
     time = max(at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp), int(t["marker_timestamp"]))
     return not log.cluster.lacks(TOPIC, entry.partition, time, other_clock=True)
 
 
-def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
+def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding:
     return log.finding(
         "partition-not-in-transaction",
         "error",

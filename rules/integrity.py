@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from auditor.base.advice import Advice, Look
+from auditor.base.advice import Advice, CheckCommand
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.base.words import plural
-from auditor.facts.events import INDEX_FAULTS, Event, Kind
+from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.relations import (
@@ -62,7 +62,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     Source: KIP-467; DefaultRecordBatch.ensureValid
     """
     for replica in log.replicas:
-        for run in runs(log.events(Kind.CRC, replica=replica), "segment"):
+        for run in runs(log.events(EventKind.CRC, replica=replica), "segment"):
             e, last = run[0], run[-1]
             in_flight = bool(replica.segments) and not replica.clean_shutdown and _in_flight_tail(replica, e)
             yield log.at_event(
@@ -99,7 +99,9 @@ def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
     """The same, with a look at the batches before."""
     dump = repairs.dump(replica.file(int(e["segment"])), "--deep-iteration")
-    return replace(advice, look=(Look(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look))
+    return replace(
+        advice, look=(CheckCommand(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look)
+    )
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
@@ -221,7 +223,7 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
     """
     for replica in log.replicas:
         leaders = []
-        for e in log.events(Kind.OFFSET_HOLE, replica=replica):
+        for e in log.events(EventKind.OFFSET_HOLE, replica=replica):
             proof = hole(log, replica, e)
             if proof == Missing.UNDECIDABLE and not _first_in_segment(replica, e):
                 leaders.append(e)
@@ -295,10 +297,10 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     yield from damaged_fields(log, "offsets-not-increasing", "critical", OFFSET)
     for replica in log.replicas:
         for run in runs(
-            log.events(Kind.OFFSETS_NOT_INCREASING, Kind.OUTSIDE_SEGMENT, replica=replica), "kind", "segment"
+            log.events(EventKind.OFFSETS_NOT_INCREASING, EventKind.OUTSIDE_SEGMENT, replica=replica), "kind", "segment"
         ):
             e, last = run[0], run[-1]
-            if e["kind"] == Kind.OUTSIDE_SEGMENT:
+            if e["kind"] == EventKind.OUTSIDE_SEGMENT:
                 begin, end = e["segment_base_offset"], e["next_segment_base_offset"]
                 what = f"lies outside of its segment, which begins at {begin}"
                 what += f" and ends before {end}" if end >= 0 else ""
@@ -341,13 +343,13 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     Before the stop, see to the broker's partitions without another in-sync replica, as the finding says.
     Source: OffsetIndex, TimeIndex
     """
-    explained = {e["last_offset"] for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
+    explained = {e["last_offset"] for e in log.events(EventKind.BATCH_TIMESTAMP, EventKind.TIMESTAMP_AHEAD)}
     if (ahead := log.leader.ahead) is not None and is_ahead_of_all(log, ahead):
         explained.add(ahead.last_offset)
     for replica in log.replicas:
-        entries = log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, replica=replica)
+        entries = log.events(EventKind.INDEX_ENTRY, EventKind.TIME_INDEX_ENTRY, replica=replica)
         for run in runs(entries, "kind", "segment", "fault", "maybe_cut_off"):
-            time = run[0]["kind"] == Kind.TIME_INDEX_ENTRY
+            time = run[0]["kind"] == EventKind.TIME_INDEX_ENTRY
             left = [
                 e
                 for e in run
@@ -421,11 +423,11 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """
     yield from damaged_fields(log, "leader-epoch-mismatch", "error", EPOCH)
     for replica in log.replicas:
-        kinds = (Kind.LEADER_EPOCH_DECREASE, Kind.LEADER_EPOCH_CHECKPOINT)
-        decreased = {int(e["base_offset"]) for e in log.events(Kind.LEADER_EPOCH_DECREASE, replica=replica)}
+        kinds = (EventKind.LEADER_EPOCH_DECREASE, EventKind.LEADER_EPOCH_CHECKPOINT)
+        decreased = {int(e["base_offset"]) for e in log.events(EventKind.LEADER_EPOCH_DECREASE, replica=replica)}
         for run in runs(log.events(*kinds, replica=replica), "kind", "leader_epoch", "expected_leader_epoch"):
             e = run[0]
-            down = e["kind"] == Kind.LEADER_EPOCH_DECREASE
+            down = e["kind"] == EventKind.LEADER_EPOCH_DECREASE
             if not down and int(e["base_offset"]) in decreased:
                 continue
             yield log.at_event(

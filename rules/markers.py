@@ -22,7 +22,7 @@ from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.resolution.resolve import in_flight
-from auditor.rules.seen.coordinator_history import Window
+from auditor.rules.seen.coordinator_history import TransactionWindow
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.coordinated import (
@@ -157,7 +157,7 @@ def _late(log: LogView, ended: Ended) -> Finding:
     )
 
 
-def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
+def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) -> Finding:
     prepare, complete = window.prepare, window.complete
     assert prepare is not None
     assert complete is not None
@@ -260,14 +260,14 @@ def _outcome(t: np.void) -> str:
     return "exposed" if t["commit"] else "hidden"
 
 
-def _by(t: np.void, window: Window) -> str:
+def _by(t: np.void, window: TransactionWindow) -> str:
     if not is_late(t, window):
         return ""
     by_hand = "" if t["commit"] else "an operator's abort, or "
     return f"; ended by {by_hand}a late marker of the transaction before it (KIP-1228)"
 
 
-def _and_elsewhere(log: LogView, window: Window) -> str:
+def _and_elsewhere(log: LogView, window: TransactionWindow) -> str:
     others = len(window.partitions - {log.name})
     return (
         f"; it had {plural(others, 'other partition')}, of which each is judged by what it has itself" if others else ""
@@ -308,7 +308,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     )
 
 
-def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
+def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool:
     """Whether no transaction that nobody knows of any more can be the data's, and no marker that is gone was its own.
 
     A later marker that closed data of the same epoch shows the window's own data there, unless the id's whole history
@@ -329,7 +329,7 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
     return whole or t["prev_marker_offset"] >= 0 or must_have_marker(log, window)
 
 
-def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
+def _own_marker_gone(log: LogView, window: TransactionWindow, t: np.void) -> bool:
     """Whether the cleaner may have taken the window's own marker before this data, which is of a later transaction."""
     return bool(t["prev_marker_offset"] < whole_from(log)) and _may_be_of_a_later_one(log, window, t)
 
@@ -374,7 +374,7 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
         )
 
 
-def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
+def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) -> bool:
     """Whether a marker may be of a decision that came after its coordinator's file was copied, the window's own marker
     being gone with what was cleaned: files of a running broker are copied one after another."""
     history, prepare = log.cluster.coordinator, window.prepare

@@ -13,8 +13,8 @@ import numpy as np
 
 from auditor.base.advice import Advice
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.facts.coordinator_log import CoordinatorLog, Entry
-from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
+from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
+from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
 from auditor.rules.catalogue.registry import Blocks, Hold, Need, Unverified, rule
 from auditor.rules.catalogue.relations import ABANDONED, ENDED_OTHERWISE, OPEN_AT_ITS_COORDINATOR, By, same_transaction
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES, TRANSACTION_TIMEOUT
@@ -22,10 +22,10 @@ from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whol
 from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
-from auditor.rules.seen.coordinator_history import SKEW_MS, Window
+from auditor.rules.seen.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.seen.view import Finding, LogView, iso, once
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.blocking import Standing
+from auditor.rules.transactions.blocking import BlockedState
 from auditor.rules.transactions.coordinated import TOPIC, decisions, defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.transactions.open_transactions import (
     OpenTransaction,
@@ -191,7 +191,7 @@ def _long_open(log: LogView) -> Iterator[Unmade]:
         if t.klass in ("hanging", "orphan", "ghost", "active"):
             continue
         verdict = blocking.judged(log, t)
-        if t.klass == "late" and verdict.standing is not Standing.OVERDUE:
+        if t.klass == "late" and verdict.standing is not BlockedState.OVERDUE:
             continue
         severity = verdict.severity or "info"
         confidence = "undecidable" if verdict.klass == "undecidable" else "proved"
@@ -249,7 +249,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     """
     for t in open_transactions(log)[:1]:
         verdict, age = blocking.judged(log, t), blocking.age(log, t)
-        unsure = verdict.standing is Standing.UNKNOWN
+        unsure = verdict.standing is BlockedState.UNKNOWN
         if unsure and not (t.in_flight or t.timeout_ms == NO_TIMEOUT_MS):
             continue  # the rule on its class says it
         severity = verdict.if_true if unsure else verdict.severity
@@ -260,7 +260,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
     lso = max(int(t.row["first_offset"]), log.leader.own_start)
     held = max(0, log.readable_end - lso)
-    waits = blocking.judged(log, t).standing is Standing.WAITING
+    waits = blocking.judged(log, t).standing is BlockedState.WAITING
     ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
     said = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
     return _open_finding(
@@ -479,7 +479,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki, KIP-360
     """
     gaps: dict[int, list[Event]] = {}
-    for e in log.events(Kind.SEQUENCE_GAP):
+    for e in log.events(EventKind.SEQUENCE_GAP):
         if both_intact(log, e) and not e["context"] & AFTER_UNREADABLE and not behind_another_number(log, e):
             gaps.setdefault(int(e["producer_id"]), []).append(e)
     rows = judged_transactions(log)
@@ -686,7 +686,7 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
             yield _finding(log, t, window, added, merged)
 
 
-def _finding(log: LogView, t: np.void, window: Window, added: Entry, merged: Merged) -> Finding:
+def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord, merged: Merged) -> Finding:
     return log.finding(
         "transactions-merged-under-one-marker",
         merged.severity,
@@ -726,7 +726,7 @@ def _whole(log: LogView, found: Matching, number: int) -> bool:
 # By brokers' clocks
 
 
-def _by_brokers(log: LogView, t: np.void, window: Window, added: Entry) -> Merged | None:
+def _by_brokers(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord) -> Merged | None:
     """Proved: a broker's clock read behind the first batch, still before the coordinator had the partition added."""
     came, known_by = _came_by(log, t)
     if came < 0:
@@ -742,7 +742,7 @@ def _by_brokers(log: LogView, t: np.void, window: Window, added: Entry) -> Merge
     return None
 
 
-def _one_clock(log: LogView, t: np.void, added: Entry) -> bool:
+def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
     """Whether one broker led the partition and its coordinator: by the metadata, else by whose files these are."""
     cluster = log.cluster
     if not cluster.has_metadata:
@@ -772,7 +772,7 @@ def _all_markers(log: LogView) -> np.ndarray:
     return closed[np.argsort(closed["marker_offset"], kind="stable")]
 
 
-def _ahead_at_least(log: LogView, t: np.void, added: Entry) -> int | None:
+def _ahead_at_least(log: LogView, t: np.void, added: StateRecord) -> int | None:
     """How far the clock of the partition's leader is ahead of the coordinator's at least, ms; None where unknown.
 
     A marker is written after its Prepare record's time and before its Complete record's. Only where every marker of the
@@ -800,7 +800,7 @@ def _markers_near(log: LogView, t: np.void) -> np.ndarray:
 # By the client's stamps
 
 
-def _by_stamps(log: LogView, t: np.void, added: Entry) -> Merged | None:
+def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     """Likely: the client's stamps begin before the coordinator had the partition added, and go on behind it."""
     began = log.time(t["first_time"])
     lead = added.time - began
@@ -837,7 +837,7 @@ def _other_leads(log: LogView, t: np.void) -> list[int]:
     return [int(lead) for lead in leads]
 
 
-def _coordinator_moved(log: LogView, t: np.void, added: Entry) -> bool:
+def _coordinator_moved(log: LogView, t: np.void, added: StateRecord) -> bool:
     """Whether another broker may have become the coordinator between the transaction before and this one."""
     found = matching(log, int(t["producer_id"]))
     before = found.number(int(t["prev_marker_offset"]))

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.at_rest import Fields
-from auditor.base.remote_segments import RemotePartition, RemoteSegment, State, holes
+from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import Need, rule
@@ -476,7 +476,7 @@ def _described(s: RemoteSegment) -> dict[str, object]:
     return {
         "segment_id": s.segment_id,
         "offsets": [s.start_offset, s.end_offset],
-        "state": State(s.state).name if s.state in list(State) else s.state,
+        "state": RemoteSegmentState(s.state).name if s.state in list(RemoteSegmentState) else s.state,
         "leader_epochs": [list(pair) for pair in s.leader_epochs],
         "broker_id": s.broker_id,
         "changed": iso(s.changed_at),
@@ -502,8 +502,8 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
         return
     old = [s for s in remote.segments.values() if log.cluster.as_of - s.changed_at > HOUR_MS]
     kinds = {
-        "copies that were never finished": [s for s in old if s.state == State.COPY_SEGMENT_STARTED],
-        "deletions that were never finished": [s for s in old if s.state == State.DELETE_SEGMENT_STARTED],
+        "copies that were never finished": [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_STARTED],
+        "deletions that were never finished": [s for s in old if s.state == RemoteSegmentState.DELETE_SEGMENT_STARTED],
         "segments of other leader epochs": _of_others(old, log.leader),
         "segments that were copied twice": _twice(old),
     }
@@ -522,7 +522,7 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
 
 
 def _of_others(segments: Iterable[RemoteSegment], replica: ReplicaFacts) -> list[RemoteSegment]:
-    finished = (s for s in segments if s.state == State.COPY_SEGMENT_FINISHED)
+    finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
     return [s for s in finished if not s.is_of(replica.leader_epochs)]
 
 
@@ -530,7 +530,7 @@ def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     """Finished segments with the same offsets and leader epochs as a later one."""
     last: dict[object, RemoteSegment] = {}
     out = []
-    finished = (s for s in segments if s.state == State.COPY_SEGMENT_FINISHED)
+    finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
     for s in sorted(finished, key=lambda s: s.record_offset):
         at = (s.start_offset, s.end_offset, s.leader_epochs)
         if at in last:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import LAST_SEQUENCE
 from auditor.base.words import duration, plural
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
@@ -476,7 +476,11 @@ def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_a
 def _what_to_do(log: LogView) -> Advice:
     advice = Advice(
         Verdict.LOOK,
-        look=(Look(repairs.describe_producers(log.topic, log.partition), "it still differs from what the log gives"),),
+        look=(
+            CheckCommand(
+                repairs.describe_producers(log.topic, log.partition), "it still differs from what the log gives"
+            ),
+        ),
         then="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before the "
         "difference does harm, and keep both outputs for a report to Kafka",
     )
@@ -526,9 +530,9 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     """
     shown = list(_expired_while_idle(log))
     yield from shown
-    behind = {e["base_offset"] for e in log.events(Kind.TIMESTAMP_BEHIND)}
+    behind = {e["base_offset"] for e in log.events(EventKind.TIMESTAMP_BEHIND)}
     shown_ids = {f.producer_id for f in shown}
-    idle = (e for e in log.events(Kind.IDLE_BEYOND_EXPIRY) if e["producer_id"] not in shown_ids)
+    idle = (e for e in log.events(EventKind.IDLE_BEYOND_EXPIRY) if e["producer_id"] not in shown_ids)
     for run in runs(idle, "producer_id"):
         e, limit = run[0], log.cluster.expiration_ms(log.leader.broker_id)
         old = e["base_offset"] in behind
@@ -608,10 +612,10 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     producers = log.leader.producers
     marked = producers["producer_id"][producers["markers"] > 0] if log.policy().marker_refreshes else ()
     kept = set(map(int, marked))
-    for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):
+    for kind, word in ((EventKind.TIMESTAMP_BEHIND, "behind"), (EventKind.TIMESTAMP_AHEAD, "ahead of")):
         for run in runs(log.events(kind), "producer_id"):
             e = run[0]
-            behind = kind == Kind.TIMESTAMP_BEHIND
+            behind = kind == EventKind.TIMESTAMP_BEHIND
             if behind and e["producer_id"] in kept:
                 continue
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"

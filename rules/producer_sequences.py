@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.numbers import SEQUENCES
 from auditor.base.words import duration, plural
 from auditor.facts.events import (
@@ -17,7 +17,7 @@ from auditor.facts.events import (
     SNAPSHOT_DENIES,
     STATE_MAY_BE_LOST,
     Event,
-    Kind,
+    EventKind,
 )
 from auditor.model.policies import POLICIES
 from auditor.rules.catalogue.registry import Need, rule
@@ -182,7 +182,7 @@ def _committed_around_gaps(log: LogView) -> tuple[dict[tuple[int, int], np.void]
 
 
 def _gap_producers(log: LogView) -> np.ndarray:
-    return np.unique([e["producer_id"] for e in log.events(Kind.SEQUENCE_GAP)])
+    return np.unique([e["producer_id"] for e in log.events(EventKind.SEQUENCE_GAP)])
 
 
 def _gaps(log: LogView) -> list[list[Event]]:
@@ -192,7 +192,7 @@ def _gaps(log: LogView) -> list[list[Event]]:
     """
     out: list[list[Event]] = []
     newest: dict[tuple[int, int], list[list[Event]]] = {}
-    for e in log.events(Kind.SEQUENCE_GAP):
+    for e in log.events(EventKind.SEQUENCE_GAP):
         if not both_intact(log, e) or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
             continue
         if behind_another_number(log, e):
@@ -252,7 +252,7 @@ def _meets_another_number(log: LogView, e: Event) -> bool:
 @once
 def _numbers_ahead(log: LogView) -> list[Event]:
     """Batches with a number ahead of the one expected, behind which the producer goes on as if they had that one."""
-    gaps = list(log.events(Kind.SEQUENCE_GAP))
+    gaps = list(log.events(EventKind.SEQUENCE_GAP))
     behind = {int(e["previous_last_offset"]): e for e in gaps}
     return [g for g in gaps if (e := behind.get(int(g["last_offset"]))) is not None and _goes_on_as_expected(g, e)]
 
@@ -261,7 +261,7 @@ def _numbers_ahead(log: LogView) -> list[Event]:
 def _lower_numbers(log: LogView) -> dict[int, list[Event]]:
     """Batches with a lower number than was expected, by their last offset."""
     found: dict[int, list[Event]] = {}
-    for low in log.events(Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET):
+    for low in log.events(EventKind.SEQUENCE_OVERLAP, EventKind.SEQUENCE_RESET):
         found.setdefault(int(low["last_offset"]), []).append(low)
     return found
 
@@ -269,7 +269,7 @@ def _lower_numbers(log: LogView) -> dict[int, list[Event]]:
 @once
 def _numbers_gone_on(log: LogView) -> set[int]:
     """The last offsets of those that the next batch goes on from as if they were right."""
-    gaps = (e for e in log.events(Kind.SEQUENCE_GAP) if behind_another_number(log, e))
+    gaps = (e for e in log.events(EventKind.SEQUENCE_GAP) if behind_another_number(log, e))
     return {int(e["previous_last_offset"]) for e in gaps}
 
 
@@ -297,11 +297,11 @@ def _between(e: Event) -> str:
     return f"between {before} and {behind}"
 
 
-def look_at(log: LogView, e: Event) -> Look:
+def look_at(log: LogView, e: Event) -> CheckCommand:
     """The batch as Kafka's own tool shows it."""
     shown = f"it shows baseOffset {e['base_offset']} of producerId {e['producer_id']} with baseSequence"
     command = repairs.dump(log.leader.file(int(e["segment"])), "--print-data-log")
-    return Look(command, f"{shown} {e['found_sequence']}")
+    return CheckCommand(command, f"{shown} {e['found_sequence']}")
 
 
 @rule(
@@ -335,7 +335,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     2.5.
     Source: KIP-360
     """
-    for run in runs(log.events(Kind.SEQUENCE_OVERLAP), "producer_id", "producer_epoch"):
+    for run in runs(log.events(EventKind.SEQUENCE_OVERLAP), "producer_id", "producer_epoch"):
         if all(_meets_another_number(log, e) for e in run):
             continue
         first, last = run[0], run[-1]
@@ -385,7 +385,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     What to do: upgrade clients (2.5 and newer raise the epoch); compare retention with how long producers are idle.
     Source: KIP-360
     """
-    for e in log.events(Kind.SEQUENCE_RESET):
+    for e in log.events(EventKind.SEQUENCE_RESET):
         below = e["previous_last_offset"] < log.leader.own_start
         evicted = below and log.policy().evicts_below_log_start
         if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
@@ -440,7 +440,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     What to do: find the client by its producer id, stop mixing transactional and plain sends, watch the followers' lag.
     Source: KIP-360; ProducerAppendInfo
     """
-    for run in runs(log.events(Kind.PLAIN_IN_TRANSACTION), "producer_id", "transaction_first_offset"):
+    for run in runs(log.events(EventKind.PLAIN_IN_TRANSACTION), "producer_id", "transaction_first_offset"):
         e = run[0]
         changed = e["previous_leader_epoch"] >= 0 and e["previous_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
@@ -458,7 +458,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.LOOK,
                 look=(
-                    Look(
+                    CheckCommand(
                         repairs.describe_producers(log.topic, log.partition),
                         f"it lists producer {e['producer_id']}",
                     ),
@@ -500,7 +500,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     Source: KIP-360, UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
     shown, more = 0, 0
-    for e in log.events(Kind.FIRST_NONZERO):
+    for e in log.events(EventKind.FIRST_NONZERO):
         if e["context"] & AFTER_UNREADABLE or e["base_offset"] < whole_from(log):
             continue
         inherited = _inherited(log, e)
@@ -619,7 +619,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     What to do: as for sequence-gap; report the client library if it repeats.
     Source: KIP-360, KIP-467
     """
-    for e in log.events(Kind.BUMP_NONZERO):
+    for e in log.events(EventKind.BUMP_NONZERO):
         if not both_intact(log, e) or e["context"] & AFTER_UNREADABLE or between(log, e) == Missing.UNDECIDABLE:
             continue
         changed = bool(e["context"] & STATE_MAY_BE_LOST)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, Condition, Look, Verdict
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
@@ -184,7 +184,7 @@ def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
 
 
 def _of_one_batch(first: int) -> Advice:
-    look = Look(
+    look = CheckCommand(
         repairs.dump(None, "--deep-iteration"), f"both have one batch at offset {first}, but for its leader epoch"
     )
     return Advice(Verdict.LOOK, look=(look,), then="nothing is lost by it: leave both replicas as they are")
@@ -196,7 +196,7 @@ def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
     right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
     refetched = repairs.refetch(log, replica, leader)
     advice = refetched.unless(right)
-    look = Look(repairs.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
+    look = CheckCommand(repairs.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
     then = f"compare both at offset {first}, and the leader epochs in the evidence"
     later = "" if refetched.act else advice.then  # the steps are not given, so nothing comes after them
     return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, later))))

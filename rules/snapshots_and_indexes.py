@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
 from auditor.rules.catalogue.registry import Need, rule
@@ -710,14 +710,14 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
 
 def _another_leads(
     log: LogView, replica: ReplicaFacts
-) -> tuple[tuple[Look, ...], tuple[Act, ...], tuple[Condition, ...], Moves]:
+) -> tuple[tuple[CheckCommand, ...], tuple[Act, ...], tuple[Condition, ...], Moves]:
     """What lets another replica lead first, one that exposes nothing; nothing where there is no other replica."""
     place, broker = (log.topic, log.partition), replica.broker_id
     if log.cluster.replicas.get(place) == 1:
         return (), (), (), Moves()
     leader = log.cluster.leaders.get(place)
     if leader not in (None, broker):
-        look = Look(repairs.describe_topic(log.topic), f"the Leader of {log.name} is not broker {broker}")
+        look = CheckCommand(repairs.describe_topic(log.topic), f"the Leader of {log.name} is not broker {broker}")
         return (look,), (), (), Moves()
     others = (c for c in log.replicas if c is not replica and not len(c.exposed))
     other = next((c for c in others if c is log.leader or repairs.keeps_out(log, c) is None), None)
@@ -725,7 +725,7 @@ def _another_leads(
         f"another replica of {log.name} may lead and exposes nothing", None if other is None else True, "its replicas"
     )
     if other is None:
-        look = Look(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
+        look = CheckCommand(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
         return (look,), (), (there,), Moves()
     seen, synced = repairs.seen_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
     return (seen,), repairs.lead(log, other), (there, synced), Moves(leads=other.broker_id)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from auditor.base.advice import Advice, Look, Verdict
+from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.connectors.codec import batches as col
-from auditor.facts.events import Event, Kind
+from auditor.facts.events import Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import ERRORS, FINE, OF_HEADER, OFFSET_RANGE
 from auditor.rules.catalogue.registry import Need, rule
@@ -82,7 +82,7 @@ def error_code(name: str) -> Fields:
 
 
 def _structural(
-    log: LogView, kinds: tuple[Kind, ...], table: dict[int, str], but: Container[tuple[int, int]] = ()
+    log: LogView, kinds: tuple[EventKind, ...], table: dict[int, str], but: Container[tuple[int, int]] = ()
 ) -> Iterator[list[Event]]:
     """Runs of events with a flaw of the table, alike in what is wrong; without the batches at the places ``but``."""
     mask = sum(table)
@@ -117,9 +117,9 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     that are no batch, take the offsets named from another replica, before this broker next starts or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
-    no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}
+    no_codec = {_place(e) for e in log.events(EventKind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}
     explained: set[tuple[int, int]] = set()
-    for run in _structural(log, (Kind.RECORD_FLAW,), RECORD_FLAWS, no_codec):
+    for run in _structural(log, (EventKind.RECORD_FLAW,), RECORD_FLAWS, no_codec):
         explained |= {_place(e) for e in run}
         e = run[0]
         what = words(e["flaws"], RECORD_FLAWS)
@@ -131,12 +131,12 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
         }
         in_doubt = bool(e["flaws"] & SPAN_FLAWS) or None
         yield _invalid(log, run, what, "record-structure-invalid", e["cause"], span_in_doubt=in_doubt, **more)
-    for run in _structural(log, (Kind.HEADER_FLAW,), BATCH_FLAWS):
+    for run in _structural(log, (EventKind.HEADER_FLAW,), BATCH_FLAWS):
         if left := [e for e in run if _place(e) not in explained]:
             in_doubt = bool(left[0]["flaws"] & ~col.FLAW_CODEC_UNKNOWN) or None
             what = words(left[0]["flaws"], BATCH_FLAWS)
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=in_doubt)
-    short = [e for e in log.events(Kind.COUNT_BELOW_SPAN) if hole(log, log.leader, e) != Missing.UNDECIDABLE]
+    short = [e for e in log.events(EventKind.COUNT_BELOW_SPAN) if hole(log, log.leader, e) != Missing.UNDECIDABLE]
     for run in runs(short, "record_count", "producer_id"):
         if left := [e for e in run if _place(e) not in explained]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
@@ -144,7 +144,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             numbers: Fields = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=True, **numbers)
     yield from damaged_fields(log, "record-structure-invalid", "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE"))
-    yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
+    yield from _unknown_formats(log, {e["position"] for e in log.events(EventKind.HEADER_FLAW)})
     for replica in log.replicas:  # each is damaged by itself
         yield from _gaps(log, replica)
 
@@ -196,7 +196,7 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
                 Verdict.DO_NOT_ACT,
                 f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
                 look=(
-                    Look(
+                    CheckCommand(
                         repairs.describe_topic(log.topic),
                         f"the Isr of {log.name} lists no broker whose copy shows these bytes whole",
                     ),
@@ -227,7 +227,7 @@ def _invalid(
         advice=Advice(
             Verdict.LOOK,
             look=(
-                Look(
+                CheckCommand(
                     repairs.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
                     f"it shows such a batch at offset {e['base_offset']}",
                 ),
@@ -266,7 +266,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     What to do: write them again with a key.
     Source: KIP-467; LogValidator
     """
-    for run in runs(log.events(Kind.NULL_KEY), "producer_id"):
+    for run in runs(log.events(EventKind.NULL_KEY), "producer_id"):
         e = run[0]
         yield log.at_event(
             "null-key-in-compacted-topic",
@@ -304,7 +304,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     What to do: produce the records again.
     Source: KIP-467; AbstractLegacyRecordBatch
     """
-    for run in _structural(log, (Kind.RECORD_FLAW,), LEGACY_FLAWS):
+    for run in _structural(log, (EventKind.RECORD_FLAW,), LEGACY_FLAWS):
         e = run[0]
         what = words(e["flaws"], LEGACY_FLAWS)
         metric = next((name for bit, name in LEGACY_METRICS.items() if e["flaws"] & bit), None)
@@ -345,7 +345,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     to be sound; stop what writes into its files: a restore, or a mirror of raw segments.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
-    for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):
+    for run in _structural(log, (EventKind.HEADER_FLAW,), CONTROL_FLAWS):
         yield _invalid(log, run, words(run[0]["flaws"], CONTROL_FLAWS), "malformed-control-batch")
 
 
@@ -369,7 +369,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     What to do: stop the client that writes so, and upgrade it; nothing where it is info.
     Source: KIP-98, KIP-467; LogValidator
     """
-    for e in log.events(Kind.LEFTOVER_FIELDS):
+    for e in log.events(EventKind.LEFTOVER_FIELDS):
         yield log.at_event(
             "producer-fields-inconsistent",
             "info",
@@ -379,6 +379,6 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
             evidence={"producer_epoch": e["producer_epoch"]},
             advice=Advice(Verdict.WAIT, "nothing is to be done"),
         )
-    reported = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
-    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, reported):
+    reported = {_place(e) for e in log.events(EventKind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
+    for run in _structural(log, (EventKind.HEADER_FLAW,), PRODUCER_FLAWS, reported):
         yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS), "producer-fields-inconsistent")

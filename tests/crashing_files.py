@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from auditor import running
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
@@ -31,12 +31,12 @@ class CrashingPlace(NamedTuple):
     how: str
     once: str
 
-    def child(self, name: str) -> Place:
+    def child(self, name: str) -> StorageLocation:
         if name.endswith(self.file) and not (self.once and os.path.exists(self.once)):
             if self.once:
                 Path(self.once).touch()
             die(self.how)
-        return Place(self.uri, self.path).child(name)
+        return StorageLocation(self.uri, self.path).child(name)
 
 
 def die(how: str) -> None:

@@ -19,10 +19,10 @@ from auditor.api.open_options import AnyPath, Several, Time, check, moment_of, s
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, require
-from auditor.base.user_input import Named
+from auditor.base.user_input import ClusterName
 from auditor.connectors.live import client_properties
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.results import Folder
+from auditor.connectors.stores.results import ResultFolder
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import printing, publish
 from auditor.outputs.delivery import writable
@@ -128,7 +128,7 @@ class OpenedAudit(Face):
         return self._opened
 
     @cached_property
-    def _work(self) -> Folder:
+    def _work(self) -> ResultFolder:
         """Where facts are kept: outside of what is read. Errors: as of :func:`claim.writable`."""
         with running.failures():
             return writable(out_of(self._opened.options.work or ""), self._opened.inventory, "work")
@@ -137,11 +137,11 @@ class OpenedAudit(Face):
         require("kafka")
         from auditor.connectors.live.client_options import MAX_BYTES, MAX_RATE
         from auditor.connectors.live.live_cluster import Budget, LiveCluster
-        from auditor.pipeline.live_audit import LiveAudit, Reading
+        from auditor.pipeline.live_audit import ClusterReading, LiveAudit
 
         assert options.bootstrap is not None
         cluster = self._ends.enter_context(LiveCluster(options.bootstrap, dict(client_config)))
-        return LiveAudit(Reading(cluster, options, Budget(MAX_BYTES, MAX_RATE), "lso"), self._runner, self._say)
+        return LiveAudit(ClusterReading(cluster, options, Budget(MAX_BYTES, MAX_RATE), "lso"), self._runner, self._say)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class OpenedAudit(Face):
             return Blocked(pipeline_summary.blocked_table(self._audit), self._session)
 
     @cached_property
-    def cluster_names(self) -> dict[str, Named]:
+    def cluster_names(self) -> dict[str, ClusterName]:
         """What people call the clusters of the input, by id, as ``cluster_name`` and ``clusters`` said.
 
         Errors: ``AuditInputError`` for one name of several clusters.

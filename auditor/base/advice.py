@@ -45,7 +45,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CheckCommand:
     """A command that changes nothing, and what it must show for what is said to be right."""
 
     command: str
@@ -85,7 +85,7 @@ class Advice:
     verdict: Verdict
     cost: str = ""
     conditions: tuple[Condition, ...] = ()
-    look: tuple[Look, ...] = ()
+    look: tuple[CheckCommand, ...] = ()
     act: tuple[Act, ...] = ()
     loses: str = ""
     then: str = ""
@@ -111,7 +111,7 @@ class Advice:
             Verdict(row["verdict"]),
             row["cost"],
             tuple(Condition(**each) for each in row["conditions"]),
-            tuple(Look(**each) for each in row["look"]),
+            tuple(CheckCommand(**each) for each in row["look"]),
             tuple(Act(**each) for each in row["act"]),
             row["loses"],
             row["then"],

@@ -155,7 +155,7 @@ class RowsSeen(Sequence[Any]):
         return [self._seen(row) for row in found] if isinstance(at, slice) else self._seen(found)
 
 
-class Gathered(Generic[Row]):
+class ExternalSort(Generic[Row]):
     """Rows that come in any order, to be read in one: sorted some thousands at a time, and merged.
 
     Few rows stay as they are. ``place``: what a row goes by; of two alike the one that came first is first.

@@ -195,7 +195,7 @@ def dispatcher(function: Callable[..., Any]) -> Numba:
     fifty times slower.
     """
     compiled = njit(nogil=True, forceinline=True, _nrt=False)(function)
-    if not config.DISABLE_JIT and _Folder.from_function(function, "") is not None:
+    if not config.DISABLE_JIT and _CodeCacheLocator.from_function(function, "") is not None:
         compiled._cache = _Cache(function)
     return compiled
 
@@ -231,14 +231,14 @@ def _source(module: str) -> tuple[str, list[str]]:
     return source, imported
 
 
-class _Folder(_CacheLocator):
+class _CodeCacheLocator(_CacheLocator):
     """Tells numba the folder of a function's machine code, and what it depends on."""
 
     def __init__(self, function: Callable[..., Any], folder: str) -> None:
         self.function, self.folder = function, folder
 
     @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Folder | None:
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _CodeCacheLocator | None:
         """The folder of this function; None where there is no place, or no source to know it by."""
         try:
             _digest(py_func.__module__)
@@ -265,7 +265,7 @@ class _Folder(_CacheLocator):
 
 
 class _Implementation(CompileResultCacheImpl):
-    _locator_classes = (_Folder,)
+    _locator_classes = (_CodeCacheLocator,)
 
 
 class _Cache(FunctionCache):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 EpochStarts = Sequence[tuple[int, int]]  # leader epoch and its first offset, ascending
 
 
-class State(IntEnum):
+class RemoteSegmentState(IntEnum):
     """Where a remote segment's life stands. Source: Kafka's RemoteLogSegmentState."""
 
     COPY_SEGMENT_STARTED = 0
@@ -87,7 +87,7 @@ class RemotePartition:
 
     def take(self, segment: RemoteSegment) -> None:
         """A segment as a record leaves it."""
-        if segment.state != State.DELETE_SEGMENT_FINISHED:
+        if segment.state != RemoteSegmentState.DELETE_SEGMENT_FINISHED:
             self.segments[segment.segment_id] = segment
             return
         self.segments.pop(segment.segment_id, None)
@@ -98,7 +98,9 @@ class RemotePartition:
 
     def finished(self, epochs: EpochStarts = ()) -> list[RemoteSegment]:
         """The segments that can be read, of a log with these leader epochs, by first offset and by age."""
-        found = (s for s in self.segments.values() if s.state == State.COPY_SEGMENT_FINISHED and s.is_of(epochs))
+        found = (
+            s for s in self.segments.values() if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED and s.is_of(epochs)
+        )
         return sorted(found, key=lambda s: (s.start_offset, s.record_offset))
 
     def highest(self, epochs: EpochStarts, log_end: int) -> int:

@@ -54,7 +54,7 @@ def shown_key(key: str) -> str:
 MOST = 200  # characters of each text
 
 
-class Named(NamedTuple):
+class ClusterName(NamedTuple):
     """A cluster as people know it; what nobody said is empty. ``link``: of its page, http or https."""
 
     name: str
@@ -67,7 +67,7 @@ class Named(NamedTuple):
         return {**self._asdict(), "labels": dict(self.labels)}
 
 
-Names = tuple[tuple[str, Named], ...]  # by the cluster's id
+Names = tuple[tuple[str, ClusterName], ...]  # by the cluster's id
 
 
 def of_table(table: Values, at: str) -> Names:
@@ -86,14 +86,14 @@ def of_file(path: Path) -> Names:
     return of_table(table, f"{path}: [clusters]")
 
 
-def _named(says: object, at: str) -> Named:
+def _named(says: object, at: str) -> ClusterName:
     known = {"name": says} if isinstance(says, str) else says
-    if not isinstance(known, dict) or not {"name"} <= known.keys() <= set(Named._fields):
+    if not isinstance(known, dict) or not {"name"} <= known.keys() <= set(ClusterName._fields):
         raise AuditInputError(f"{at} is a name, or a table with name and, where wanted, owner, link and labels")
     labels = known.get("labels", {})
     if not isinstance(labels, dict):
         raise AuditInputError(f'{at} labels is a table, such as {{ stage = "prod" }}')
-    found = Named(**{**known, "labels": tuple(labels.items())})
+    found = ClusterName(**{**known, "labels": tuple(labels.items())})
     for text in (found.name, found.owner, found.link, *(part for label in found.labels for part in label)):
         if not isinstance(text, str) or len(text) > MOST or not text.isprintable():
             raise AuditInputError(f"{at}: a text is of at most {MOST} printable characters")

@@ -20,7 +20,7 @@ from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, limits_of, out_of, parse_time
 
 if TYPE_CHECKING:
-    from auditor.outputs.alerts import Asked
+    from auditor.outputs.alerts import AlertOptions
 
 
 # argparse as the auditor uses it: mistakes in one line, help in groups with examples and every default.
@@ -375,11 +375,11 @@ def printing(args: argparse.Namespace) -> Printing:
     return Printing(args.format, args.quiet, args.verbose, shown)
 
 
-def alerting(args: argparse.Namespace) -> Asked:
+def alerting(args: argparse.Namespace) -> AlertOptions:
     """Whom to alert, and of what."""
-    from auditor.outputs.alerts import Asked  # only now: it brings all that an audit is made of
+    from auditor.outputs.alerts import AlertOptions  # only now: it brings all that an audit is made of
 
-    return Asked(tuple(args.alert), args.alert_on, args.dashboard_url)
+    return AlertOptions(tuple(args.alert), args.alert_on, args.dashboard_url)
 
 
 def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOptions:
@@ -431,7 +431,7 @@ class Source(NamedTuple):
     says: Values
 
 
-class Setting(NamedTuple):
+class OptionSetting(NamedTuple):
     """An option's value and the file it came from."""
 
     file: str
@@ -443,7 +443,7 @@ class Parsed(NamedTuple):
     """The arguments of a call, the settings of files that took effect, and a message for each key that was ignored."""
 
     args: argparse.Namespace
-    settings: Sequence[Setting] = ()
+    settings: Sequence[OptionSetting] = ()
     ignored: Sequence[str] = ()
 
 
@@ -540,22 +540,22 @@ def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
 
 def config_settings(
     files: Sequence[Source], command: str, commands: Sequence[str], parser_of: ParserOf
-) -> dict[str, Setting]:
+) -> dict[str, OptionSetting]:
     """What files say for a command, by key, all of it checked. Errors: :class:`AuditInputError`."""
     known = options(parser_of(command))
-    found: dict[str, Setting] = {}
+    found: dict[str, OptionSetting] = {}
     for file, says in reversed(files):
         tables = {key: value for key, value in says.items() if isinstance(value, dict)}
         for key, value in says.items():
             if key in tables:
                 continue
             if key in known:
-                found[key] = Setting(file, key, checked(known[key], value, f"{file}: {key}"))
+                found[key] = OptionSetting(file, key, checked(known[key], value, f"{file}: {key}"))
             elif not any(key in options(parser_of(name)) for name in commands):
                 raise AuditInputError(f"{file}: no command has an option named {key!r}; 'auditor COMMAND --help'")
         for name, table in tables.items():
             if name == CLUSTERS:
-                found[name] = Setting(file, name, of_table(table, f"{file}: [{name}]"))
+                found[name] = OptionSetting(file, name, of_table(table, f"{file}: [{name}]"))
                 continue
             if name not in commands:
                 raise AuditInputError(f"{file}: [{name}] is no command; one of {', '.join(commands)}")
@@ -563,7 +563,7 @@ def config_settings(
             for key, value in table.items():
                 if key not in own:
                     raise AuditInputError(f"{file}: [{name}] has no option {key!r}; 'auditor {name} --help' lists them")
-                setting = Setting(file, key, checked(own[key], value, f"{file}: [{name}] {key}"))
+                setting = OptionSetting(file, key, checked(own[key], value, f"{file}: [{name}] {key}"))
                 found |= {key: setting} if name == command else {}
     return found
 

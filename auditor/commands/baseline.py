@@ -18,7 +18,7 @@ from auditor.outputs import delivery
 from auditor.outputs.alerts import where
 from auditor.outputs.delivery import write_whole
 from auditor.pipeline import options as baseline
-from auditor.pipeline.options import Entry, out_of
+from auditor.pipeline.options import AcceptedFinding, out_of
 from auditor.rules.resolution.resolve import cluster_of
 
 FILE = Path("auditor-baseline.json")
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         )
     until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
     new = [
-        Entry(
+        AcceptedFinding(
             row["fingerprint"],
             row["severity"],
             reason,

@@ -144,8 +144,8 @@ def _refusal(emptied: list[str], out: Path | str) -> str:
     """Why nothing was copied. ``emptied``: directories whose segments are in the earlier copy alone."""
     more = f" and {len(emptied) - 1:,} more" if len(emptied) > 1 else ""
     return (
-        f"no segment files (.log) of {shown_uri(emptied[0])}{more} in the input, but {shown_uri(str(out))} has their content: "
-        "nothing was copied; restore the files, or choose another --out"
+        f"no segment files (.log) of {shown_uri(emptied[0])}{more} in the input, "
+        f"but {shown_uri(str(out))} has their content: nothing was copied; restore the files, or choose another --out"
     )
 
 

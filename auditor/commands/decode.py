@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
 
     from auditor.connectors.logdir.names import PartitionFolder, RemoteName
-    from auditor.connectors.stores.storage import Place
+    from auditor.connectors.stores.storage import StorageLocation
     from auditor.connectors.tables.rows import Piece, Rows
 
 TABLES = {
@@ -137,7 +137,7 @@ def locate(options: DecodeOptions) -> list[Piece]:
     return found
 
 
-def _given(path: str) -> list[tuple[Place, int]]:
+def _given(path: str) -> list[tuple[StorageLocation, int]]:
     """The files that a FILE is, with their sizes: of a copy those that it was taken from."""
     from auditor.connectors.logdir.copy_view import named
     from auditor.connectors.stores import storage
@@ -150,7 +150,7 @@ def _given(path: str) -> list[tuple[Place, int]]:
     return [(place, storage.file_size(place))]
 
 
-def _object(place: Place) -> RemoteName | None:
+def _object(place: StorageLocation) -> RemoteName | None:
     """The partition of a remote segment's object, as Aiven's RemoteStorageManager keeps it; None for other files."""
     from auditor.connectors.logdir import names
 
@@ -158,7 +158,7 @@ def _object(place: Place) -> RemoteName | None:
     return says if says and says.depth > 1 and names.object_name(place.name) else None
 
 
-def _objects(place: Place, says: RemoteName, log_dir: str) -> list[Piece]:
+def _objects(place: StorageLocation, says: RemoteName, log_dir: str) -> list[Piece]:
     """The files of a remote segment that one of its objects holds. Errors: ``AuditInputError`` for its manifest."""
     from auditor.base.errors import DecodeError
     from auditor.connectors.logdir import names
@@ -191,7 +191,7 @@ def _objects(place: Place, says: RemoteName, log_dir: str) -> list[Piece]:
     ]
 
 
-def _log_dir(place: Place) -> Place:
+def _log_dir(place: StorageLocation) -> StorageLocation:
     """The log directory that a file would lie in."""
 
     folder = place.parent
@@ -207,7 +207,7 @@ def _partition(folder: str) -> PartitionFolder | RemoteName | None:
     return names.partition_folder(folder) or names.remote_folder(folder)
 
 
-def _kind(place: Place) -> tuple[str, int] | None:
+def _kind(place: StorageLocation) -> tuple[str, int] | None:
     """What a file in a partition folder is and the number in its name; None for other names."""
     from auditor.connectors.logdir import names
 
@@ -218,7 +218,7 @@ def _kind(place: Place) -> tuple[str, int] | None:
     return (kind, -1) if kind in TABLES else None
 
 
-def _piece(place: Place, size: int, log_dir: str, limits: Limits) -> Piece:
+def _piece(place: StorageLocation, size: int, log_dir: str, limits: Limits) -> Piece:
     from auditor.base.errors import DecodeError
     from auditor.connectors.logdir import files as logdir_files
     from auditor.connectors.logdir import names

@@ -23,7 +23,7 @@ from auditor.connectors.live.client_options import CONNECTION_OPTIONS, MAX_BYTES
 from auditor.outputs import alerts
 
 if TYPE_CHECKING:
-    from auditor.pipeline.live_audit import Reading
+    from auditor.pipeline.live_audit import ClusterReading
     from auditor.pipeline.options import AuditOptions
 
 NUMBERS = ("request_timeout_ms",)
@@ -96,17 +96,17 @@ def run(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def opened(
     args: argparse.Namespace, options: AuditOptions, begin: str, begins: Mapping[tuple[str, int], int] | None = None
-) -> Iterator[Reading]:
+) -> Iterator[ClusterReading]:
     """A reading of the cluster that a call's options name, while the connection is open; ``begins``: offsets that logs
     are read from, whatever ``begin`` says. Errors: :class:`AuditInputError`."""
     if args.max_bytes < MIB or args.max_rate < 1024:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
     require("kafka")
     from auditor.connectors.live.live_cluster import Budget, LiveCluster
-    from auditor.pipeline.live_audit import Reading
+    from auditor.pipeline.live_audit import ClusterReading
 
     with LiveCluster(args.bootstrap_server, connection(args)) as cluster:
-        yield Reading(cluster, options, Budget(args.max_bytes, args.max_rate), begin, begins or {})
+        yield ClusterReading(cluster, options, Budget(args.max_bytes, args.max_rate), begin, begins or {})
 
 
 def connection(args: argparse.Namespace) -> Fields:

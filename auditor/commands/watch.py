@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     say = _quiet if args.quiet else _say_json if args.format == "json" else _say
     shown = printing(args).selection  # what matches nothing yet may come
 
-    def report(look: Look) -> None:
+    def report(look: WatchRound) -> None:
         for line in filter(shown.shows, look.lines):
             say(line)
         if asked.channels and look.lines:
@@ -110,7 +110,7 @@ def _quiet(line: Fields) -> None:
 
 
 @dataclass
-class Kept:
+class TaskFacts:
     """The facts of one task's replicas. ``again``: its files changed at the last look, so some may still be written."""
 
     signature: bytes
@@ -132,7 +132,7 @@ class LookedAt(Audit):
 
 
 @dataclass
-class Look:
+class WatchRound:
     """What one look brought: whether files had changed, the lines that the journal got, and all that holds by key."""
 
     audit: Audit
@@ -151,11 +151,11 @@ class Watch:
     journal: Journal
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
-    kept: dict[Place, Kept] = field(default_factory=dict)
+    kept: dict[Place, TaskFacts] = field(default_factory=dict)
     judged_at: float = 0.0
     last: Audit | None = None
 
-    def until_idle(self, interval: float, idle: float | None, report: Callable[[Look], None]) -> int:
+    def until_idle(self, interval: float, idle: float | None, report: Callable[[WatchRound], None]) -> int:
         """Looks again and again; returns when nothing has changed for ``idle`` seconds, with the status of an audit."""
         quiet_since = self.clock()
         while True:
@@ -167,7 +167,7 @@ class Watch:
                 return self.last.exit_code()
             self.sleep(interval)
 
-    def look(self) -> Look:
+    def look(self) -> WatchRound:
         """One look at the directory."""
         now = self.clock()
         options = self.options
@@ -176,7 +176,7 @@ class Watch:
         found = LookedAt(options, self.runner, self._rows)
         changed = self._read(found)
         if not changed and self.last is not None and now - self.judged_at < CLOCK_S:
-            return Look(found, False)
+            return WatchRound(found, False)
         with contextlib.closing(found):
             holding = _holding(found)
             # What could not be read may still have what was found there.
@@ -186,7 +186,7 @@ class Watch:
         if lines or changed:
             text = "".join(f.to_json() + "\n" for f in found.findings)
             write_whole(Path(options.out) / "findings.jsonl", text)
-        return Look(found, changed, lines, holding)
+        return WatchRound(found, changed, lines, holding)
 
     def _read(self, found: Audit) -> bool:
         """Reads again what changed, and once more what had changed at the look before; whether there was any."""
@@ -199,7 +199,7 @@ class Watch:
             del self.kept[place]
         if due:
             tasks = [self._going_on(place, now[place]) for place in sorted(due)]
-            self._keep({p: Kept(signatures[p], [], p in fresh) for p in due}, tasks)
+            self._keep({p: TaskFacts(signatures[p], [], p in fresh) for p in due}, tasks)
         return bool(due or gone)
 
     def _going_on(self, place: Place, task: ReplicaTask | TextTask) -> ReplicaTask | TextTask:
@@ -209,7 +209,7 @@ class Watch:
         point = self.kept[place].rows[0].resume_point if place in self.kept and self.kept[place].rows else b""
         return dataclasses.replace(task, leaves_resume_point=True, resume_point=point)
 
-    def _keep(self, entries: dict[Place, Kept], tasks: list[ReplicaTask | TextTask]) -> None:
+    def _keep(self, entries: dict[Place, TaskFacts], tasks: list[ReplicaTask | TextTask]) -> None:
         with contextlib.closing(self.runner.read(tasks)) as facts:
             for row in facts.rows():
                 place = (row.log_dir, row.topic, row.partition)

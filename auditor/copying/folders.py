@@ -15,13 +15,13 @@ from auditor.connectors.codec.small_files import audited_settings
 from auditor.connectors.logdir import inventory as inventories
 from auditor.connectors.logdir import names
 from auditor.connectors.logdir.copied_segments import digest_of
-from auditor.connectors.logdir.copy_lists import Gone, Listed, Reading, Stat
+from auditor.connectors.logdir.copy_lists import CopyTimes, Gone, Listed, Stat
 from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, coded, packed, unpacked
 from auditor.connectors.logdir.files import Naming
 from auditor.connectors.logdir.inventory import Draft, Drafts, drafts, folder_replica
 from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.storage import Place, read_data, read_file
+from auditor.connectors.stores.storage import StorageLocation, read_data, read_file
 from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.copying.target import Target
 from auditor.pipeline.options import AuditOptions
@@ -53,7 +53,7 @@ def machine() -> str:
         return ""
 
 
-def held_by_a_broker(log_dir: Place) -> bool:
+def held_by_a_broker(log_dir: StorageLocation) -> bool:
     """Whether a process of this machine holds the lock of a log directory. False where nothing tells."""
     if log_dir.uri or log_dir.view is not None:
         return False
@@ -66,7 +66,7 @@ def held_by_a_broker(log_dir: Place) -> bool:
     return any((int(m[1], 16), int(m[2], 16), int(m[3])) == at for m in _HELD.finditer(listed))
 
 
-def readings(found: Sequence[Reading], *, live: bool) -> tuple[Reading, ...]:
+def readings(found: Sequence[CopyTimes], *, live: bool) -> tuple[CopyTimes, ...]:
     """The readings of a log directory. ``live``: a broker held its lock before the first and after the last one."""
     return tuple(sorted(reading._replace(live=live) for reading in found))
 
@@ -77,7 +77,7 @@ def readings(found: Sequence[Reading], *, live: bool) -> tuple[Reading, ...]:
 WITH_LIST = 16 << 10  # bytes of a file that stand in the list; more are a file of their own
 
 
-def look(place: Place, name: str) -> tuple[Stat, int] | None:
+def look(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
     """What tells later whether a file is as it was, and its size, of a link 0 as in every list; None where its store
     does not say."""
     if place.uri or place.view is not None:
@@ -89,7 +89,9 @@ def look(place: Place, name: str) -> tuple[Stat, int] | None:
     return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns), found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def small_file(target: Target, folder: str, place: Place, name: str, size: int, limits: Limits, kind: str) -> Listed:
+def small_file(
+    target: Target, folder: str, place: StorageLocation, name: str, size: int, limits: Limits, kind: str
+) -> Listed:
     """A file that is read as a whole. Errors: ``OSError`` of the target."""
     found = read_data(place, name, limits.small_file(kind))
     if isinstance(found, DecodeError):
@@ -118,7 +120,7 @@ def index_like(target: Target, folder: str, item: Listed, segment: Listed | None
     return item._replace(kept=kept, like=segment.name)
 
 
-def settings_file(target: Target, folder: str, place: Place, name: str, size: int) -> Listed:
+def settings_file(target: Target, folder: str, place: StorageLocation, name: str, size: int) -> Listed:
     """A ``server.properties``, of which only the settings that an audit goes by are left."""
     data = read_file(place, name, limit=DEFAULT_LIMITS.max_properties_bytes)
     if isinstance(data, DecodeError):
@@ -149,13 +151,13 @@ STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
 
 
 @dataclass
-class Folder:
+class InputFolder:
     """A folder of the input: ``name`` relative to the target, its files (name -> size), those that nobody opens
     (size and reason), and what could not be listed. ``listed``: when (ms) that was, or before. ``task`` reads its
     replica, None where it is none that is live; ``topic``: of a partition, whatever becomes of it."""
 
     name: str
-    place: Place
+    place: StorageLocation
     files: dict[str, int] = field(default_factory=dict)
     unused: dict[str, tuple[int, str]] = field(default_factory=dict)
     errors: list[DecodeError] = field(default_factory=list)
@@ -236,7 +238,7 @@ class Folders:
         self.listed, found = now_ms(), drafts(paths, limits)
         self.inventory = inventories.inventory_of(found, paths, limits)
         self.naming: Naming = inventories.naming_of(found)
-        self.found: dict[str, Folder] = {}
+        self.found: dict[str, InputFolder] = {}
         options = AuditOptions(tuple(paths), "", limits=limits)
         tasks = {
             (t.replica.log_dir, t.replica.folder): t
@@ -246,20 +248,22 @@ class Folders:
         for place, draft in found.found.items():
             self._log_dir(place, draft, tasks)
         self._outside(found)
-        top = next(iter(found.found), Place("", ""))
-        self.found.setdefault("", Folder("", top, listed=self.listed))  # whose list says that nothing else is there
+        top = next(iter(found.found), StorageLocation("", ""))
+        self.found.setdefault(
+            "", InputFolder("", top, listed=self.listed)
+        )  # whose list says that nothing else is there
 
-    def in_order(self) -> list[Folder]:
+    def in_order(self) -> list[InputFolder]:
         """The folders in the order of copying."""
         return sorted(self.found.values(), key=lambda folder: (folder.step, folder.name))
 
-    def _at(self, place: Place) -> Folder:
+    def _at(self, place: StorageLocation) -> InputFolder:
         """The folder at a place."""
         log_dir, below = self.naming.owner(place.child("x"))
         name = "/".join(filter(None, (log_dir, below))).rpartition("/")[0].strip("/")
-        return self.found.setdefault(name, Folder(name, place, listed=self.listed))
+        return self.found.setdefault(name, InputFolder(name, place, listed=self.listed))
 
-    def _log_dir(self, place: Place, draft: Draft, tasks: dict[tuple[str, str], ReplicaTask]) -> None:
+    def _log_dir(self, place: StorageLocation, draft: Draft, tasks: dict[tuple[str, str], ReplicaTask]) -> None:
         name = self.naming.name(place)
         top = self._at(place)
         top.files |= draft.small | {file: size for file, (size, _) in draft.loose.items()}
@@ -303,7 +307,7 @@ def _base_above(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _last(place: Place) -> str:
+def _last(place: StorageLocation) -> str:
     return place.path.rpartition("/")[2]
 
 
@@ -315,7 +319,7 @@ def _last(place: Place) -> str:
 
 
 def deleted(
-    folder: Folder, before: Mapping[str, Listed], items: Sequence[Listed], keep_ms: int | None, now: int
+    folder: InputFolder, before: Mapping[str, Listed], items: Sequence[Listed], keep_ms: int | None, now: int
 ) -> Iterator[Listed]:
     """What an earlier copy has of such segments. ``before``: its files by name; ``items``: those that are there now;
     ``keep_ms``: as of :class:`auditor.copying.run.OneFolder`; ``now``: ms."""

@@ -22,18 +22,18 @@ from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
 from auditor.connectors.logdir import names
 from auditor.connectors.logdir.copied_segments import GROUP_ROWS
-from auditor.connectors.logdir.copy_lists import FolderList, Listed, Reading, Stat, Taken
+from auditor.connectors.logdir.copy_lists import CopyTimes, FolderList, Listed, Stat, Taken
 from auditor.connectors.logdir.copy_view import ENTRY
 from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.logdir.inventory import written_over
 from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.stores import results, storage
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.folders import (
-    Folder,
     Folders,
+    InputFolder,
     deleted,
     held_by_a_broker,
     index_like,
@@ -49,7 +49,7 @@ from auditor.copying.target import FolderTarget, StoreTarget, Target
 from auditor.model.transaction_states import partition_for
 from auditor.pipeline.options import out_of
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.transactions.blocking import Standing
+from auditor.rules.transactions.blocking import BlockedState
 
 # One folder of the input in the copy: what is as it was stays, of what grew the end is read, all else is made anew.
 
@@ -100,7 +100,7 @@ class OneFolder:
     def __init__(
         self,
         target: Target,
-        folder: Folder,
+        folder: InputFolder,
         limits: Limits,
         whole: Callable[..., bool] = lambda _size, **_: True,
         *,
@@ -277,12 +277,12 @@ def settled(stat: Stat | None) -> Stat | None:
     return stat
 
 
-def _kind_by_ending(folder: Folder, name: str) -> str:
+def _kind_by_ending(folder: InputFolder, name: str) -> str:
     """Of a file that is in no partition's folder, and may have any name."""
     return name.rpartition(".")[2] if folder.topic is None else ""
 
 
-def place_of(folder: Folder, name: str) -> tuple[Place, str]:
+def place_of(folder: InputFolder, name: str) -> tuple[StorageLocation, str]:
     """A segment by the name that an audit has for it: errors carry it."""
     if folder.task is not None:
         inside = folder.task.replica.folder
@@ -311,7 +311,7 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
         )
 
 
-def without_segments(target: Target, folders: Collection[Folder]) -> list[str]:
+def without_segments(target: Target, folders: Collection[InputFolder]) -> list[str]:
     """The partition directories of which the target has segments and the input has no ``.log`` file: a broker keeps
     one per log, so they are missing. Directories that the input does not have count where their log directory, or the
     whole input, has no ``.log`` file: then no topic was deleted, but a disk is empty or not mounted."""
@@ -389,7 +389,7 @@ class Checksums:
 
 def verify(
     target: Target,
-    folders: Sequence[Folder],
+    folders: Sequence[InputFolder],
     limits: Limits,
     checksums: Checksums,
     only: Mapping[str, Set[str]] | None = None,
@@ -418,7 +418,7 @@ def verify(
 
 
 def _verified(
-    target: Target, folder: Folder, limits: Limits, files: Sequence[Listed], chosen: Sequence[Listed]
+    target: Target, folder: InputFolder, limits: Limits, files: Sequence[Listed], chosen: Sequence[Listed]
 ) -> dict[str, Listed]:
     """The files whose entries are others, since they were read again or lie beside one that was."""
     segments = SegmentsTaken(target, folder.name, limits, None)
@@ -442,7 +442,7 @@ def _verified(
     return entries
 
 
-def _is_as_it_was(folder: Folder, item: Listed) -> bool:
+def _is_as_it_was(folder: InputFolder, item: Listed) -> bool:
     """Whether a segment is the file that was taken, which may have grown since."""
     now = look(folder.place, item.name)
     return now is not None and item.stat is not None and now[0].inode == item.stat.inode
@@ -495,15 +495,15 @@ def copied(
     to_verify = Checksums(checksums, budget, headers_first=_bytes_of(found) > budget)
     places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}
-    read: dict[str, list[Reading]] = {name: [] for name in places}
+    read: dict[str, list[CopyTimes]] = {name: [] for name in places}
     chosen = [folder for folder in found.in_order() if only is None or folder.name in only]
 
-    def take(folder: Folder) -> None:
+    def take(folder: InputFolder) -> None:
         say(folder.name)
         begun = _taken(folder, partial(OneFolder, target, records=records, keep_ms=keep_ms), limits, to_verify, done)
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
-            read[folder.log_dir].append(Reading(inside, begun, now_ms(), False))
+            read[folder.log_dir].append(CopyTimes(inside, begun, now_ms(), False))
 
     for name in places:
         _begin(target, name)
@@ -521,7 +521,9 @@ def copied(
     return done
 
 
-def _taken(folder: Folder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: Done) -> int:
+def _taken(
+    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: Done
+) -> int:
     """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
     before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
     for left in reversed(range(TIMES)):
@@ -562,7 +564,7 @@ def _begin(target: Target, name: str) -> None:
         target.put_list(name, before._replace(under_way=True), before)
 
 
-def _end(target: Target, name: str, found: tuple[Reading, ...], *, keep: bool, mixed: bool) -> None:
+def _end(target: Target, name: str, found: tuple[CopyTimes, ...], *, keep: bool, mixed: bool) -> None:
     """Says in the list of a log directory that its folders are all of this copy, but where what was copied was
     ``mixed``, and when they were read; ``keep``: beside what it says of others. Errors: ``OSError`` of the target."""
     before = target.list_of(name)
@@ -659,9 +661,9 @@ def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:
 def _is_open(row: Values, since: int | None) -> bool:
     """Whether another look may change what a row says; ``since`` (ms): only where it is undecided, and no older."""
     if since is None:
-        return bool(row["standing"] != Standing.WAITING.value)
+        return bool(row["standing"] != BlockedState.WAITING.value)
     young = row["since"] is None or _ms(row["since"]) >= since
-    return bool(row["standing"] == Standing.UNKNOWN.value and young)
+    return bool(row["standing"] == BlockedState.UNKNOWN.value and young)
 
 
 def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
@@ -697,7 +699,7 @@ Log = tuple[str, int]  # topic and partition
 
 
 @dataclass
-class Named:
+class NamesInCopy:
     """The names that stand in a copy."""
 
     topics: set[str] = field(default_factory=set)
@@ -713,7 +715,7 @@ class Named:
             yield f"{kind.replace('_', ' ')} ({len(found)}): {', '.join(said) or 'none'}"
 
 
-def log_of(folder: Folder) -> Log | None:
+def log_of(folder: InputFolder) -> Log | None:
     """The partition that a folder is of, one of remote segments too."""
     name = folder.place.path.rstrip("/").rpartition("/")[2]
     live = names.partition_folder(name) if folder.topic is not None else None
@@ -765,9 +767,9 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(each)
 
 
-def names_in(audit: Audit) -> Named:
+def names_in(audit: Audit) -> NamesInCopy:
     """The names in the input of an audit of a copy."""
-    found = Named()
+    found = NamesInCopy()
     for log_dir in audit.inventory.log_dirs:
         found.topics |= {replica.topic for replica in log_dir.replicas if replica.topic is not None}
         for replica in log_dir.replicas:
@@ -789,7 +791,7 @@ def names_in(audit: Audit) -> Named:
     return found
 
 
-def _of_metadata(piece: FilePiece, found: Named) -> None:
+def _of_metadata(piece: FilePiece, found: NamesInCopy) -> None:
     for table, rows in metadata_records(piece, How(payload=True)):
         if table == "metadata_records":
             for name, fields in zip(rows.column("name").to_pylist(), rows.column("fields").to_pylist(), strict=True):

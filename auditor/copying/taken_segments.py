@@ -12,7 +12,7 @@ from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import CHECKED_FROM, UNVERIFIED, header_of
 from auditor.connectors.codec.blanking import Blanks
-from auditor.connectors.codec.damaged_fields import Known
+from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import UNKNOWN, Chunk, HeaderHop, StoredChunks, foreign_row, read_segment
 from auditor.connectors.logdir import names
@@ -26,7 +26,7 @@ from auditor.connectors.logdir.copied_segments import (
 )
 from auditor.connectors.logdir.copy_lists import Listed, Taken
 from auditor.connectors.logdir.copy_view import details_of
-from auditor.connectors.stores.storage import BinaryFile, Place, open_file, read_head
+from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_head
 from auditor.copying.target import Target
 from auditor.replay.producers.audit_replay import known_of
 from auditor.replay.reading.task import ReplicaTask
@@ -55,7 +55,7 @@ class SegmentsTaken:
 
     def take(
         self,
-        place: Place,
+        place: StorageLocation,
         name: str,
         size: int,
         task: ReplicaTask | None,
@@ -96,7 +96,7 @@ class SegmentsTaken:
         self._file_is_full()
         return True
 
-    def is_there(self, place: Place, name: str, taken: Taken) -> bool:
+    def is_there(self, place: StorageLocation, name: str, taken: Taken) -> bool:
         """Whether the last batch that was taken of a segment is where it was, with its checksum."""
         reader = self._earlier(taken)
         last = taken.first + taken.rows - 1
@@ -105,7 +105,7 @@ class SegmentsTaken:
     def _chunks(
         self,
         f: BinaryFile,
-        place: Place,
+        place: StorageLocation,
         name: str,
         size: int,
         task: ReplicaTask | None,
@@ -127,7 +127,7 @@ class SegmentsTaken:
             yield chunk
 
     def go_on(
-        self, place: Place, name: str, size: int, task: ReplicaTask | None, old: Listed, *, whole: bool = True
+        self, place: StorageLocation, name: str, size: int, task: ReplicaTask | None, old: Listed, *, whole: bool = True
     ) -> bool:
         """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
         the last one with its checksum."""
@@ -207,7 +207,7 @@ class SegmentsTaken:
         self.path = self.open.enter_context(self.target.begun(self.folder, first))
         self.writer = SegmentWriter(self.path, stored=self.blanks is not None, records=records)
 
-    def _chunks_taken(self, place: Place, name: str, found: Iterator[Chunk]) -> Taken:
+    def _chunks_taken(self, place: StorageLocation, name: str, found: Iterator[Chunk]) -> Taken:
         first = self.writer.rows
         chunks, errors, bodies, checked, of_records = [], [], [], True, list[int]()
         for chunk in found:
@@ -258,7 +258,7 @@ def _records_of(chunk: Chunk) -> Records | None:
     return Records(chunk.summary, said)
 
 
-def _is_there(place: Place, name: str, last: np.ndarray) -> bool:
+def _is_there(place: StorageLocation, name: str, last: np.ndarray) -> bool:
     """Whether a batch is where it was, with its offset and its checksum."""
     header = header_of(last)[: CHECKED_FROM if last[walking.MAGIC] == 2 else walking.PREFIX - 1]
     return read_head(place, name, len(header), start=int(last[walking.POSITION])) == header
@@ -291,7 +291,7 @@ def _chunks(
     )
 
 
-def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], Known]:
+def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], SegmentContext]:
     """The offsets that a segment may hold, and what else is known of it."""
     numbers = {s.name: k for k, s in enumerate(task.replica.segments)} if task is not None else {}
     number = numbers.get(name)
@@ -308,7 +308,7 @@ def _behind(offsets: tuple[int, int], start: tuple[int, int]) -> tuple[int, int]
     return (max(offsets[0], start[1]), offsets[1]) if start[0] else offsets
 
 
-def _foreign(place: Place, name: str, errors: list[DecodeError], limits: Limits) -> Iterator[tuple[int, ...]]:
+def _foreign(place: StorageLocation, name: str, errors: list[DecodeError], limits: Limits) -> Iterator[tuple[int, ...]]:
     """Rows of whole batches of a magic above 2 whose checksum is right: brokers take them."""
     bad = [e for e in errors if e.reason == "bad_magic" and 0 < e.length <= limits.max_batch_bytes]
     for error in bad[:MAX_FOREIGN]:

@@ -29,7 +29,7 @@ from auditor.connectors.logdir.copy_view import rows_of
 from auditor.connectors.stores import remote_files, results, retries, storage
 from auditor.connectors.stores.results import PARTIAL, TRIAL_S
 from auditor.connectors.stores.retries import REFUSED
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 
 # How a copy behaves on the machine of a broker: its speed, and that everybody else goes first.
 
@@ -111,7 +111,7 @@ class _BrokenOff(BaseException):
     """Ends a folder since another one failed, as the end of the process would."""
 
 
-class Turns:
+class IoSlots:
     """Who works at the moment."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Target(ABC):
     """A folder with the folders of a copy in it, each by its name relative to ``place``. Nothing outside of it is
     written. Errors of all it does: ``OSError``."""
 
-    place: Place
+    place: StorageLocation
 
     @abstractmethod
     def read(self, name: str, file: str) -> bytes | None:
@@ -282,7 +282,7 @@ class FolderTarget(Target):
 
     def __init__(self, out: Path) -> None:
         """Makes the folder. Errors: :class:`AuditInputError` where it is none of a copy, or cannot be written."""
-        self.out, self.place = out, Place("", str(out))
+        self.out, self.place = out, StorageLocation("", str(out))
         try:
             out.mkdir(parents=True, exist_ok=True)
             if any(path.name != LOCK for path in out.iterdir()) and not (out / README).is_file():
@@ -413,7 +413,7 @@ class StoreTarget(Target):
         self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
         weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
         self.there: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
-        self.turns, self.streams = Turns(), threading.Semaphore(_STREAMS)
+        self.turns, self.streams = IoSlots(), threading.Semaphore(_STREAMS)
         try:
             self._look()
             self.put("", README, SAYS.encode())

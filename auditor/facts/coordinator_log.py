@@ -84,7 +84,7 @@ class OnDemand(Columns):
         return len(COLUMNS)
 
 
-class Entry(NamedTuple):
+class StateRecord(NamedTuple):
     """One record of ``__transaction_state``. Times are ms, -1 for none; ``state`` is None for a tombstone."""
 
     partition: int
@@ -190,7 +190,7 @@ def tally(counts: np.ndarray, ids: np.ndarray) -> None:
 
 
 def clocks(columns: Columns) -> np.ndarray:
-    """:attr:`Entry.time` of each row."""
+    """:attr:`StateRecord.time` of each row."""
     return np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
 
 
@@ -351,7 +351,7 @@ class CoordinatorLog:
             if span.start < span.stop:
                 yield columns, span
 
-    def entries(self, columns: Columns, rows: Sequence[int] | np.ndarray | slice) -> Iterator[Entry]:
+    def entries(self, columns: Columns, rows: Sequence[int] | np.ndarray | slice) -> Iterator[StateRecord]:
         """Rows of a piece as entries."""
         if not isinstance(rows, slice) and not len(rows):
             return
@@ -361,9 +361,9 @@ class CoordinatorLog:
         self, id: int, partition: int, offset: int, record_time: int, leader_epoch: int, state: int, producer_id: int,
         producer_epoch: int, timeout: int, partitions: int, null: int, updated: int, start: int, client: int, file: int,
         position: int, status: int,
-    ) -> Entry:  # fmt: skip
+    ) -> StateRecord:  # fmt: skip
         """An entry from a row, in the order of COLUMNS."""
-        return Entry(
+        return StateRecord(
             partition=partition,
             offset=offset,
             record_time=record_time,
@@ -388,7 +388,7 @@ class CoordinatorLog:
             return None
         return STATES[state] if state < len(STATES) else self.more_states[state - len(STATES)]
 
-    def entries_of(self, code: int) -> Iterator[Entry]:
+    def entries_of(self, code: int) -> Iterator[StateRecord]:
         """The records of an id in the order of the log."""
         for columns, span in self.rows_of(code):
             yield from self.entries(columns, span)
@@ -418,7 +418,7 @@ class CoordinatorLog:
     def _last_rows(self) -> Columns:
         return self.last_rows()[0]
 
-    def last(self, code: int) -> Entry:
+    def last(self, code: int) -> StateRecord:
         """The last record of an id."""
         return self._entry(*(column.item(code) for column in self._last_columns))
 
@@ -460,7 +460,7 @@ class CoordinatorLog:
             if len(there):
                 before, last = columns, int(there[-1])
 
-    def at(self, piece: int, row: int) -> Entry:
+    def at(self, piece: int, row: int) -> StateRecord:
         """One record."""
         return next(self.entries(self.piece(piece), slice(row, row + 1)))
 
@@ -604,7 +604,7 @@ def _named_in(sets: np.ndarray, cuts: list[int], known: Dictionaries) -> tuple[P
     return packed(both[0], "zstd"), packed(both[1], "zstd")
 
 
-def pack(entries: Iterable[Entry]) -> CoordinatorLog:
+def pack(entries: Iterable[StateRecord]) -> CoordinatorLog:
     """The log of entries in the order given: of what texts print, and of ids that several partitions have."""
     ids: dict[str, int] = {}
     topics: dict[str, int] = {}

@@ -14,7 +14,7 @@ import numpy as np
 # Offsets, positions and sizes are as in the log, times ms since the epoch; -1 means absent throughout.
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What an event is about. :data:`FIELDS` names the columns that each has beyond those that all have."""
 
     SEQUENCE_GAP = 1
@@ -114,42 +114,42 @@ class Event(TypedDict, total=False):
 
 SEQUENCE = ("answer", "expected_sequence", "found_sequence", "previous_last_offset", "previous_leader_epoch", "context")
 KNOWN_EPOCH = ("answer", "known_epoch", "known_epoch_offset", "known_leader_epoch")
-FIELDS: dict[Kind, tuple[str, ...]] = {
-    Kind.SEQUENCE_GAP: (*SEQUENCE, "previous_time"),
-    Kind.SEQUENCE_OVERLAP: (*SEQUENCE, "stored_base_offset"),
-    Kind.SEQUENCE_RESET: (*SEQUENCE, "previous_time"),
-    Kind.BUMP_NONZERO: (*SEQUENCE, "previous_epoch"),
-    Kind.SEQUENCE_RESUMED: SEQUENCE,  # goes on where the producer stood before something was repeated or fenced
-    Kind.FIRST_NONZERO: ("answer", "found_sequence", "context"),
-    Kind.EPOCH_REGRESSION: KNOWN_EPOCH,
-    Kind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
-    Kind.COORDINATOR_EPOCH_REGRESSION: (
+FIELDS: dict[EventKind, tuple[str, ...]] = {
+    EventKind.SEQUENCE_GAP: (*SEQUENCE, "previous_time"),
+    EventKind.SEQUENCE_OVERLAP: (*SEQUENCE, "stored_base_offset"),
+    EventKind.SEQUENCE_RESET: (*SEQUENCE, "previous_time"),
+    EventKind.BUMP_NONZERO: (*SEQUENCE, "previous_epoch"),
+    EventKind.SEQUENCE_RESUMED: SEQUENCE,  # goes on where the producer stood before something was repeated or fenced
+    EventKind.FIRST_NONZERO: ("answer", "found_sequence", "context"),
+    EventKind.EPOCH_REGRESSION: KNOWN_EPOCH,
+    EventKind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
+    EventKind.COORDINATOR_EPOCH_REGRESSION: (
         "answer",
         "known_coordinator_epoch",
         "coordinator_epoch",
         "known_marker_offset",
     ),
-    Kind.PLAIN_IN_TRANSACTION: ("answer", "transaction_first_offset", "previous_leader_epoch"),
-    Kind.IDLE_BEYOND_EXPIRY: ("idle_ms", "found_sequence", "previous_last_offset", "broker_time"),
-    Kind.EPOCH_STORM: ("epochs", "first_epoch"),
-    Kind.TIMESTAMP_BEHIND: ("broker_time",),
-    Kind.TIMESTAMP_AHEAD: ("broker_time",),
-    Kind.EPOCH_RESERVED: (),  # transactional data with epoch 32767
-    Kind.CRC: ("stored_crc",),
-    Kind.OFFSET_HOLE: ("first_missing_offset",),
-    Kind.OFFSETS_NOT_INCREASING: ("previous_last_offset",),
-    Kind.OUTSIDE_SEGMENT: ("segment_base_offset", "next_segment_base_offset"),
-    Kind.LEADER_EPOCH_DECREASE: ("expected_leader_epoch",),
-    Kind.LEADER_EPOCH_CHECKPOINT: ("expected_leader_epoch",),
-    Kind.HEADER_FLAW: ("flaws",),
-    Kind.COUNT_BELOW_SPAN: ("record_count", "span"),
-    Kind.LEFTOVER_FIELDS: (),  # the log's first batch with an epoch or a sequence, but without producer id
-    Kind.INDEX_ENTRY: ("entry_offset", "entry_position", "fault", "maybe_cut_off"),
-    Kind.TIME_INDEX_ENTRY: ("entry_offset", "entry_timestamp", "fault", "maybe_cut_off", "larger_last_offset"),
-    Kind.RECORD_FLAW: ("flaws", "record_index", "records_present", "records_declared", "cause"),
-    Kind.NULL_KEY: ("null_keys", "record_index"),
-    Kind.BATCH_TIMESTAMP: ("found_max_timestamp", "found_base_timestamp", "base_timestamp"),
-    Kind.RECORD_TIMESTAMP: ("min_timestamp", "max_timestamp", "broker_time"),
+    EventKind.PLAIN_IN_TRANSACTION: ("answer", "transaction_first_offset", "previous_leader_epoch"),
+    EventKind.IDLE_BEYOND_EXPIRY: ("idle_ms", "found_sequence", "previous_last_offset", "broker_time"),
+    EventKind.EPOCH_STORM: ("epochs", "first_epoch"),
+    EventKind.TIMESTAMP_BEHIND: ("broker_time",),
+    EventKind.TIMESTAMP_AHEAD: ("broker_time",),
+    EventKind.EPOCH_RESERVED: (),  # transactional data with epoch 32767
+    EventKind.CRC: ("stored_crc",),
+    EventKind.OFFSET_HOLE: ("first_missing_offset",),
+    EventKind.OFFSETS_NOT_INCREASING: ("previous_last_offset",),
+    EventKind.OUTSIDE_SEGMENT: ("segment_base_offset", "next_segment_base_offset"),
+    EventKind.LEADER_EPOCH_DECREASE: ("expected_leader_epoch",),
+    EventKind.LEADER_EPOCH_CHECKPOINT: ("expected_leader_epoch",),
+    EventKind.HEADER_FLAW: ("flaws",),
+    EventKind.COUNT_BELOW_SPAN: ("record_count", "span"),
+    EventKind.LEFTOVER_FIELDS: (),  # the log's first batch with an epoch or a sequence, but without producer id
+    EventKind.INDEX_ENTRY: ("entry_offset", "entry_position", "fault", "maybe_cut_off"),
+    EventKind.TIME_INDEX_ENTRY: ("entry_offset", "entry_timestamp", "fault", "maybe_cut_off", "larger_last_offset"),
+    EventKind.RECORD_FLAW: ("flaws", "record_index", "records_present", "records_declared", "cause"),
+    EventKind.NULL_KEY: ("null_keys", "record_index"),
+    EventKind.BATCH_TIMESTAMP: ("found_max_timestamp", "found_base_timestamp", "base_timestamp"),
+    EventKind.RECORD_TIMESTAMP: ("min_timestamp", "max_timestamp", "broker_time"),
 }
 
 # Bits of ``context`` of SEQUENCE_* and BUMP_NONZERO events.
@@ -161,7 +161,7 @@ KNOWN_BELOW = 8  # a batch of it lies below the log start
 KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
 SNAPSHOT_DENIES = 32  # a snapshot between the log's first offset and the batch does not know the producer
 TOLERANCE_MS = 300_000  # by which the clock that judged a record's time may have been off those that are in the log
-HOLES = (Kind.OFFSET_HOLE, Kind.COUNT_BELOW_SPAN)  # whole batches, and some of a batch's records
+HOLES = (EventKind.OFFSET_HOLE, EventKind.COUNT_BELOW_SPAN)  # whole batches, and some of a batch's records
 INDEX_FAULTS = (
     "no batch starts at its position",
     "its offset is not in the batches from its position on",
@@ -209,18 +209,18 @@ def blank_events(rows: int) -> np.ndarray:
 
 def hole_of(e: Event) -> tuple[int, int]:
     """The offsets [first, end) in which an event of :data:`HOLES` found records missing."""
-    if e["kind"] == Kind.COUNT_BELOW_SPAN:
+    if e["kind"] == EventKind.COUNT_BELOW_SPAN:
         return int(e["base_offset"]), int(e["last_offset"]) + 1
     return int(e["first_missing_offset"]), int(e["base_offset"])
 
 
-def events_of(table: np.ndarray, *kinds: Kind) -> Iterator[Event]:
+def events_of(table: np.ndarray, *kinds: EventKind) -> Iterator[Event]:
     """The rows of these kinds in their order, each with the columns that its kind has and no others."""
     if not len(table):
         return
     for number in np.flatnonzero(np.isin(table["kind"], [int(kind) for kind in kinds])).tolist():
         row = table[number]
-        names = (*PLACE, *FIELDS[Kind(int(row["kind"]))])
+        names = (*PLACE, *FIELDS[EventKind(int(row["kind"]))])
         yield cast(Event, {name: row[name].item() for name in names})
 
 

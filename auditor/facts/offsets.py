@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.facts.packed import Packed, packed, unpacked
-from auditor.model.groups import Commit, Generation, GroupPartition
-from auditor.model.offset_watch import Turns, Zombie
+from auditor.model.groups import Generation, GroupPartition, OffsetCommit
+from auditor.model.offset_watch import AlternatingCommits, Zombie
 
 # What reading a partition of ``__consumer_offsets`` leaves: what the rules look for, and the values in force.
 
@@ -43,7 +43,7 @@ class InForce:
     files: list[str]
     generations: list[Generation]
 
-    def outside(self, bounds: Callable[[str, int], tuple[int, int] | None]) -> Iterator[Commit]:
+    def outside(self, bounds: Callable[[str, int], tuple[int, int] | None]) -> Iterator[OffsetCommit]:
         """Those that lie outside the (start, end) of the log that they are of, as far as ``bounds`` knows them."""
         topic, partition, value = (unpacked(self.columns[name]) for name in ("topic", "partition", "value"))
         places, which = np.unique(topic << 32 | (partition & 0xFFFFFFFF), return_inverse=True)
@@ -58,18 +58,18 @@ class InForce:
         for pair in np.unique(topic << 32 | group).tolist():
             yield self.topics[pair >> 32], self.groups[pair & 0xFFFFFFFF]
 
-    def all(self) -> Iterator[Commit]:
+    def all(self) -> Iterator[OffsetCommit]:
         """All of them."""
         return self.rows(np.arange(len(unpacked(self.columns["value"]))))
 
-    def rows(self, rows: np.ndarray) -> Iterator[Commit]:
+    def rows(self, rows: np.ndarray) -> Iterator[OffsetCommit]:
         """Rows as commits."""
         picked = [unpacked(self.columns[name])[rows].tolist() for name in COMMIT_COLUMNS] if len(rows) else [()]
         for group, topic, partition, value, offset, time, producer_id, epoch, file, position, generation in zip(
             *picked, strict=True
         ):
             name = self.topics[topic]
-            yield Commit(
+            yield OffsetCommit(
                 place=GroupPartition(self.groups[group], f"{name}-{partition}"),
                 topic=name,
                 partition=partition,
@@ -93,12 +93,12 @@ class WatchedOffsets:
     """
 
     zombies: list[Zombie]
-    interleaved: list[Turns]
+    interleaved: list[AlternatingCommits]
     handed_over: list[Zombie]
-    falls: list[tuple[Commit, Commit, int]]
-    skips: list[tuple[Commit, Commit, Commit]]
-    committers: dict[str, dict[int, tuple[Commit, Commit]]]
-    pending: dict[int, list[Commit]]
+    falls: list[tuple[OffsetCommit, OffsetCommit, int]]
+    skips: list[tuple[OffsetCommit, OffsetCommit, OffsetCommit]]
+    committers: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]]
+    pending: dict[int, list[OffsetCommit]]
     in_force: InForce
     groups: list[str] = field(default_factory=list)
 
@@ -111,7 +111,7 @@ def in_force(
     return InForce(columns, groups, topics, files, generations)
 
 
-def in_force_of(commits: Iterable[Commit]) -> InForce:
+def in_force_of(commits: Iterable[OffsetCommit]) -> InForce:
     """The same of single commits."""
     groups: dict[str, int] = {}
     topics: dict[str, int] = {}

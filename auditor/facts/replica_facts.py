@@ -18,7 +18,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.events import EVENT, NO_EVENTS, Culprits, Kind, events_of
+from auditor.facts.events import EVENT, NO_EVENTS, Culprits, EventKind, events_of
 from auditor.facts.offsets import ShareOffset, WatchedOffsets
 from auditor.facts.packed import PackedColumns, PackedRows
 
@@ -222,7 +222,7 @@ VERDICT = np.dtype(
 
 
 @dataclass(slots=True)
-class PolicyOutcome:
+class ReplicaPolicyOutcome:
     """What one policy would have made of the replica. Sizes are estimates in bytes.
 
     ``dropped``: verdicts that were not kept; ``forgotten``: batches that found their producer forgotten.
@@ -247,7 +247,7 @@ class PolicyOutcomes:
     the producers that wrap, or run out of epochs, first. ``newest_time``: how far the clock went, by any time-stamp.
     """
 
-    by_policy: dict[str, PolicyOutcome] = field(default_factory=dict)
+    by_policy: dict[str, ReplicaPolicyOutcome] = field(default_factory=dict)
     producers_seen: int = 0
     one_batch: int = 0
     span: int = 0
@@ -387,7 +387,7 @@ class CoordinatorMemory:
 # states and sums. Nothing here judges. Times are ms since the epoch, offsets and sizes as in the log; -1 means absent.
 
 
-class Ahead(NamedTuple):
+class LargestCreateTime(NamedTuple):
     """The batch with the largest CreateTime (``time``, ms) of those that no broker-written time of the log follows."""
 
     time: int
@@ -466,7 +466,7 @@ class ReplicaFacts:
     broker_time: int = -1
     any_time: int = -1
     first_time: int = -1
-    ahead: Ahead | None = None
+    ahead: LargestCreateTime | None = None
     intact_from: int = 0
     unreadable: bool = False
     unreadable_at: int = -1
@@ -561,7 +561,7 @@ class ReplicaFacts:
     def absent(self) -> list[tuple[int, int]]:
         """Offsets (from, to) that are missing between two segments, where nothing was cleaned: those of a segment file
         that is lost, or was not copied."""
-        holes = (e for e in events_of(self.events, Kind.OFFSET_HOLE) if e["position"] == 0)
+        holes = (e for e in events_of(self.events, EventKind.OFFSET_HOLE) if e["position"] == 0)
         return [
             (e["first_missing_offset"], e["base_offset"])
             for e in holes
@@ -589,7 +589,7 @@ class ReplicaFacts:
     def settled_end(self) -> int:
         """The log end, without a last batch that begins behind a hole: its offset, which no checksum covers, may be
         damaged."""
-        holes = self.events[self.events["kind"] == Kind.OFFSET_HOLE] if len(self.events) else self.events
+        holes = self.events[self.events["kind"] == EventKind.OFFSET_HOLE] if len(self.events) else self.events
         if not len(holes) or int(holes["last_offset"][-1]) + 1 != self.log_end:
             return self.log_end
         return int(holes["first_missing_offset"][-1])

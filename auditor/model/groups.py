@@ -172,7 +172,7 @@ class Generation(NamedTuple):
     time: int = -1
 
 
-class Commit(NamedTuple):
+class OffsetCommit(NamedTuple):
     """One offset record: ``value`` is what the group will read next there. ``producer_id`` is -1 for a plain commit.
 
     ``time`` is the record's, in ms, written by the broker; ``generation`` None where no group record came before.
@@ -206,7 +206,7 @@ class _Transaction:
         self.places: dict[GroupPartition, None] = {}
 
 
-Waits = tuple[Commit, _Transaction]
+Waits = tuple[OffsetCommit, _Transaction]
 
 
 @dataclass(slots=True)
@@ -217,9 +217,9 @@ class Waiting:
     room for this one; its place is silent from there on, since what is missing could make others seem odd.
     """
 
-    holder: Callable[[Commit], str | None]
+    holder: Callable[[OffsetCommit], str | None]
     most: int = MOST_BEHIND
-    first_left_out: Commit | None = None
+    first_left_out: OffsetCommit | None = None
     _queues: dict[GroupPartition, deque[Waits]] = field(default_factory=dict)
     _open: dict[int, _Transaction] = field(default_factory=dict)
     _silent: set[GroupPartition] = field(default_factory=set)
@@ -230,7 +230,7 @@ class Waiting:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, c: Commit) -> None:
+    def add(self, c: OffsetCommit) -> None:
         """A commit in a transaction that is open."""
         if c.place in self._silent:
             return
@@ -246,7 +246,7 @@ class Waiting:
         self._count += 1
         self._since += 1
 
-    def end(self, producer_id: int, committed: bool) -> Iterator[Commit]:
+    def end(self, producer_id: int, committed: bool) -> Iterator[OffsetCommit]:
         """A transaction ends: the commits that were not aborted, of those that nothing undecided is before any more."""
         transaction = self._open.pop(producer_id, None)
         if transaction is None:
@@ -262,7 +262,7 @@ class Waiting:
             if not queue:
                 self._queues.pop(place, None)
 
-    def rest(self) -> Iterator[Commit]:
+    def rest(self) -> Iterator[OffsetCommit]:
         """All others that were not aborted, by place: the log ends."""
         for place in sorted(self._queues):
             for c, transaction in self._queues[place]:
@@ -377,7 +377,7 @@ class Assignments:
             return None
         return self._owners(group, known[-1]).get((topic, partition))
 
-    def tenure(self, c: Commit) -> Tenure | None:
+    def tenure(self, c: OffsetCommit) -> Tenure | None:
         """Who owned a commit's partition when it was written; None where the group's records do not show it."""
         generation = c.generation
         if generation is None or not generation.classic:
@@ -386,7 +386,7 @@ class Assignments:
         owner = self.owner(c.place.group, generation.number, c.topic, c.partition)
         return None if owner is None else Tenure(owner, generation.offset)
 
-    def before(self, c: Commit) -> Member | None:
+    def before(self, c: OffsetCommit) -> Member | None:
         """Who owned it in the generation before, of a classic group."""
         if c.generation is None or not c.generation.classic:
             return None
@@ -431,15 +431,15 @@ GROUP_RECORDS = (CLASSIC, KIP_848_EPOCH, STREAMS_EPOCH, *MEMBERS, KIP_848_ASSIGN
 class Watcher(Protocol):
     """Somebody who wants to know. Both are called in the order of the log, :meth:`live` in that of the records."""
 
-    def live(self, commit: Commit) -> None:
+    def live(self, commit: OffsetCommit) -> None:
         """A commit of a transaction that was not aborted (committed, or open at the log's end)."""
 
-    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+    def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
         """A commit came to be ``in force``, ``aborted`` or ``superseded``; ``before``: what was in force till then."""
 
 
 @dataclass(slots=True)
-class Story:
+class CommitReplay:
     """Replays the records; afterwards ``in_force`` and ``pending`` hold what a coordinator would have in memory."""
 
     watchers: tuple[Watcher, ...] = ()
@@ -447,7 +447,7 @@ class Story:
     generations: dict[str, Generation] = field(default_factory=dict)
     members: dict[str, set[str]] = field(default_factory=dict)
     assignments: Assignments = field(default_factory=Assignments)
-    commits: dict[int, Commit] = field(default_factory=dict)  # by record offset: those in force or pending
+    commits: dict[int, OffsetCommit] = field(default_factory=dict)  # by record offset: those in force or pending
     waiting: Waiting = field(init=False)
     most_waiting: int = MOST_BEHIND
 
@@ -455,13 +455,13 @@ class Story:
         """What waits for its turn has to know who held what."""
         self.waiting = Waiting(self._holder, self.most_waiting)
 
-    def in_force(self) -> Iterator[Commit]:
+    def in_force(self) -> Iterator[OffsetCommit]:
         """The committed values, by group and partition."""
         for place in sorted(self.model.committed):
             if (c := self._before(place)) is not None:
                 yield c
 
-    def pending(self, producer_id: int) -> list[Commit]:
+    def pending(self, producer_id: int) -> list[OffsetCommit]:
         """The values that wait for the end of this producer's transaction, by group and partition."""
         values = self.model.pending.get(producer_id, {})
         found = (self.commits.get(values[place].record_offset) for place in sorted(values))
@@ -489,7 +489,7 @@ class Story:
         if key_type == CLASSIC:
             self.assignments.note(group, number, value)
 
-    def begin_with(self, commit: Commit) -> None:
+    def begin_with(self, commit: OffsetCommit) -> None:
         """A value that was in force before the first record."""
         self._store(commit, None)
 
@@ -503,7 +503,7 @@ class Story:
             self.model.replay_tombstone(place)
             return
         generation = self.generations.get(group)
-        c = Commit(
+        c = OffsetCommit(
             place=place,
             topic=topic,
             partition=partition,
@@ -526,10 +526,10 @@ class Story:
             if self.watchers:
                 self.waiting.add(c)
 
-    def _holder(self, c: Commit) -> str | None:
+    def _holder(self, c: OffsetCommit) -> str | None:
         return self.assignments.holders.holder(c.place.group, c.partition, c.record_offset)
 
-    def _store(self, c: Commit, replaced: CommittedOffset | None) -> None:
+    def _store(self, c: OffsetCommit, replaced: CommittedOffset | None) -> None:
         if replaced is not None:
             self.commits.pop(replaced.record_offset, None)
         self.commits[c.record_offset] = c
@@ -542,7 +542,7 @@ class Story:
             if place in values:
                 yield values[place]
 
-    def _before(self, place: GroupPartition) -> Commit | None:
+    def _before(self, place: GroupPartition) -> OffsetCommit | None:
         value = self.model.committed.get(place)
         return None if value is None else self.commits.get(value.record_offset)
 
@@ -562,7 +562,7 @@ class Story:
         for c in self.waiting.end(producer_id, commit):
             self._live(c)
 
-    def _live(self, c: Commit) -> None:
+    def _live(self, c: OffsetCommit) -> None:
         for watcher in self.watchers:
             watcher.live(c)
 

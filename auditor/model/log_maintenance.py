@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from auditor.model.policies import Shown, Version
+from auditor.model.policies import ReleaseEvidence, Version
 
 # What a broker's log cleaner would do with a log next: how far it may go, how dirty it finds it, whether it starts.
 #
@@ -37,7 +37,7 @@ class CleaningSettings(NamedTuple):
     max_lag_ms: int = (1 << 63) - 1
 
 
-class Standing(NamedTuple):
+class CleanerState(NamedTuple):
     """How a log stands for its cleaner.
 
     ``first_dirty``: where cleaning would begin; ``reset``: the checkpoint is outside of the log, so that all of it is
@@ -65,7 +65,7 @@ def standing(
     checkpoint: int | None,
     rules: CleaningSettings,
     now_ms: int,
-) -> Standing:
+) -> CleanerState:
     """How a log with at least one segment stands. ``stable``: its last stable offset, not above the high watermark."""
     bases = [segment.base for segment in segments]
     active = segments[-1]
@@ -87,7 +87,7 @@ def standing(
     ratio = cleanable / (clean + cleanable) if clean + cleanable else 0.0
     late = any(0 < segments[k].first_time < now_ms - max(rules.max_lag_ms, 0) for k in not_active)
     due = DELAY if late and cleanable else RATIO if ratio > rules.min_ratio else ""
-    return Standing(
+    return CleanerState(
         first_dirty=dirty,
         reset=reset,
         first_uncleanable=bases[at],
@@ -100,7 +100,7 @@ def standing(
     )
 
 
-def splits(shown: Shown) -> bool | None:
+def splits(shown: ReleaseEvidence) -> bool | None:
     """Whether a broker's cleaner comes past a segment whose offsets overflow its indexes; None where its release is not
     shown. Since 2.0 it ends its pass, splits the segment and begins anew; before that its thread died of it."""
     if shown.least >= SPLITS:
@@ -150,7 +150,7 @@ class RetentionSettings(NamedTuple):
     ahead_ms: int = 0
 
 
-class Kept(NamedTuple):
+class RetentionVerdict(NamedTuple):
     """What becomes of a segment. ``goes``: why it goes at the next check, empty where it stays. ``by``: what keeps it,
     ``at``: of :data:`OLDER`, the number of the segment that stands in front; ``until`` (ms) when time lets it go if
     nothing is written any more, -1 for never or not known."""
@@ -168,21 +168,21 @@ def kept(
     watermark: int,
     rules: RetentionSettings,
     now_ms: int,
-) -> list[Kept]:
+) -> list[RetentionVerdict]:
     """What becomes of each segment at a check at ``now_ms``, one after the other as a broker looks at them."""
     bounds = [segment.base for segment in segments[1:]] + [log_end]
     barred = [_barred(segments, bounds, k, log_start, watermark, rules) for k in range(len(segments))]
     gone = _taken(segments, 0, barred, lambda k: k + 1 < len(segments) and bounds[k] <= log_start)
-    found = [Kept(START)] * gone
+    found = [RetentionVerdict(START)] * gone
     if rules.deletes and rules.size >= 0:
         left = sum(segment.size for segment in segments[gone:]) - rules.size
         while gone < len(segments) and not barred[gone] and left - segments[gone].size >= 0:
             left -= segments[gone].size
             gone += 1
-        found += [Kept(SIZE)] * (gone - len(found))
+        found += [RetentionVerdict(SIZE)] * (gone - len(found))
     if rules.deletes and rules.ms >= 0:
         gone = _taken(segments, gone, barred, lambda k: _is_old(segments[k], rules, now_ms))
-        found += [Kept(TIME)] * (gone - len(found))
+        found += [RetentionVerdict(TIME)] * (gone - len(found))
     return found + _staying(segments, gone, barred, rules, now_ms)
 
 
@@ -219,16 +219,16 @@ def _barred(
 
 def _staying(
     segments: Sequence[RetainedSegment], first: int, barred: list[str], rules: RetentionSettings, now_ms: int
-) -> list[Kept]:
+) -> list[RetentionVerdict]:
     """What keeps the segments that stay: each itself, or the one in front of it that goes last."""
-    found: list[Kept] = []
+    found: list[RetentionVerdict] = []
     latest, front = -1, -1  # when the last of those in front goes, and which that is
     for k in range(first, len(segments)):
         by, until = _by_itself(segments[k], barred[k], rules, now_ms)
         if front >= 0 and 0 <= until < latest:
-            found.append(Kept("", OLDER, front, -1 if latest == LATEST else latest))
+            found.append(RetentionVerdict("", OLDER, front, -1 if latest == LATEST else latest))
         else:
-            found.append(Kept("", by, -1, until))
+            found.append(RetentionVerdict("", by, -1, until))
             if by != EMPTY:
                 latest, front = (LATEST if until < 0 else until), k
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from auditor.model.groups import Assignments, Commit, Generation, GroupPartition, Member, Tenure
+from auditor.model.groups import Assignments, Generation, GroupPartition, Member, OffsetCommit, Tenure
 
 HANDED_OVER = 1_000  # changes of the producer within a generation that are looked at
 MEMBERS = 16  # that one producer has worked for
@@ -25,9 +25,9 @@ class Zombie(NamedTuple):
     rival may be of one pool, whose producers commit for whoever takes them.
     """
 
-    older: Commit | None
-    rival: Commit
-    late: Commit
+    older: OffsetCommit | None
+    rival: OffsetCommit
+    late: OffsetCommit
     owner_before: Member | None
     owner: Member | None
     known: bool
@@ -38,12 +38,12 @@ class Zombie(NamedTuple):
         return self.known or falls(self.rival, self.late)
 
 
-class Turns(NamedTuple):
+class AlternatingCommits(NamedTuple):
     """Commits of one partition by a producer, another one, and the first again, for members that are not known."""
 
-    first: Commit
-    other: Commit
-    again: Commit
+    first: OffsetCommit
+    other: OffsetCommit
+    again: OffsetCommit
 
     @property
     def grave(self) -> bool:
@@ -51,17 +51,17 @@ class Turns(NamedTuple):
         return falls(self.other, self.again)
 
 
-def falls(before: Commit, after: Commit) -> bool:
+def falls(before: OffsetCommit, after: OffsetCommit) -> bool:
     """Whether an offset goes back or stays where it is from one producer's commit to another's."""
     return after.value <= before.value
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _GenerationCommits:
     """The commits of one place in one generation: the first of each producer, and who has come back behind another."""
 
     began: int
-    first: dict[int, Commit] = field(default_factory=dict)
+    first: dict[int, OffsetCommit] = field(default_factory=dict)
     returned: set[int] = field(default_factory=set)
     said: set[bool] = field(default_factory=set)  # what was found: harmless, grave
 
@@ -79,20 +79,20 @@ class Rivals:
 
     assignments: Assignments = field(default_factory=Assignments)
     zombies: list[Zombie] = field(default_factory=list)
-    interleaved: list[Turns] = field(default_factory=list)
+    interleaved: list[AlternatingCommits] = field(default_factory=list)
     handed_over: list[Zombie] = field(default_factory=list)
-    _stretches: dict[GroupPartition, _Stretch] = field(default_factory=dict)
-    _last: dict[GroupPartition, Commit] = field(default_factory=dict)
-    _first: dict[tuple[str | GroupPartition, int], Commit] = field(default_factory=dict)  # in a group, at a place
+    _stretches: dict[GroupPartition, _GenerationCommits] = field(default_factory=dict)
+    _last: dict[GroupPartition, OffsetCommit] = field(default_factory=dict)
+    _first: dict[tuple[str | GroupPartition, int], OffsetCommit] = field(default_factory=dict)  # in a group, at a place
     _worked: dict[tuple[str, int], dict[str, Tenure]] = field(default_factory=dict)
     """Of a group and a producer: the members that it has committed for, each with the first tenure in which it did."""
 
-    def live(self, commit: Commit) -> None:
+    def live(self, commit: OffsetCommit) -> None:
         """Looks at a commit that took effect or may."""
         place, producer_id, last = commit.place, commit.producer_id, self._last.get(commit.place)
         stretch = self._stretches.get(place)
         if stretch is None or stretch.began != since(commit.generation):
-            stretch = self._stretches[place] = _Stretch(since(commit.generation))
+            stretch = self._stretches[place] = _GenerationCommits(since(commit.generation))
         new, classic = producer_id not in stretch.first, commit.generation is not None and commit.generation.classic
         turn = last is not None and last.producer_id != producer_id
         asked = turn and (new or producer_id not in stretch.returned or (last is not None and falls(last, commit)))
@@ -108,14 +108,14 @@ class Rivals:
         if tenure is not None:
             self._note_worked(commit, tenure)
 
-    def _note_worked(self, c: Commit, tenure: Tenure) -> None:
+    def _note_worked(self, c: OffsetCommit, tenure: Tenure) -> None:
         """The newest :data:`MEMBERS` of a producer are kept."""
         worked = self._worked.setdefault((c.place.group, c.producer_id), {})
         worked.setdefault(tenure.member.member_id, tenure)
         if len(worked) > MEMBERS:
             del worked[next(iter(worked))]
 
-    def _judge(self, c: Commit, last: Commit, tenure: Tenure | None, stretch: _Stretch) -> None:
+    def _judge(self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, stretch: _GenerationCommits) -> None:
         same = since(last.generation) == stretch.began
         if (zombie := self._taken_from(c, last, tenure, same)) is not None:
             if zombie.grave not in stretch.said:
@@ -128,7 +128,7 @@ class Rivals:
         elif same and len(stretch.first) == 1 and c.producer_id not in stretch.first:
             self._note_hand_over(last, c, tenure)
 
-    def _taken_from(self, c: Commit, last: Commit, tenure: Tenure | None, same: bool) -> Zombie | None:
+    def _taken_from(self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, same: bool) -> Zombie | None:
         """A producer that has committed for another member, behind a commit for the one that has the partition now."""
         if tenure is not None:
             mine, rivals = (self._worked.get((c.place.group, one.producer_id), {}) for one in (c, last))
@@ -146,14 +146,16 @@ class Rivals:
             return None
         return Zombie(older, last, c, self.assignments.before(c), None if tenure is None else tenure.member, False)
 
-    def _in_turn(self, c: Commit, last: Commit, tenure: Tenure | None, stretch: _Stretch) -> Turns | None:
+    def _in_turn(
+        self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, stretch: _GenerationCommits
+    ) -> AlternatingCommits | None:
         """A producer that comes back behind another one, where it is not known that one member had the partition."""
         first = stretch.first.get(c.producer_id)
         if first is None or (tenure is not None and None not in map(self.assignments.tenure, (first, last))):
             return None
-        return Turns(first, last, c)
+        return AlternatingCommits(first, last, c)
 
-    def _note_hand_over(self, last: Commit, c: Commit, tenure: Tenure | None) -> None:
+    def _note_hand_over(self, last: OffsetCommit, c: OffsetCommit, tenure: Tenure | None) -> None:
         """Either of the two may be the one that the partition was taken from, if it was taken from anybody."""
         if c.generation is None or not c.generation.classic or len(self.handed_over) >= HANDED_OVER:
             return
@@ -161,12 +163,12 @@ class Rivals:
         if before is None or owner is None or before.member_id != owner.member_id:
             self.handed_over.append(Zombie(None, last, c, before, owner, None not in (before, owner)))
 
-    def _older(self, where: str | GroupPartition, c: Commit) -> Commit | None:
+    def _older(self, where: str | GroupPartition, c: OffsetCommit) -> OffsetCommit | None:
         """What the producer of ``c`` committed there in an older generation of a classic group."""
         first = self._first.get((where, c.producer_id))
         return first if first is not None and since(first.generation) < since(c.generation) else None
 
-    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+    def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
         """Nothing to see here: who wrote matters, not when it was decided."""
 
 
@@ -180,25 +182,27 @@ class Values:
 
     assignments: Assignments = field(default_factory=Assignments)
 
-    _back: dict[tuple[GroupPartition, int, bool | None], tuple[Commit, Commit, int]] = field(default_factory=dict)
-    skips: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
-    _aborted: dict[GroupPartition, tuple[Commit, Commit]] = field(default_factory=dict)
+    _back: dict[tuple[GroupPartition, int, bool | None], tuple[OffsetCommit, OffsetCommit, int]] = field(
+        default_factory=dict
+    )
+    skips: list[tuple[OffsetCommit, OffsetCommit, OffsetCommit]] = field(default_factory=list)
+    _aborted: dict[GroupPartition, tuple[OffsetCommit, OffsetCommit]] = field(default_factory=dict)
 
-    def fall(self, before: Commit, commit: Commit) -> None:
+    def fall(self, before: OffsetCommit, commit: OffsetCommit) -> None:
         """Counts a value in force that lies below the one before it."""
         kind = (commit.place, commit.producer_id, None if commit.generation is None else commit.generation.empty)
         first, after, times = self._back.get(kind, (before, commit, 0))
         self._back[kind] = (first, after, times + 1)
 
-    def falls(self) -> list[tuple[Commit, Commit, int]]:
+    def falls(self) -> list[tuple[OffsetCommit, OffsetCommit, int]]:
         """Of each place, producer and kind of group (without members, with, unknown) the first fall, (before, after),
         and how many there were."""
         return list(self._back.values())
 
-    def live(self, commit: Commit) -> None:
+    def live(self, commit: OffsetCommit) -> None:
         """Nothing to see here: only what is in force counts."""
 
-    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+    def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
         """Follows the value of a place."""
         if outcome == "aborted" and before is not None and commit.value > before.value:
             self._aborted[commit.place] = (before, commit)
@@ -210,7 +214,7 @@ class Values:
         if start is not None and commit.value >= start[1].value and self._passes_over(start[1], commit):
             self.skips.append((*start, commit))
 
-    def _passes_over(self, aborted: Commit, c: Commit) -> bool:
+    def _passes_over(self, aborted: OffsetCommit, c: OffsetCommit) -> bool:
         """Whether this commit need not have begun again at the offset before the aborted one.
 
         A new owner begins at the committed offset, which a rebalance between the two commits shows; the same producer
@@ -229,13 +233,13 @@ class Values:
 class Committers:
     """Watches who commits in transactions: ``seen`` holds each producer's first and last commit, by group."""
 
-    seen: dict[str, dict[int, tuple[Commit, Commit]]] = field(default_factory=dict)
+    seen: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]] = field(default_factory=dict)
 
-    def live(self, commit: Commit) -> None:
+    def live(self, commit: OffsetCommit) -> None:
         """Takes note of a producer's commit."""
         if not commit.plain:
             known = self.seen.setdefault(commit.place.group, {})
             known[commit.producer_id] = known.get(commit.producer_id, (commit,))[0], commit
 
-    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+    def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
         """Nothing to see here: who wrote matters, not when it was decided."""

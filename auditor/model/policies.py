@@ -206,7 +206,7 @@ class Defect(NamedTuple):
 SKIPS_MARKERS = Defect("KAFKA-20734", "4.3.0, 4.3.1 and 4.4.0", (4, 3), (4, 5))
 
 
-class Shown(NamedTuple):
+class ReleaseEvidence(NamedTuple):
     """What an input shows of a broker's release: at least ``least`` and, where that is known, below ``below``."""
 
     least: Version = OLDEST_RELEASE
@@ -222,14 +222,14 @@ class Shown(NamedTuple):
         first = max((k for k, r in enumerate(RELEASES) if r.since <= self.least), default=0)
         return tuple(r for r in RELEASES[first:] if r is RELEASES[first] or self.below is None or r.since < self.below)
 
-    def also(self, other: Shown) -> Shown:
+    def also(self, other: ReleaseEvidence) -> ReleaseEvidence:
         """What both show of one broker."""
         bounds = [shown.below for shown in (self, other) if shown.below is not None]
         least, below = max(self.least, other.least), min(bounds, default=None)
-        return Shown(least, below if below is not None and below > least else None)
+        return ReleaseEvidence(least, below if below is not None and below > least else None)
 
 
-UNKNOWN = Shown()
+UNKNOWN = ReleaseEvidence()
 
 
 def shown_by(
@@ -238,7 +238,7 @@ def shown_by(
     message_format: str | None = None,
     cluster_id: bool | None = None,
     directory_id: bool = False,
-) -> Shown:
+) -> ReleaseEvidence:
     """The range of releases that fits the evidence.
 
     ``metadata_version``: its level in ``__cluster_metadata``, 0 for none. ``protocol``: inter.broker.protocol.version,
@@ -251,10 +251,10 @@ def shown_by(
     least += [version for text in (protocol, message_format) if (version := parsed(text)) is not None]
     newest = max(least, default=OLDEST_RELEASE)
     if parsed(protocol) == newest:
-        return Shown(newest, (newest[0], newest[1] + 1))
+        return ReleaseEvidence(newest, (newest[0], newest[1] + 1))
     if cluster_id is False and newest < NAMES_CLUSTER:
-        return Shown(newest, NAMES_CLUSTER)
-    return Shown(newest)
+        return ReleaseEvidence(newest, NAMES_CLUSTER)
+    return ReleaseEvidence(newest)
 
 
 def parsed(text: str | None) -> Version | None:
@@ -265,7 +265,7 @@ def parsed(text: str | None) -> Version | None:
     return numbers[0], numbers[1]
 
 
-def expiration_ms(shown: Shown, setting: Callable[[str], str | None]) -> int:
+def expiration_ms(shown: ReleaseEvidence, setting: Callable[[str], str | None]) -> int:
     """How long a broker remembers an idle producer, ms: what ``setting`` gives for the name that counts, else the
     release's default. Undecidable between the two generations: the newer name goes before the older, and a day is
     assumed where neither is set, the least that any release remembers.
@@ -287,7 +287,7 @@ def supposed_expiration_ms(name: str, setting: Callable[[str], str | None]) -> i
     return next((value for value in values if value is not None), rows[0].expiration_ms)
 
 
-def policy_at(name: str, shown: Shown) -> Policy:
+def policy_at(name: str, shown: ReleaseEvidence) -> Policy:
     """The policy as the release that is shown has it; as its later releases do where that is not decided."""
     errors = {r.unknown_error for r in shown.rows if r.policy == name}
     return POLICIES[name]._replace(unknown_error=errors.pop()) if len(errors) == 1 else POLICIES[name]

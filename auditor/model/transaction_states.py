@@ -124,7 +124,7 @@ MOST_STATES = 16  # that are followed at once: more appends that failed one afte
 _DECISION_OF = {completion: decision for decision, completion in COMPLETION_OF.items()}
 
 
-class Held(NamedTuple):
+class CachedTransaction(NamedTuple):
     """An id in a coordinator's memory.
 
     `value` None: the coordinator has no such id. `has_failed_epoch_fence`: it has raised the epoch to fence a producer
@@ -143,7 +143,7 @@ class Judgement(NamedTuple):
     failed: int = 0
 
 
-def step_problem(held: Held, new: TransactionValue | None) -> list[str]:
+def step_problem(held: CachedTransaction, new: TransactionValue | None) -> list[str]:
     """What forbids a coordinator with `held` to write `new` (None: a tombstone), as codes; empty when it may.
 
     Update times may go backwards. Codes: `illegal_state`, `producer_id_changed`, `epoch_not_reset` (new producer id or
@@ -169,7 +169,7 @@ def _first_problem(new: TransactionValue) -> list[str]:
     return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
 
 
-def _identity_problems(held: Held, old: TransactionValue, new: TransactionValue) -> list[str]:
+def _identity_problems(held: CachedTransaction, old: TransactionValue, new: TransactionValue) -> list[str]:
     if new.producer_id != old.producer_id:
         rotated = new.state == TransactionState.EMPTY or (
             new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
@@ -183,7 +183,7 @@ def _identity_problems(held: Held, old: TransactionValue, new: TransactionValue)
     return [] if rise in _legal_rises(held, new) else ["epoch_jumped"]
 
 
-def _legal_rises(held: Held, new: TransactionValue) -> range:
+def _legal_rises(held: CachedTransaction, new: TransactionValue) -> range:
     """How far the epoch may rise in the step that leads to `new`."""
     if new.state == TransactionState.EMPTY:
         return range(2)
@@ -212,7 +212,7 @@ def fenced(value: TransactionValue, epoch: int) -> TransactionValue:
     return value._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def after_failure(held: Held, new: TransactionValue | None) -> tuple[Held, ...]:
+def after_failure(held: CachedTransaction, new: TransactionValue | None) -> tuple[CachedTransaction, ...]:
     """What the coordinator may have once a record was written and its append has failed all the same: what it had.
 
     A fence was taken in memory before; the id that a first record gives a producer id to stays. Which of both an abort
@@ -220,11 +220,11 @@ def after_failure(held: Held, new: TransactionValue | None) -> tuple[Held, ...]:
     """
     old = held.value
     if old is None:
-        return (held if new is None else Held(new._replace(producer_epoch=NO_PRODUCER_EPOCH)),)
+        return (held if new is None else CachedTransaction(new._replace(producer_epoch=NO_PRODUCER_EPOCH)),)
     if new is None or new.state != TransactionState.PREPARE_ABORT:
         return (held,)
     rise = new.producer_epoch - old.producer_epoch
-    raised = Held(fenced(old, old.producer_epoch + 1), has_failed_epoch_fence=True)
+    raised = CachedTransaction(fenced(old, old.producer_epoch + 1), has_failed_epoch_fence=True)
     if bumps_epoch(new.client_tv) and new.producer_epoch == LAST_EPOCH and old.producer_epoch == EXHAUSTED_EPOCH:
         return (held, raised)
     return (raised,) if rise == 1 + bumps_epoch(new.client_tv) else (held,)
@@ -240,15 +240,17 @@ def _answers_again(old: TransactionValue | None, new: TransactionValue | None) -
     return (new.producer_id, new.producer_epoch) == (old.producer_id, old.producer_epoch)
 
 
-def held_before(new: TransactionValue) -> Held:
+def held_before(new: TransactionValue) -> CachedTransaction:
     """The least that a coordinator must have had to write `new`, as far as the record tells."""
     old, epoch = new._replace(client_tv=0), new.producer_epoch
     if new.state in COMPLETED:
-        return Held(old._replace(state=_DECISION_OF[new.state], client_tv=new.client_tv))
+        return CachedTransaction(old._replace(state=_DECISION_OF[new.state], client_tv=new.client_tv))
     if new.state in PREPARED:
-        return Held(old._replace(state=TransactionState.ONGOING, producer_epoch=epoch - bumps_epoch(new.client_tv)))
+        return CachedTransaction(
+            old._replace(state=TransactionState.ONGOING, producer_epoch=epoch - bumps_epoch(new.client_tv))
+        )
     idle = old._replace(state=TransactionState.EMPTY, partitions=frozenset(), start_ts=NO_TIMESTAMP)
-    return Held(idle._replace(producer_epoch=epoch - 1) if new.state == TransactionState.EMPTY else idle)
+    return CachedTransaction(idle._replace(producer_epoch=epoch - 1) if new.state == TransactionState.EMPTY else idle)
 
 
 class IdAccount:
@@ -259,14 +261,14 @@ class IdAccount:
     """
 
     def __init__(self, first: TransactionValue | None, coordinator_epoch: int, *, known: bool) -> None:
-        self._last = Held(first)
+        self._last = CachedTransaction(first)
         self._epoch = coordinator_epoch
         self._states = {self._last: 0}  # and how many records, up to the last one, have failed then
         self._blind = first is None and not known
         if first is not None and not known:
             self._states[held_before(first)] = 1
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[CachedTransaction]:
         """What the coordinator may have in memory now, the last record first."""
         return list(self._states)
 
@@ -285,8 +287,8 @@ class IdAccount:
         self._go_on(legal, new)
         return judgement
 
-    def _go_on(self, legal: dict[Held, int], new: TransactionValue | None) -> None:
-        self._last, self._blind = Held(new), False
+    def _go_on(self, legal: dict[CachedTransaction, int], new: TransactionValue | None) -> None:
+        self._last, self._blind = CachedTransaction(new), False
         self._states = {self._last: 0}
         for held, failed in legal.items():
             for left in after_failure(held, new):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.base.user_input import Named
+from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
 from auditor.dashboards import finding_groups, overview
 from auditor.dashboards.answers import Open, aged
@@ -80,14 +80,14 @@ class News:
     gone: Sequence[Values]
     still: Sequence[Values]
     as_of: str | None
-    names: Mapping[str, Named] = field(default_factory=dict)
+    names: Mapping[str, ClusterName] = field(default_factory=dict)
     holders: Mapping[str, Open] = field(default_factory=dict)
     pages: str = ""
 
-    def cluster(self, row: Values) -> Named:
+    def cluster(self, row: Values) -> ClusterName:
         """The cluster of a finding; its id where nobody gave it a name."""
         id = row.get("cluster_id") or ""
-        return self.names.get(id, Named(id))
+        return self.names.get(id, ClusterName(id))
 
     def link(self, row: Values) -> str:
         """Where a finding can be read: its page, else its place in the report; empty where nobody said where."""
@@ -298,7 +298,7 @@ TIMEOUT_S, ATTEMPTS, PAUSE_S, MAX_PAUSE_S = 10, 3, 2.0, 30.0
 _PAUSED = frozenset({408, 429, 500, 502, 503, 504})  # answers after which a second attempt may do
 
 
-class Asked(NamedTuple):
+class AlertOptions(NamedTuple):
     """What a call asks for: the channels, the severity from which on they hear, and where the exported dashboard is."""
 
     channels: Sequence[str] = ()
@@ -318,7 +318,7 @@ class WrongAddress(ValueError):
     """An address that nothing can be posted to; its text says why, without the address."""
 
 
-def check(asked: Asked) -> None:
+def check(asked: AlertOptions) -> None:
     """Looks at every channel's configuration before the work, not after.
 
     Errors: :class:`AuditInputError`. Addresses are secrets: what is wrong with one is said, never the address.
@@ -378,7 +378,7 @@ def wrong_address(url: str) -> str:
     return "" if parts.hostname and known else "is no URL with a host and a port"
 
 
-def news(audit: Audit, asked: Asked) -> News:
+def news(audit: Audit, asked: AlertOptions) -> News:
     """What an audit found at or above a severity, against the run before where a history is kept.
 
     What a baseline accepts counts in neither. Of what the audit did not look for nothing is said
@@ -398,7 +398,7 @@ def news(audit: Audit, asked: Asked) -> News:
     return _news_of(new, gone, still, audit, asked)
 
 
-def news_of_watch(lines: Sequence[Values], holding: Mapping[str, Values], audit: Audit, asked: Asked) -> News:
+def news_of_watch(lines: Sequence[Values], holding: Mapping[str, Values], audit: Audit, asked: AlertOptions) -> News:
     """The same from what one look of a watch added to its journal, and all that hold then by their keys.
 
     A line that ends a finding has no fingerprint but in its key.
@@ -413,7 +413,7 @@ def news_of_watch(lines: Sequence[Values], holding: Mapping[str, Values], audit:
 
 
 def _news_of(
-    new: Sequence[Values], gone: Sequence[Values], still: Sequence[Values], audit: Audit, asked: Asked
+    new: Sequence[Values], gone: Sequence[Values], still: Sequence[Values], audit: Audit, asked: AlertOptions
 ) -> News:
     wanted = SEVERITIES[: SEVERITIES.index(asked.least) + 1]
     shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]

@@ -21,16 +21,16 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.logdir.names import COPY_LIST
-from auditor.connectors.stores.results import Folder, alone_in, folder, is_of_its_own, tried, why
+from auditor.connectors.stores.results import ResultFolder, alone_in, folder, is_of_its_own, tried, why
 from auditor.connectors.stores.results import folder as folder_at
 from auditor.connectors.stores.retries import REFUSED, side_by_side
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline.table_parts import file_name
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution.resolve import cluster_of, fingerprint
 
 if TYPE_CHECKING:
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.table_tasks import WrittenTables
 
 
 # A folder for results: nobody else writes there meanwhile, nothing of an earlier run is left, all of a run appears
@@ -52,7 +52,7 @@ RESULTS = (
 LOCK, STAGED = ".lock", ".unfinished"
 
 
-def evidence(inventory: Inventory | None) -> Iterator[tuple[str, Place]]:
+def evidence(inventory: Inventory | None) -> Iterator[tuple[str, StorageLocation]]:
     """Folders of the input that nothing may be written into, each with what it is; those of text dumps only may be."""
     for log_dir in () if inventory is None else inventory.log_dirs:
         if log_dir.meta is not None or log_dir.replicas or log_dir.small_files:
@@ -63,7 +63,7 @@ def evidence(inventory: Inventory | None) -> Iterator[tuple[str, Place]]:
                 yield "remote storage", file.place
 
 
-def writable(out: Path | str, inventory: Inventory | None, option: str = "--out") -> Folder:
+def writable(out: Path | str, inventory: Inventory | None, option: str = "--out") -> ResultFolder:
     """The folder that an option names, which is in no log directory of the input, in no remote storage and in no copy
     of this machine, links followed; a store is tried by a small file. One store may go by several schemes, so paths
     decide: better one folder refused too many than a log's touched.
@@ -84,7 +84,7 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
     return where
 
 
-def _plain(where: Folder | Place) -> Path:
+def _plain(where: ResultFolder | StorageLocation) -> Path:
     """A path that can be compared."""
     return Path(posixpath.normpath(f"/{where.path.strip('/')}")) if where.uri else Path(where.path).resolve()
 
@@ -192,12 +192,12 @@ STORED = ".stored.json"  # which parts of tables are in the store already
 LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
 
 
-def staging(out: str) -> Folder:
+def staging(out: str) -> ResultFolder:
     """A folder of this run's alone, for what tasks put into the store before all of it is complete."""
     return folder_at(out) / STAGED / uuid.uuid4().hex
 
 
-def keep_names(written: Written, folder: Path) -> None:
+def keep_names(written: WrittenTables, folder: Path) -> None:
     """Says in the folder that results are gathered in which parts of tables wait in the store."""
     names = {
         f"tables/{table}/{file_name(number)}": part
@@ -231,7 +231,7 @@ def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
         yield from _delivered(target, still_alone)
 
 
-def _delivered(target: Folder, still_alone: Callable[[str], None]) -> Iterator[Path]:
+def _delivered(target: ResultFolder, still_alone: Callable[[str], None]) -> Iterator[Path]:
     """A folder of this machine, whose content is delivered at the end of a block."""
     folder = Path(tempfile.mkdtemp(prefix="auditor-out-"))
     try:
@@ -255,7 +255,7 @@ def _delivered(target: Folder, still_alone: Callable[[str], None]) -> Iterator[P
     shutil.rmtree(folder)
 
 
-def _checked(out: str, inventory: Inventory | None) -> Folder:
+def _checked(out: str, inventory: Inventory | None) -> ResultFolder:
     """The folder that a URI names, tried by writing a small object; what is there is not touched."""
     target = writable(out, inventory)
     there = target.kinds(RESULTS)
@@ -266,7 +266,7 @@ def _checked(out: str, inventory: Inventory | None) -> Folder:
     return target
 
 
-def _deliver(folder: Path, target: Folder) -> None:
+def _deliver(folder: Path, target: ResultFolder) -> None:
     """Puts all files in the place of earlier ones, what says that all is there last. The first is one that shows, where
     this breaks off, whose the folders are."""
     found = {
@@ -282,14 +282,14 @@ def _deliver(folder: Path, target: Folder) -> None:
     _sweep(target)
 
 
-def _clear(target: Folder) -> None:
+def _clear(target: ResultFolder) -> None:
     """Takes away what has the name of a result: what claims completeness first, then folders."""
     there = target.kinds(RESULTS)
     for name in sorted(there, key=lambda name: (name not in COMPLETE, there[name] != "Directory")):
         (target.delete_folder if there[name] == "Directory" else target.delete_file)(name)
 
 
-def _place_parts(folder: Path, target: Folder) -> None:
+def _place_parts(folder: Path, target: ResultFolder) -> None:
     """Gives parts that tasks have put into the store their names."""
     if not (folder / STORED).exists():
         return
@@ -299,7 +299,7 @@ def _place_parts(folder: Path, target: Folder) -> None:
     target.delete_folder(at)
 
 
-def _sweep(target: Folder) -> None:
+def _sweep(target: ResultFolder) -> None:
     """Takes away what runs left that were killed; results are whole by now, so this may fail."""
     with contextlib.suppress(*REFUSED, StoreTrouble):
         left = (target / STAGED).below()

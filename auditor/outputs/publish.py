@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from auditor.base import at_rest
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import RECORD_AT, VENDOR
-from auditor.base.user_input import Named
+from auditor.base.user_input import ClusterName
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors.tables import schema
@@ -42,7 +42,7 @@ from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.table_tasks import WrittenTables
 
 
 # Everything an audit leaves behind: findings, summary, report, metrics, tables (contract section 3).
@@ -74,7 +74,7 @@ def publish(audit: Audit, folder: Path) -> None:
     write_whole(folder / SUMMARY, at_rest.pieces(summary))
 
 
-def write_tables(audit: Audit, folder: Path) -> Written:
+def write_tables(audit: Audit, folder: Path) -> WrittenTables:
     """``tables/``; where tasks run elsewhere and ``--out`` is a store, they put the parts there by themselves."""
     from auditor.outputs import delivery
     from auditor.pipeline import table_parts
@@ -148,7 +148,7 @@ def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
         "asked": options.asked,
         "brokers": brokers_of((d.cluster_id, d.broker_id) for d in audit.inventory.log_dirs),
         "all_logs": has_all_logs(audit, tables["logs"]),
-        "named": {row["cluster_id"]: {k: row[k] for k in Named._fields} for row in summary["clusters"]},
+        "named": {row["cluster_id"]: {k: row[k] for k in ClusterName._fields} for row in summary["clusters"]},
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
         "held": _held(decided_of(audit, summary)),
     }
@@ -488,7 +488,7 @@ DRIFT_LEAST = 100  # counts below it say nothing of a drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
 
 
-def judge(audit: Audit, summary: Values, folder: Path, tables_written: Written | None) -> tuple[pa.Table, Fields]:
+def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTables | None) -> tuple[pa.Table, Fields]:
     """Runs the suites, writes ``tables/expectations`` into a folder; the results, and what the summary says of
     them: how many, how many failed, those first, and the others by name.
 
@@ -513,7 +513,7 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: Written |
     }
 
 
-def _of_tables(audit: Audit, tables: Written) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
+def _of_tables(audit: Audit, tables: WrittenTables) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
     """The counts of every table that was written, with its suite."""
     from auditor.rules.expectations import measures, suites
 

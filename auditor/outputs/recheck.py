@@ -24,7 +24,7 @@ from auditor.rules.seen.view import GRAVE, SEVERITIES, Finding, iso
 DEFAULT_LEVEL = "error"
 
 
-class Answer(StrEnum):
+class RecheckAnswer(StrEnum):
     """What became of it."""
 
     OVER = "over"
@@ -74,12 +74,12 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AnsweredQuestion:
     """A question with its answer. ``blocked``: who holds the partition now, a row of ``summary.json``'s ``blocked``;
     ``finding``: what is found of it now; ``fails``: whether that is at or above the run's ``--fail-on``."""
 
     question: Question
-    answer: Answer
+    answer: RecheckAnswer
     why: str
     blocked: Values | None = None
     finding: Finding | None = None
@@ -88,9 +88,11 @@ class Told:
     @property
     def fine(self) -> bool:
         """Whether there is nothing left to do: it is over, or within its timeout."""
-        if self.answer in (Answer.HELD, Answer.OTHER):
+        if self.answer in (RecheckAnswer.HELD, RecheckAnswer.OTHER):
             return self.blocked is None or self.blocked["severity"] not in GRAVE
-        return self.answer in (Answer.OVER, Answer.GONE) or (self.answer is Answer.THERE and not self.fails)
+        return self.answer in (RecheckAnswer.OVER, RecheckAnswer.GONE) or (
+            self.answer is RecheckAnswer.THERE and not self.fails
+        )
 
     def row(self) -> Fields:
         """As JSON has it."""
@@ -194,11 +196,11 @@ def _partitions(evidence: Values) -> tuple[str, ...] | None:
     return tuple(map(str, named)) if whole and isinstance(named, list) else None
 
 
-def exit_code(told: Iterable[Told], unread: bool) -> int:
+def exit_code(told: Iterable[AnsweredQuestion], unread: bool) -> int:
     """1 where one is still there, in doubt or new; else 3 where one could not be looked at, or a part of the newer
     input could not be read (``unread``); else 0."""
     left = {each.answer for each in told if not each.fine}
-    return 1 if left - {Answer.NOT_LOOKED} else 3 if left or unread else 0
+    return 1 if left - {RecheckAnswer.NOT_LOOKED} else 3 if left or unread else 0
 
 
 class Newer:
@@ -224,7 +226,7 @@ class Newer:
         self._ends = _ends(audit)
         self._sight = _Sight(audit, earlier, live)
 
-    def answers(self, questions: Sequence[Question], known: Collection[str] = ()) -> Iterator[Told]:
+    def answers(self, questions: Sequence[Question], known: Collection[str] = ()) -> Iterator[AnsweredQuestion]:
         """Each question with its answer, in their order; then, of a copy, the findings at or above the run's
         ``--fail-on`` that it did not have; ``known``: fingerprints of those that it had all the same. A running cluster
         is read from where the questions begin, which is too little to look for others."""
@@ -243,7 +245,7 @@ class Newer:
                 continue
             found = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
             if not self._sight.older() and not self._log_of(found)[1]:
-                yield Told(found, Answer.NEW, finding.message, finding=finding, fails=True)
+                yield AnsweredQuestion(found, RecheckAnswer.NEW, finding.message, finding=finding, fails=True)
 
     def _log_of(self, question: Question) -> tuple[Values | None, str]:
         """The replica in the newer input that a question is about, and why it cannot answer; empty where it can."""
@@ -273,26 +275,31 @@ class Newer:
     def _cluster(self, log: Values) -> str | None:
         return self._clusters.get(log["log_dir"])
 
-    def _of_hold(self, question: Question, log: Values | None, lacking: str) -> Told:
+    def _of_hold(self, question: Question, log: Values | None, lacking: str) -> AnsweredQuestion:
         holders = [row for row in self._blocked[question.place] if _agree(question.cluster_id, self._cluster(row))]
         same = next((row for row in holders if _is_same(row, question)), None)
         if same is not None and not (log is not None and lacking):
-            answer = Answer.UNDECIDED if same["standing"] == "unknown" else Answer.HELD
-            return Told(question, answer, str(same["why"]), same)
+            answer = RecheckAnswer.UNDECIDED if same["standing"] == "unknown" else RecheckAnswer.HELD
+            return AnsweredQuestion(question, answer, str(same["why"]), same)
         if lacking or log is None or question.first_offset is None:
-            return Told(question, Answer.NOT_LOOKED, lacking or "the partition was not in the run's input")
+            return AnsweredQuestion(
+                question, RecheckAnswer.NOT_LOOKED, lacking or "the partition was not in the run's input"
+            )
         end = self._ends.get((log["log_dir"], *question.place, question.producer_id, question.first_offset))
         if end is None:
-            return Told(question, Answer.NOT_LOOKED, self._unseen(question, log))
+            return AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, self._unseen(question, log))
         outcome, at = end
         why = f"its {outcome} marker is at offset {at}"
         if holders:
             other = holders[0]
             by = other["transactional_id"] or f"producer {other['producer_id']}"
-            return Told(
-                question, Answer.OTHER, f"{why}; {by} holds the partition at offset {other['first_offset']}", other
+            return AnsweredQuestion(
+                question,
+                RecheckAnswer.OTHER,
+                f"{why}; {by} holds the partition at offset {other['first_offset']}",
+                other,
             )
-        return Told(question, Answer.OVER, why)
+        return AnsweredQuestion(question, RecheckAnswer.OVER, why)
 
     @staticmethod
     def _unseen(question: Question, log: Values) -> str:
@@ -300,24 +307,32 @@ class Newer:
             return f"its log begins at offset {log['log_start']} now, behind it: how it ended is gone"
         return "its log does not have the transaction that began there: it was cut off, or is another one"
 
-    def _of_finding(self, question: Question, lacking: str) -> Told:
+    def _of_finding(self, question: Question, lacking: str) -> AnsweredQuestion:
         if older := self._sight.older():
-            return Told(question, Answer.NOT_LOOKED, older)
+            return AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, older)
         now = self._findings.get(question.fingerprint or "")
         if now is None:
             now = next((f for f in self._near(question) if self._is_it(question, f)), None)
         if now is None and (cause := self._explained(question)) is not None:
             fails = cause.severity in self._grave
-            return Told(question, Answer.THERE, f"part of {cause.rule} now: {cause.message}", None, cause, fails)
+            return AnsweredQuestion(
+                question, RecheckAnswer.THERE, f"part of {cause.rule} now: {cause.message}", None, cause, fails
+            )
         if now is None:
             lacking = lacking or self._unseen_live(question) or self._sight.lacks(question)
-            return Told(question, Answer.NOT_LOOKED, lacking) if lacking else Told(question, Answer.GONE, "not found")
+            return (
+                AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, lacking)
+                if lacking
+                else AnsweredQuestion(question, RecheckAnswer.GONE, "not found")
+            )
         if now.if_true is not None:
-            return Told(question, Answer.UNDECIDED, f"in doubt, {now.if_true} if true: {now.message}", finding=now)
+            return AnsweredQuestion(
+                question, RecheckAnswer.UNDECIDED, f"in doubt, {now.if_true} if true: {now.message}", finding=now
+            )
         fails = now.severity in self._grave
         if not fails and question.severity in self._grave:
-            return Told(question, Answer.GONE, f"{now.severity} now: {now.message}", finding=now)
-        return Told(question, Answer.THERE, f"{now.severity}: {now.message}", None, now, fails)
+            return AnsweredQuestion(question, RecheckAnswer.GONE, f"{now.severity} now: {now.message}", finding=now)
+        return AnsweredQuestion(question, RecheckAnswer.THERE, f"{now.severity}: {now.message}", None, now, fails)
 
     def _near(self, question: Question) -> Iterator[Finding]:
         """The findings of a question's rule that may be about its place."""

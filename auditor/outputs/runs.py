@@ -24,7 +24,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.base.words import few
-from auditor.connectors.stores.results import Folder, folder, why
+from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
 from auditor.rules.seen.view import GRAVE, SEVERITIES
 
@@ -97,7 +97,7 @@ def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts
         raise AuditInputError(f"cannot write to {kept.shown}: {why(error)}; choose another --history") from None
 
 
-def _write(to: Folder, name: str, table: pa.Table) -> Fields:
+def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:
     marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
     content = pa.BufferOutputStream()
     pq.write_table(marked, content)
@@ -106,7 +106,7 @@ def _write(to: Folder, name: str, table: pa.Table) -> Fields:
     return {"path": name, "rows": table.num_rows, "bytes": held.size, "sha256": hashlib.sha256(held).hexdigest()}
 
 
-def _sweep(of_run: Folder) -> None:
+def _sweep(of_run: ResultFolder) -> None:
     """Removes what the newest manifest has replaced, manifests first, and what is old and in none."""
     there = of_run.below()
     known = _manifests(of_run)
@@ -128,7 +128,7 @@ def _paths(run: Run) -> set[str]:
     return {file["path"] for files in run.files.values() for file in files}
 
 
-def _manifests(of_run: Folder) -> dict[str, Run]:
+def _manifests(of_run: ResultFolder) -> dict[str, Run]:
     """The whole manifests of a run by their names."""
     names = [name for name in of_run.below() if _is_manifest(name)]
     read = zip(names, of_run.get_all(names), strict=True)
@@ -159,14 +159,14 @@ def _newest(known: Mapping[str, Run]) -> Run | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class HistoryContent:
     """What is in a history: the committed runs, the oldest first, and the ids of those begun and never committed."""
 
     runs: list[Run]
     uncommitted: list[str]
 
 
-def kept(history: History, known: dict[str, Run] | None = None) -> Kept:
+def kept(history: History, known: dict[str, Run] | None = None) -> HistoryContent:
     """The runs of a history, by one list of its files. ``known``: manifests that were read before, by their names,
     which gets those that are read now: no name is used twice. Errors: :class:`AuditInputError` where it cannot be read.
     """
@@ -194,7 +194,7 @@ def kept(history: History, known: dict[str, Run] | None = None) -> Kept:
             newest[at] = run
     begun = names.keys() - newest.keys()
     runs = sorted(newest.values(), key=lambda run: (run.created_at, run.run_id))
-    return Kept(runs, sorted(unquote(name.removeprefix("run_id=")) for name in begun))
+    return HistoryContent(runs, sorted(unquote(name.removeprefix("run_id=")) for name in begun))
 
 
 def committed(history: History) -> list[Run]:
@@ -368,7 +368,7 @@ class Shelf:
 LATELY = 20  # runs before one, which it is compared with where the last of them saw less than it
 
 
-class Found(NamedTuple):
+class KeptFinding(NamedTuple):
     """A finding as a run has it: the last one of some that have it."""
 
     run: Run
@@ -380,10 +380,10 @@ class Changes(NamedTuple):
     """Findings by fingerprint: ``new`` and ``still`` as the run has them, ``gone`` and ``unseen``, for which it did not
     look, as the last run before it that has them."""
 
-    new: dict[str, Found]
-    gone: dict[str, Found]
-    still: dict[str, Found]
-    unseen: dict[str, Found]
+    new: dict[str, KeptFinding]
+    gone: dict[str, KeptFinding]
+    still: dict[str, KeptFinding]
+    unseen: dict[str, KeptFinding]
 
 
 def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
@@ -393,7 +393,7 @@ def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
     Cost: seven columns of the findings of the run and of the one before, of :data:`LATELY` where that saw less; three
     of the logs of runs that may have said that something is gone. Errors: as of :meth:`Shelf.read`.
     """
-    stood: dict[str, Found] = {}
+    stood: dict[str, KeptFinding] = {}
     for each in (*_since_whole(earlier, run), run):
         before, there = stood, found_in(shelf, each)
         missing = {name: was for name, was in before.items() if name not in there}
@@ -407,17 +407,17 @@ def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
     )
 
 
-def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, Found]:
+def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, KeptFinding]:
     """A run's findings by fingerprint, of several with one the gravest. Not ``accepted``: without what its baseline
     accepts."""
-    table, out = shelf.who(run, accepted), dict[str, Found]()
+    table, out = shelf.who(run, accepted), dict[str, KeptFinding]()
     of_each = (table[name].to_pylist() for name in ("fingerprint", "severity", *LOG))
     for name, severity, *log in zip(*of_each, strict=True):
-        out.setdefault(name, Found(run, severity, (*log,)))
+        out.setdefault(name, KeptFinding(run, severity, (*log,)))
     return out
 
 
-def rows(shelf: Shelf, found: Mapping[str, Found]) -> list[Fields]:
+def rows(shelf: Shelf, found: Mapping[str, KeptFinding]) -> list[Fields]:
     """The findings themselves, as their runs keep them and in their order; several may have one fingerprint."""
     out = []
     for run in {was.run.run_id: was.run for was in found.values()}.values():
@@ -439,7 +439,7 @@ def _partly(then: Sequence[Values], now: Values) -> str:
     return f"its input lacks {few(lacks)}, which an earlier run had" if lacks else ""
 
 
-def unlooked(shelf: Shelf, run: Run, was: Found) -> str:
+def unlooked(shelf: Shelf, run: Run, was: KeptFinding) -> str:
     """Why a run without a finding does not say that it is gone, in words; empty where it is.
 
     A log that is not there was deleted where the run knows that it has all; else it may not have been copied.
@@ -481,7 +481,7 @@ HOUR_MS = 3_600_000  # runs closer than that are somebody's tries, no schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterStanding:
     """A cluster by its kept runs: ``name`` its id (several with commas, empty for none known); ``last`` its latest run.
     Runs that looked at a part of it stand apart, by what they were asked.
 
@@ -527,7 +527,7 @@ def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
     return {name: mine for name, mine in groups.items() if not asked(mine[-1]) or cluster(mine[-1]) not in whole}
 
 
-def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[Standing]:
+def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[ClusterStanding]:
     """How each cluster stands, the worst first: by severity, then those that are overdue or were not read whole.
 
     ``every_ms``: how often each is due; None: as often as the median of its latest runs. Cost: the fingerprints of two
@@ -537,12 +537,12 @@ def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int |
     return sorted(found, key=_order)
 
 
-def _order(each: Standing) -> tuple[int, bool, bool, str]:
+def _order(each: ClusterStanding) -> tuple[int, bool, bool, str]:
     severity = len(SEVERITIES) if each.worst is None else SEVERITIES.index(each.worst)
     return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, not each.partly, each.name)
 
 
-def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> Standing:
+def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> ClusterStanding:
     new = gone = None
     if len(mine) > 1:
         change = of(shelf, mine[:-1], mine[-1])
@@ -560,4 +560,4 @@ def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every
         every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None
     silent = int((now - datetime.fromisoformat(mine[-1].published_at)).total_seconds() * 1000)
     partly = is_partial(mine[:-1], mine[-1])
-    return Standing(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent), partly)
+    return ClusterStanding(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent), partly)

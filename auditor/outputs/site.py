@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.base.version import VERSION
-from auditor.connectors.stores.results import Folder, folder, why
+from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.dashboards import answers, overview
-from auditor.dashboards.overview import FRONT, Board, Cluster, Links, Step, Story, render_finding
+from auditor.dashboards.overview import FRONT, Board, ClusterLabel, FindingOverRuns, Links, RunPoint, render_finding
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
-from auditor.outputs.runs import Found, History, Run, Shelf
+from auditor.outputs.runs import History, KeptFinding, Run, Shelf
 from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import GRAVE, SEVERITIES, iso
@@ -34,14 +34,14 @@ LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked f
 _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
 
 
-class Seen(NamedTuple):
+class FindingHistory(NamedTuple):
     """Findings over the runs of a cluster: ``since`` is the place of the first run that was looked into; ``places`` has
     by fingerprint the places of the runs that have it, with its severity there; ``last`` the
     finding as the last of them has it."""
 
     since: int
     places: dict[str, dict[int, str]]
-    last: dict[str, Found]
+    last: dict[str, KeptFinding]
 
 
 class Site:
@@ -56,7 +56,7 @@ class Site:
         self.known = shelf.runs()
         self.by_cluster = runs.by_cluster(self.known)
         self._has = has
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, FindingHistory] = {}
 
     @property
     def in_front(self) -> dict[str, list[Run]]:
@@ -97,7 +97,7 @@ class Site:
             names = ("runs", "since", "overdue", "every_ms", "silent_ms")
             steps = [_step(run) for run in mine[-overview.MAX_DRAWN :]]
             rows.append(
-                overview.Row(
+                overview.ClusterRow(
                     self.board(mine, len(mine) - 1),
                     run_id=each.last.run_id,
                     facts=each.last.facts,
@@ -109,7 +109,7 @@ class Site:
             )
         return overview.render_clusters(rows, self._links(""))
 
-    def _standings(self) -> list[runs.Standing]:
+    def _standings(self) -> list[runs.ClusterStanding]:
         known = [run for mine in self.in_front.values() for run in mine]
         return runs.standings(self.shelf, known, datetime.now(UTC), self.every_ms)
 
@@ -156,10 +156,10 @@ class Site:
         )
         return None if id is None else self.story(id, name)
 
-    def seen(self, id: str) -> Seen:
+    def seen(self, id: str) -> FindingHistory:
         """Of a cluster's findings where they were seen. Made once."""
         if id not in self._seen:
-            mine, found, rows = self.by_cluster[id], Seen(len(self.by_cluster[id]), {}, {}), 0
+            mine, found, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
             while found.since and len(mine) - found.since < LOOKED:
                 there = runs.found_in(self.shelf, mine[found.since - 1], accepted=True)
                 rows += len(there)
@@ -192,7 +192,7 @@ class Site:
         held = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
         entries = self.shelf.read(run, "baseline").to_pylist() if "baseline" in run.files else ()
         kind = registry.kinds().get(row["kind"] or row["rule"])
-        story = Story(
+        story = FindingOverRuns(
             _cluster(run),
             described,
             held,
@@ -260,14 +260,14 @@ class Site:
         return found
 
 
-def _step(run: Run, partly: str = "") -> Step:
+def _step(run: Run, partly: str = "") -> RunPoint:
     return overview.step(run.run_id, run.created_at, run.facts, partly)
 
 
-def _cluster(run: Run) -> Cluster:
+def _cluster(run: Run) -> ClusterLabel:
     given = (run.facts.get("named") or {}).get(runs.cluster(run), {})
     alone = {name: said for name, said in given.items() if name != "name"}
-    return Cluster(runs.group(run), runs.shown(run), **alone)
+    return ClusterLabel(runs.group(run), runs.shown(run), **alone)
 
 
 def _rows(rows: Iterable[Values]) -> list[Fields]:
@@ -297,7 +297,7 @@ MOST_FINDINGS = 2000  # of a cluster that get a page at a time, those of the las
 AT_ONCE = 32  # pages in memory
 
 
-class Page(NamedTuple):
+class SitePage(NamedTuple):
     """A page that is to be there: its address, what it is made of, and how it is made."""
 
     path: str
@@ -306,7 +306,7 @@ class Page(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ExportResult:
     """What an export did: pages that were written, that were as they had to be, and findings that got none."""
 
     pages: int
@@ -314,7 +314,7 @@ class Written:
     left: int
 
 
-def export(history: History, to: History, every_ms: int | None = None) -> Written:
+def export(history: History, to: History, every_ms: int | None = None) -> ExportResult:
     """Writes the pages over a history into a folder of this machine or of a store.
 
     Errors: :class:`AuditInputError` where either cannot be read or written.
@@ -335,14 +335,14 @@ def export(history: History, to: History, every_ms: int | None = None) -> Writte
         out.put(LIST, (json.dumps({"pages": stamps}, indent=0, sort_keys=True) + "\n").encode(), "application/json")
     except (*REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"cannot write to {out.shown}: {why(error)}; choose another --export") from error
-    return Written(len(due), len(wanted) - len(due), left)
+    return ExportResult(len(due), len(wanted) - len(due), left)
 
 
-def _put(out: Folder, texts: Mapping[str, bytes], path: str) -> None:
+def _put(out: ResultFolder, texts: Mapping[str, bytes], path: str) -> None:
     out.put(path, texts[path], KIND)
 
 
-def _stamps(out: Folder) -> dict[str, str]:
+def _stamps(out: ResultFolder) -> dict[str, str]:
     """What the pages that are there were made of; none where a list is not there or not ours."""
     try:
         found = json.loads(out.get(LIST) or b"{}")["pages"]
@@ -351,22 +351,22 @@ def _stamps(out: Folder) -> dict[str, str]:
     return {str(path): str(stamp) for path, stamp in found.items()} if isinstance(found, dict) else {}
 
 
-def _pages(site: Site) -> Iterator[Page]:
+def _pages(site: Site) -> Iterator[SitePage]:
     """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings, whose
     story is that of the runs that looked at all, where these have them."""
-    yield Page(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
+    yield SitePage(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
     told: set[str] = set()
     for id, mine in site.by_cluster.items():
         last = mine[-1]
-        yield Page(overview.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
-        yield Page(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
+        yield SitePage(overview.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
+        yield SitePage(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
         places = site.seen(id).places
         names = sorted(places.keys() - told, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
         told.update(places)
         for name in names:
             until = site.until(id, name)
             runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(min(places[name]), until + 1)]
-            yield Page(overview.finding(name), _stamp(*runs), partial(site.story, id, name))
+            yield SitePage(overview.finding(name), _stamp(*runs), partial(site.story, id, name))
 
 
 def _rank(places: dict[int, str]) -> tuple[int, int]:

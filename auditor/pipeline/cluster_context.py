@@ -13,8 +13,8 @@ import pyarrow as pa
 from auditor.base.numbers import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.logdir.files import Inventory, LogDir
-from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry, pack
-from auditor.facts.events import HOLES, Kind, events_of, hole_of
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
+from auditor.facts.events import HOLES, EventKind, events_of, hole_of
 from auditor.facts.replica_facts import ENDED, ReplicaFacts, without_defaults
 from auditor.model import policies
 from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
@@ -27,13 +27,13 @@ from auditor.rules.seen.cluster_view import (
     UP,
     Absent,
     Alone,
-    Bounds,
     Cluster,
     Incarnations,
-    Known,
+    KnownCopy,
+    LeaderBounds,
     Offline,
     OpenHere,
-    Read,
+    ReadTimes,
     standing,
     topic_ids,
 )
@@ -63,7 +63,7 @@ class Brief:
     partition: int
     rank: tuple[int, int]
     settled_end: int
-    bounds: Bounds
+    bounds: LeaderBounds
     broker_time: int
     any_time: int
     intact_from: int
@@ -87,7 +87,7 @@ def brief(facts: ReplicaFacts) -> Brief:
     """The brief of a replica."""
     copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
     opened = open_here(facts.transactions)
-    bounds = Bounds(
+    bounds = LeaderBounds(
         log_start=facts.own_start,
         log_end=facts.log_end,
         high_watermark=facts.high_watermark,
@@ -201,7 +201,7 @@ def _undecided(log: CoordinatorLog) -> np.ndarray:
     return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
-def entries(table: pa.Table) -> list[Entry]:
+def entries(table: pa.Table) -> list[StateRecord]:
     """Rows of ``transaction_log`` as the rules read them, by offset (console text: as printed)."""
     times = ("record_timestamp", "last_update_timestamp", "start_timestamp")  # which Python's dates may not hold
     ms = {name: table[name].cast(pa.int64()).to_pylist() for name in times}
@@ -209,7 +209,7 @@ def entries(table: pa.Table) -> list[Entry]:
     for k, row in enumerate(table.drop_columns(list(times)).to_pylist()):
         names = row["partitions"] or []
         out.append(
-            Entry(
+            StateRecord(
                 partition=row["partition"],
                 offset=_number(row["offset"], BEHIND_OFFSETS + k),
                 record_time=_number(ms["record_timestamp"][k]),
@@ -232,9 +232,9 @@ def entries(table: pa.Table) -> list[Entry]:
     return out
 
 
-def _undamaged(found: list[Entry], facts: ReplicaFacts) -> list[Entry]:
+def _undamaged(found: list[StateRecord], facts: ReplicaFacts) -> list[StateRecord]:
     """The entries of a dump, without those of batches that it shows with a CRC mismatch."""
-    wrong = [(e["base_offset"], e["last_offset"]) for e in events_of(facts.events, Kind.CRC)]
+    wrong = [(e["base_offset"], e["last_offset"]) for e in events_of(facts.events, EventKind.CRC)]
     return [entry for entry in found if not any(first <= entry.offset <= last for first, last in wrong)]
 
 
@@ -258,7 +258,7 @@ def _coordinator_log(facts: ReplicaFacts) -> CoordinatorLog | None:
 # What is known of each cluster beyond a single log, put together from the replicas' facts for the rules.
 
 
-ReadAt = dict[tuple[str, str, int], Read]  # by log directory, topic and partition
+ReadAt = dict[tuple[str, str, int], ReadTimes]  # by log directory, topic and partition
 MOST_OPEN_IN_ALL = 500_000  # open transactions known everywhere
 MOST_NAMED = 20  # brokers that are up, of an offline partition
 
@@ -320,7 +320,7 @@ def _cluster(
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
     cluster.voters = settings.voters
     metadata = settings.metadata
-    copies = [Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
+    copies = [KnownCopy(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
     current = {} if metadata is None else metadata.topics
     ids = topic_ids(copies, current, settings.removed, settings.newest_time)
     cluster.incarnations = Incarnations(ids, settings.removed)
@@ -507,7 +507,10 @@ def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> Starts
 
 
 def _outdated(
-    history: CoordinatorHistory, briefs: Iterable[Brief], undecided: np.ndarray, bounds: dict[tuple[str, int], Bounds]
+    history: CoordinatorHistory,
+    briefs: Iterable[Brief],
+    undecided: np.ndarray,
+    bounds: dict[tuple[str, int], LeaderBounds],
 ) -> dict[int, int]:
     """By partition of the coordinators' log when (ms) a marker was written whose decision its replica does not have.
 

@@ -15,12 +15,12 @@ from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, P
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.files import JUDGED, Inventory, LogDir, Replica
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.internal_rows import MetadataLog, beginning
 from auditor.connectors.tables.schema import from_rows
 from auditor.model import policies
-from auditor.model.policies import Shown
+from auditor.model.policies import ReleaseEvidence
 from auditor.processes.isolation import Pool
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
@@ -144,7 +144,7 @@ class ClusterSettings:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown: dict[int | None, frozenset[str]] = field(default_factory=dict)
     of_files: dict[int | None, frozenset[str]] = field(default_factory=dict)
-    releases: dict[int | None, Shown] = field(default_factory=dict)
+    releases: dict[int | None, ReleaseEvidence] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
     directory_ids: dict[str, str] = field(default_factory=dict)
@@ -202,7 +202,7 @@ def timestamp_limit(cluster: ClusterSettings, side: str, topic: str, broker_id: 
 class MetadataTask(NamedTuple):
     """A replica of ``__cluster_metadata`` to read."""
 
-    place: Place
+    place: StorageLocation
     replica: Replica
     limits: Limits
 
@@ -243,9 +243,9 @@ def read_settings(
     tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in found]
     errors: list[tuple[str, DecodeError]] = []
     reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
-    copies: dict[str, list[_Read]] = {}
+    copies: dict[str, list[_MetadataPass]] = {}
     for (log_dir, replica), read in zip(found, reads, strict=True):
-        copies.setdefault(log_dir.join_key, []).append(_Read(_copy(log_dir, replica, read), log_dir, read))
+        copies.setdefault(log_dir.join_key, []).append(_MetadataPass(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
         _take(clusters[join_key], some)
@@ -275,7 +275,7 @@ def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str
     return tiered.joined(zip((join_key for join_key, _ in found), read, strict=True))
 
 
-class _Read(NamedTuple):
+class _MetadataPass(NamedTuple):
     copy: Copy
     log_dir: LogDir
     read: MetadataRead
@@ -287,7 +287,7 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
     return Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
 
 
-def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
+def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
     furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
     copies = [each.copy for each in reads]
@@ -507,7 +507,7 @@ def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
     cluster.unknown[log_dir.broker_id] = (met | log_dir.unknown_settings) - own.keys() - default.keys()
 
 
-def _release(cluster: ClusterSettings, log_dir: LogDir) -> Shown:
+def _release(cluster: ClusterSettings, log_dir: LogDir) -> ReleaseEvidence:
     """What the metadata, the settings and meta.properties show of a broker's release."""
     protocol, message_format = (
         cluster.topic_setting("", name, log_dir.broker_id)

@@ -17,7 +17,7 @@ from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.schema import LOG_KEY, array_of, declared, from_columns, from_errors, lists, texts
 from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
-from auditor.facts.events import PLACE, Kind, events_of
+from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings, lag_table, space_table
@@ -51,15 +51,15 @@ EVENTS = declared(
     fields:json what its kind has besides, such as expected_sequence and found_sequence
 """,
 )
-_NAMES = texts([kind.name.lower() for kind in Kind])
-_NUMBERS = np.array([int(kind) for kind in Kind], np.int64)  # ascending
+_NAMES = texts([kind.name.lower() for kind in EventKind])
+_NUMBERS = np.array([int(kind) for kind in EventKind], np.int64)  # ascending
 
 
 def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
     """A row an event of a replica, at most 10,000 of a kind."""
     found = replica.events
     columns = {name: found[name].copy() for name in PLACE if name in EVENTS.names}
-    own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(found, *Kind))
+    own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(found, *EventKind))
     columns |= {
         "kind": _NAMES.take(array_of(np.searchsorted(_NUMBERS, found["kind"]).astype(np.int64))),
         "file": texts([replica.file(number) for number in found["segment"].tolist()]),

@@ -22,9 +22,9 @@ from auditor.replay.reading.lag_counts import (
     OPEN,
     SEEN,
     WAITING,
-    Ahead,
     Counts,
     Outcomes,
+    RecordsAhead,
     offsets_in,
 )
 from auditor.replay.reading.task import ReplicaTask
@@ -153,7 +153,7 @@ def rows(log: LogView) -> Iterator[pa.RecordBatch]:
 def rows_of(log: LogView, cluster: ReadCluster) -> list[Fields]:
     """A row a position in one log, by name, times in ms."""
     asked = cluster.positions.get((log.topic, log.partition))
-    return _Reading(log, cluster, asked).rows() if asked else []
+    return _LagReading(log, cluster, asked).rows() if asked else []
 
 
 def _position(p: Position) -> Fields:
@@ -167,7 +167,7 @@ def _position(p: Position) -> Fields:
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _LagStart:
     """Where a position's reading begins, as far as anything can be read there; ``settled`` is inside the log."""
 
     position: Position
@@ -175,7 +175,7 @@ class _Stretch:
     settled: list[tuple[int, int]]
 
 
-class _Reading:
+class _LagReading:
     """One log, read from the lowest of its groups' positions on."""
 
     def __init__(self, log: LogView, cluster: ReadCluster, asked: list[Position]) -> None:
@@ -191,10 +191,10 @@ class _Reading:
         self.counts = Counts(wanted, outcomes, self.stable, self.end)
         self.failed = ""
 
-    def _stretch(self, p: Position) -> _Stretch:
+    def _stretch(self, p: Position) -> _LagStart:
         begin = min(max(p.offset, self.start), self.end) if p.offset >= 0 else self.end
         settled = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
-        return _Stretch(p, begin, settled)
+        return _LagStart(p, begin, settled)
 
     def rows(self) -> list[Fields]:
         """A row a position."""
@@ -220,7 +220,7 @@ class _Reading:
                 if found is not None:
                     self.counts.looked_into(offset, found)
 
-    def _row(self, s: _Stretch) -> Fields:
+    def _row(self, s: _LagStart) -> Fields:
         p = s.position
         row = _position(p) | {
             "log_start": self.start,
@@ -238,14 +238,14 @@ class _Reading:
             row |= {"undecided": row["undecided"] or CONTRADICTORY} if left is None else left | self._first(s, ahead)
         return row
 
-    def _stands(self, p: Position, ahead: Ahead) -> str:
+    def _stands(self, p: Position, ahead: RecordsAhead) -> str:
         if p.offset < self.start:
             return "before_start"
         if p.offset > self.end:
             return "beyond_end"
         return STANDS[ahead.stands]
 
-    def _left(self, s: _Stretch, ahead: Ahead) -> Fields | None:
+    def _left(self, s: _LagStart, ahead: RecordsAhead) -> Fields | None:
         """The counts of a position; None where they break ``0 <= least <= most <= offsets``, which holds of any log."""
         least, most = ahead.least.copy(), ahead.most.copy()
         offsets = self.end - s.begin
@@ -283,7 +283,7 @@ class _Reading:
         """At most how many aborted records read_committed readers get from there on, once per replica."""
         return int(self.exposed["records"][self.exposed["last_offset"] >= begin].sum())
 
-    def _first(self, s: _Stretch, ahead: Ahead) -> Fields:
+    def _first(self, s: _LagStart, ahead: RecordsAhead) -> Fields:
         """The first record that a read_committed reader gets, and since when."""
         if ahead.first is None or s.settled:
             return {}
@@ -318,7 +318,7 @@ class _Reading:
             "held_since": blocking.since(self.log, t),
         }
 
-    def _doubt(self, s: _Stretch) -> str | None:
+    def _doubt(self, s: _LagStart) -> str | None:
         """Why the numbers may be wrong; None where nothing speaks against them."""
         p, leader = s.position, self.leader
         if p.offset < 0:

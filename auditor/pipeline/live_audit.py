@@ -28,11 +28,11 @@ from auditor.connectors.live.live_cluster import (
     READ_COMMITTED,
     TOPIC,
     Budget,
-    Fetched,
-    Listing,
+    FetchedBatches,
+    ListedTransaction,
     LiveCluster,
-    Log,
     Name,
+    PartitionMetadata,
     Producer,
 )
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentFile
@@ -41,9 +41,9 @@ from auditor.connectors.tables import internal_rows, schema
 from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_records
 from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
 from auditor.connectors.tables.schema import Key, from_errors
-from auditor.facts.coordinator_log import Entry, pack
+from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
-from auditor.model.policies import Shown
+from auditor.model.policies import ReleaseEvidence
 from auditor.model.transaction_states import PREPARED, partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
@@ -170,7 +170,7 @@ def earliest_times(history: CoordinatorHistory, name: str, producers: Iterable[P
     return [min(times) - SKEW_MS for times in (last, before) if times]
 
 
-def _will_end(entry: Entry, name: str, producer: Producer) -> bool:
+def _will_end(entry: StateRecord, name: str, producer: Producer) -> bool:
     """Whether the coordinator has the transaction open or decided, with this partition."""
     if entry.producer_id != producer.producer_id or name not in entry.partitions:
         return False
@@ -186,12 +186,12 @@ def _will_end(entry: Entry, name: str, producer: Producer) -> bool:
 PIECE = MIB  # of a log, asked for at a time
 EMPTY_ANSWERS = 10  # of half a second each, until what was appended is taken for never to be replicated
 DESCRIBED = 1000  # open transactional ids of one broker that are asked for in full
-LISTS_TRANSACTIONS = Shown((3, 0))  # KIP-664
+LISTS_TRANSACTIONS = ReleaseEvidence((3, 0))  # KIP-664
 Watch = Callable[[LiveTask], Callable[[Chunk], None] | None]
 
 
 @dataclass
-class Ends:
+class LogEnds:
     """Offsets by log: where it begins, its last stable offset, and its end, at the leader when reading began; and the
     first one since a time that was asked for."""
 
@@ -207,7 +207,7 @@ class Memory:
     """What brokers remember: of each log its producers, of the coordinators all ids (None: one did not answer)."""
 
     producers: dict[Name, dict[int, Producer]] = field(default_factory=dict)
-    transactions: dict[str, Listing] | None = None
+    transactions: dict[str, ListedTransaction] | None = None
 
 
 class Abandoned:
@@ -217,7 +217,7 @@ class Abandoned:
     was open in a partition before a coordinator was asked, and is open after, is none of those that it does not have.
     """
 
-    def __init__(self, before: dict[str, Listing] | None, after: dict[str, Listing] | None) -> None:
+    def __init__(self, before: dict[str, ListedTransaction] | None, after: dict[str, ListedTransaction] | None) -> None:
         self.asked_twice = before is not None and after is not None
         before, after = before or {}, after or {}
         self.known = {t.producer_id for t in (*before.values(), *after.values())}
@@ -237,7 +237,7 @@ class Abandoned:
 
 
 @dataclass
-class Reading:
+class ClusterReading:
     """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset; where the options say
     since when, that, and the last stable offset where it is lower; ``begins_at``: offsets that some logs are read from
     instead. ``left_out``: logs that the options leave out. ``before``: what brokers had in memory when reading began.
@@ -251,9 +251,9 @@ class Reading:
     clock: Callable[[], int] = lambda: int(time.time() * 1000)
     cluster_id: str | None = None
     brokers: list[int] = field(default_factory=list)
-    logs: list[Log] = field(default_factory=list)
+    logs: list[PartitionMetadata] = field(default_factory=list)
     settings: ClusterSettings = field(default_factory=ClusterSettings)
-    ends: Ends = field(default_factory=Ends)
+    ends: LogEnds = field(default_factory=LogEnds)
     facts: list[ReplicaFacts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     asked_at: int = -1
@@ -297,15 +297,15 @@ class Reading:
                 memory.producers[name] = {p.producer_id: p for p in producers}
         return memory
 
-    def _by_leader(self) -> dict[int, list[Log]]:
-        grouped: dict[int, list[Log]] = defaultdict(list)
+    def _by_leader(self) -> dict[int, list[PartitionMetadata]]:
+        grouped: dict[int, list[PartitionMetadata]] = defaultdict(list)
         for log in self.logs:
             if log.leader >= 0:
                 grouped[log.leader].append(log)
         return grouped
 
-    def _ends(self) -> Ends:
-        ends, ask = Ends(), self.cluster.offsets
+    def _ends(self) -> LogEnds:
+        ends, ask = LogEnds(), self.cluster.offsets
         for leader, logs in self._by_leader().items():
             names = [log.name for log in logs]
             ends.start |= ask(leader, names, EARLIEST)
@@ -321,12 +321,12 @@ class Reading:
                 ends.replicas.setdefault(name, {})[broker] = (starts[name], stops[name])
         return ends
 
-    def _order(self, log: Log) -> tuple[Any, ...]:
+    def _order(self, log: PartitionMetadata) -> tuple[Any, ...]:
         """The coordinators' log first, then what is held back most, the groups' offsets last: a budget may end."""
         held = self.ends.end[log.name] - self.ends.stable.get(log.name, self.ends.end[log.name])
         return (log.topic != TRANSACTION_STATE, log.topic == CONSUMER_OFFSETS, -held, log.name)
 
-    def first(self, log: Log) -> int:
+    def first(self, log: PartitionMetadata) -> int:
         """The offset to read a log from; internal topics are read whole."""
         start, end = self.ends.start.get(log.name, 0), self.ends.end[log.name]
         if log.topic.startswith("__") or self.begin == "start":
@@ -337,14 +337,14 @@ class Reading:
             wanted = min(self._since(log, since, end), wanted)
         return min(max(wanted, start), end)
 
-    def _since(self, log: Log, since: Since, end: int) -> int:
+    def _since(self, log: PartitionMetadata, since: Since, end: int) -> int:
         """The offset that was asked for; of a time, of the first record as young as that."""
         if since.offset is not None:
             return since.offset
         found = self.ends.since.get(log.name, 0)
         return end if found < 0 else found
 
-    def _start(self, log: Log) -> int:
+    def _start(self, log: PartitionMetadata) -> int:
         """The offset to read a log from: :meth:`first`, or below it where the markers are that open data needs.
 
         An offset that the user gave is kept. Cost: up to two requests for a log with data that no coordinator will end.
@@ -370,7 +370,7 @@ class Reading:
         """Where the log of these facts begins, as its leader says."""
         return self.ends.start.get((facts.topic, facts.partition), facts.log_start)
 
-    def _read(self, log: Log, watch: Watch) -> ReplicaFacts:
+    def _read(self, log: PartitionMetadata, watch: Watch) -> ReplicaFacts:
         policy = self.settings.topic_setting(log.topic, "cleanup.policy", log.leader)
         task = LiveTask(
             topic=log.topic,
@@ -396,7 +396,7 @@ class Reading:
         high_watermark = last.high_watermark if last is not None else task.end
         return reader.done(self.asked_at - SKEW_MS, high_watermark, why)  # the ends were asked for later, by our clock
 
-    def _pieces(self, log: Log, reader: LiveReader) -> tuple[Fetched | None, str | None]:
+    def _pieces(self, log: PartitionMetadata, reader: LiveReader) -> tuple[FetchedBatches | None, str | None]:
         """Fetches piece after piece; the last answer, and what was in the way of reading to the end."""
         last, most, empty = None, PIECE, 0
         while reader.next_offset < reader.live.end:
@@ -439,7 +439,7 @@ class Reading:
             if facts.topic == TRANSACTION_STATE:
                 facts.coordinator_memory = CoordinatorMemory(ids[facts.partition], self.asked_at)
 
-    def _report_unread(self, unread: Iterable[Log]) -> None:
+    def _report_unread(self, unread: Iterable[PartitionMetadata]) -> None:
         """Says what was not read."""
         for log in unread:
             why = "has no leader" if log.leader < 0 else f"broker {log.leader} does not show its offsets"
@@ -464,14 +464,14 @@ class Reading:
 class LiveAudit(Audit):
     """An audit of one reading of a cluster, which must be open while findings are asked for."""
 
-    def __init__(self, reading: Reading, runner: Runner, say: Say = nobody) -> None:
+    def __init__(self, reading: ClusterReading, runner: Runner, say: Say = nobody) -> None:
         super().__init__(reading.options, runner, say)
         self._reading = reading
         self.folder: Path | None = None
         self._ended: set[tuple[str | None, int | None, int | None, int | None]] = set()
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> ClusterReading:
         """The reading, once it was done."""
         with self.step("read the cluster"), Tables(self.options, self.folder) as tables:
             self._reading.run(tables.watch)
@@ -614,7 +614,7 @@ class LiveAudit(Audit):
         return {"live": {**about, "from": reading.begin, "logs": logs}}
 
 
-def inventory_of(reading: Reading) -> Inventory:
+def inventory_of(reading: ClusterReading) -> Inventory:
     """What was read, as if each broker were a log directory."""
     dirs = []
     for broker in reading.brokers:

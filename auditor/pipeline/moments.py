@@ -17,10 +17,10 @@ from auditor.connectors.codec.cluster_metadata import (
 )
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica
 from auditor.connectors.logdir.names import METADATA_TOPIC
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables.internal_rows import MetadataLog, beginning
 from auditor.model.transaction_states import PREPARED
-from auditor.rules.seen.cluster_view import RECOVERING, TRANSACTION_STATE, Cluster, Read
+from auditor.rules.seen.cluster_view import RECOVERING, TRANSACTION_STATE, Cluster, ReadTimes
 from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS, SKEW_MS
 from auditor.rules.seen.view import iso
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
@@ -53,10 +53,10 @@ def copying_ms(size: int) -> int:
     return min(LEAST_MARGIN_MS, SKEW_MS + size // BYTES_A_MS)
 
 
-def read_at(inventory: Inventory) -> dict[tuple[str, str, int], Read]:
+def read_at(inventory: Inventory) -> dict[tuple[str, str, int], ReadTimes]:
     """When each log was listed and then read, by the clock of its broker, as copies of running brokers say."""
     return {
-        (log_dir.name, replica.topic or "", replica.partition or 0): Read(*log_dir.read_at[replica.folder], clock)
+        (log_dir.name, replica.topic or "", replica.partition or 0): ReadTimes(*log_dir.read_at[replica.folder], clock)
         for log_dir in inventory.log_dirs
         if log_dir.read_at and (clock := log_dir.machine or log_dir.name)
         for replica in log_dir.replicas
@@ -64,7 +64,7 @@ def read_at(inventory: Inventory) -> dict[tuple[str, str, int], Read]:
     }
 
 
-def contradicted(logs: Iterable[ReadLog], readings: Mapping[tuple[str, str, int], Read]) -> dict[str, str]:
+def contradicted(logs: Iterable[ReadLog], readings: Mapping[tuple[str, str, int], ReadTimes]) -> dict[str, str]:
     """Log directories whose readings nobody goes by, with what contradicts them: a log has what a broker wrote later
     than it says that it was read, by more than two clocks differ."""
     found: dict[str, str] = {}
@@ -159,7 +159,7 @@ MAX_EVENTS = 60  # of a partition, the newest
 class EventsTask(NamedTuple):
     """A replica of ``__cluster_metadata``, and the partitions to tell of."""
 
-    place: Place
+    place: StorageLocation
     replica: Replica
     wanted: tuple[tuple[str, int], ...]
     limits: Limits
@@ -183,7 +183,7 @@ def read_events(task: EventsTask) -> list[Fields]:
 
     Cost: every record of the log once more; memory: the metadata's state.
     """
-    told = _Told(task.wanted)
+    told = _EventsByPartition(task.wanted)
     reading = MetadataLog(task.place, task.replica, task.limits)
     told.metadata, changes = beginning(reading)
     for change in changes:
@@ -194,7 +194,7 @@ def read_events(task: EventsTask) -> list[Fields]:
     return told.rows()
 
 
-class _Told:
+class _EventsByPartition:
     """The events so far, by partition."""
 
     def __init__(self, wanted: tuple[tuple[str, int], ...]) -> None:

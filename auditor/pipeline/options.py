@@ -182,7 +182,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AcceptedFinding:
     """An accepted finding. ``severity``: the gravest that is accepted; ``until``: the last day (UTC), None for no end;
     ``rule``, ``where`` and ``cluster`` are for people, and where the rule did not run, or the cluster (empty: any) was
     not looked at, its finding's absence says nothing."""
@@ -201,7 +201,7 @@ class Entry:
         return asdict(self) | {"until": None if self.until is None else self.until.isoformat()}
 
 
-ENTRY = tuple(each.name for each in fields(Entry))
+ENTRY = tuple(each.name for each in fields(AcceptedFinding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Baseline:
     """A file of accepted findings by fingerprint; empty where none was given."""
 
     file: str = ""
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, AcceptedFinding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +217,9 @@ class Verdicts:
     """A baseline compared with findings: ``accepted``, an entry or None for each finding in their order; ``back``:
     entries that do not count any more, with the reason; ``gone``: entries that no finding has."""
 
-    accepted: Sequence[Entry | None]
-    back: Sequence[tuple[Entry, str]] = ()
-    gone: Sequence[Entry] = ()
+    accepted: Sequence[AcceptedFinding | None]
+    back: Sequence[tuple[AcceptedFinding, str]] = ()
+    gone: Sequence[AcceptedFinding] = ()
 
 
 def judge(
@@ -232,8 +232,8 @@ def judge(
     """Compares a baseline with findings, each a fingerprint and a severity. ``looked_for``: ids of the rules that ran,
     None where only a part of the input was looked at, so that nothing can be said to be gone. ``clusters``: ids of
     those that were looked at."""
-    accepted: list[Entry | None] = []
-    back: dict[str, tuple[Entry, str]] = {}
+    accepted: list[AcceptedFinding | None] = []
+    back: dict[str, tuple[AcceptedFinding, str]] = {}
     seen = set()
     for fingerprint, severity in found:
         entry = baseline.entries.get(fingerprint)
@@ -252,7 +252,7 @@ def judge(
     return Verdicts(accepted, list(back.values()), gone if looked_for is not None else ())
 
 
-def _over(entry: Entry, severity: str, as_of_ms: int) -> str:
+def _over(entry: AcceptedFinding, severity: str, as_of_ms: int) -> str:
     """Why an entry does not count for its finding any more; empty where it does."""
     if SEVERITIES.index(severity) < SEVERITIES.index(entry.severity):
         return f"accepted as {entry.severity}, now {severity}"
@@ -278,7 +278,7 @@ def read(path: Path) -> Baseline:
     return Baseline(str(path), {entry.fingerprint: entry for entry in entries})
 
 
-def _entry(row: object, at: str) -> Entry:
+def _entry(row: object, at: str) -> AcceptedFinding:
     if not isinstance(row, dict) or not _FINGERPRINT.fullmatch(str(row.get("fingerprint"))):
         raise AuditInputError(f"{at} has no fingerprint of 64 hex digits; 'auditor baseline' writes them")
     if row.get("severity") not in SEVERITIES:
@@ -287,7 +287,7 @@ def _entry(row: object, at: str) -> Entry:
         if not isinstance(row.get(name), str) or not row[name].strip():
             raise AuditInputError(f"{at} has no {name}; say it, for whoever reads it next")
     until = row.get("until")
-    return Entry(
+    return AcceptedFinding(
         row["fingerprint"],
         row["severity"],
         row["reason"],
@@ -305,7 +305,7 @@ def day(text: object, at: str) -> datetime.date:
         raise AuditInputError(f"{at}: {text!r} is no day; write it as 2026-12-31") from None
 
 
-def text_of(entries: Iterable[Entry]) -> str:
+def text_of(entries: Iterable[AcceptedFinding]) -> str:
     """The file's content, by rule, place and fingerprint."""
     ordered = sorted(entries, key=lambda e: (e.rule, e.where, e.fingerprint))
     return json.dumps({KEY: [entry.row() for entry in ordered]}, indent=1, ensure_ascii=False) + "\n"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from auditor.base.at_rest import Fields, Gathered
+from auditor.base.at_rest import ExternalSort, Fields
 from auditor.base.errors import MIB, is_unread
 from auditor.connectors.logdir import scope
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, TextFile
@@ -330,7 +330,7 @@ def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
         load, number = heap[0]
         heapq.heapreplace(heap, (load + int(sizes[at]), number))
         numbers[at], ranks[at] = number, rank
-    placed = Gathered[tuple[tuple[int, int], Spread]](itemgetter(0))
+    placed = ExternalSort[tuple[tuple[int, int], Spread]](itemgetter(0))
     for number, rank, task in zip(numbers, ranks, tasks, strict=True):
         placed.append(((number, rank), task))
     for _, some in itertools.groupby(placed.merged(), key=lambda one: one[0][0]):

@@ -29,7 +29,7 @@ from auditor.rules.seen.view import Finding
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -417,7 +417,7 @@ class Runner(ABC):
         """The judge step: ``judge`` of every log with all its replicas, rows in any order."""
 
     @abstractmethod
-    def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
+    def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """Runs the tasks that write tables (:mod:`auditor.pipeline.table_parts`); what those attempts wrote that count.
 
         Files that kill their reader go to ``audit.fatal``.
@@ -432,7 +432,7 @@ class Runner(ABC):
         """The result of an SQL text over ``tables`` of an audit. Errors: :class:`AuditInputError` for a wrong text."""
 
     @abstractmethod
-    def count(self, written: Written, table: str) -> list[Fields]:
+    def count(self, written: WrittenTables, table: str) -> list[Fields]:
         """What is counted in a written table for the expectations (:mod:`auditor.rules.expectations.measures`)."""
 
     def close(self) -> None:

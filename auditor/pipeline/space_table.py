@@ -12,22 +12,22 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.batch_sums import touches
-from auditor.facts.events import Kind, events_of
+from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model import log_maintenance
 from auditor.model.log_maintenance import (
     LAG,
     STABLE,
     CleanableSegment,
+    CleanerState,
     CleaningSettings,
-    Kept,
     RetainedSegment,
     RetentionSettings,
-    Standing,
+    RetentionVerdict,
     kept,
 )
 from auditor.pipeline.lag_table import holder, readable_end, stable_end
-from auditor.rules.lib.log_bounds import Setting, setting
+from auditor.rules.lib.log_bounds import TopicSetting, setting
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import LogView
@@ -80,10 +80,10 @@ def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
     local = [(k, s) for k, s in enumerate(replica.scans) if not replica.is_remote(k)]
     if log.topic == METADATA or replica.text or replica.live or not local:
         return []
-    return _Replica(log, replica, local).rows()
+    return _ReplicaSpace(log, replica, local).rows()
 
 
-class _Replica:
+class _ReplicaSpace:
     """The segments of one replica, with the settings that it is kept by."""
 
     def __init__(self, log: LogView, replica: ReplicaFacts, local: list[tuple[int, SegmentScan]]) -> None:
@@ -126,7 +126,7 @@ class _Replica:
             for (k, scan), said in zip(self.local, found, strict=True)
         ]
 
-    def _row(self, k: int, scan: SegmentScan, said: Kept, aborted: dict[int, int]) -> Fields:
+    def _row(self, k: int, scan: SegmentScan, said: RetentionVerdict, aborted: dict[int, int]) -> Fields:
         decides = self._decides(said)
         front = None if said.at < 0 else self.replica.segments[self.local[said.at][0]]
         return {
@@ -147,7 +147,7 @@ class _Replica:
             "held_from": self.stable if said.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
         }
 
-    def _decides(self, said: Kept) -> tuple[str, Setting] | None:
+    def _decides(self, said: RetentionVerdict) -> tuple[str, TopicSetting] | None:
         """The setting that decides about a segment, by its name."""
         local = "local." if self.tiered else ""
         if log_maintenance.COMPACTION in (said.by, said.goes):
@@ -164,7 +164,7 @@ class _Replica:
             return self._named("retention.ms", local)
         return None
 
-    def _named(self, name: str, local: str) -> tuple[str, Setting]:
+    def _named(self, name: str, local: str) -> tuple[str, TopicSetting]:
         found = self.settings[name]
         return (f"{local}{name}" if found.by.startswith("topic local.") else name), found
 
@@ -303,13 +303,13 @@ def _ratio(value: str) -> float:
         return 0.5
 
 
-def _stands(found: Standing) -> str:
+def _stands(found: CleanerState) -> str:
     if found.due:
         return "due"
     return "below_ratio" if found.cleanable_bytes else "clean"
 
 
-def _holder(log: LogView, replica: ReplicaFacts, found: Standing, end: int) -> Fields:
+def _holder(log: LogView, replica: ReplicaFacts, found: CleanerState, end: int) -> Fields:
     """Whose transaction holds it, where one does."""
     producer = holder(replica, end) if found.because == STABLE else None
     return {
@@ -333,7 +333,7 @@ def _fault(replica: ReplicaFacts, until: int, splits: bool | None) -> Fault | No
     which it may stop before any other. ``splits``: whether it splits a segment whose offsets overflow."""
     found = [
         Fault(True, int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
-        for e in events_of(replica.events, Kind.CRC)
+        for e in events_of(replica.events, EventKind.CRC)
     ]
     found += [Fault(True, k, e.position, -1, f"bytes are no batch: {e.reason}") for k, e in _errors(replica, THROWS)]
     found += [

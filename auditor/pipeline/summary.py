@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.base.user_input import Named
+from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
 from auditor.connectors.tables.schema import LOG_KEY, TIME, array_of, declared, lists, texts
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
@@ -98,7 +98,7 @@ def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tup
         return
     of = log.leader
     damaged = of.lost_at >= 0 or of.ends_early or of.absent or of.unreadable_records
-    sure = not damaged and next(iter(log.events(Kind.CRC)), None) is None
+    sure = not damaged and next(iter(log.events(EventKind.CRC)), None) is None
     for at in (*_consumers(log), *_shares(log)):
         said = {"join_key": log.leader.join_key, "coordinator": log.topic, "coordinator_partition": log.partition}
         yield "position", at._replace(sure=sure)._asdict() | said
@@ -455,7 +455,7 @@ def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def cluster_names(audit: Audited) -> dict[str, Named]:
+def cluster_names(audit: Audited) -> dict[str, ClusterName]:
     """What people call the clusters that were looked at, by id, as far as somebody said.
 
     Errors: :class:`AuditInputError` for one name of several clusters.
@@ -470,7 +470,7 @@ def cluster_names(audit: Audited) -> dict[str, Named]:
             "[clusters] in auditor.toml"
         )
     one = ids[0] if ids else ""
-    return {one: found.get(one, Named(""))._replace(name=options.cluster_name)}
+    return {one: found.get(one, ClusterName(""))._replace(name=options.cluster_name)}
 
 
 def findings(audit: Audited) -> pa.Table:

@@ -13,11 +13,11 @@ import pyarrow as pa
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.logdir import scope
 from auditor.connectors.stores import retries
-from auditor.connectors.stores.results import Folder
+from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables.rows import How, Piece, table_schema
 from auditor.connectors.tables.schema import DECODED
 from auditor.pipeline import derived_tables, summary, table_tasks, what_if_verdicts
-from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted, Written
+from auditor.pipeline.table_tasks import NOT_SHARED, TableRequest, WrittenPart, WrittenTables
 from auditor.processes.isolation import Pool
 
 if TYPE_CHECKING:
@@ -39,18 +39,20 @@ LEAST_BYTES = 8 << 20  # but no list with less to read than this, nor any
 MOST_BYTES = 512 << 20  # with more than this, which a task that dies would lose
 
 
-RunTasks = Callable[["Audited", Wanted], list[Part]]
+RunTasks = Callable[["Audited", TableRequest], list[WrittenPart]]
 
 
-def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, staging: Folder | None = None) -> Written:
+def write(
+    audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, staging: ResultFolder | None = None
+) -> WrittenTables:
     """Writes tables of an audit, each into a folder of its name below ``folder``. ``run`` runs the tasks, which put
     their parts into ``staging``, where it is given: a folder of a store, of this run alone.
 
     Cost: the files that the decoded ones need are read once more. Errors: :class:`AuditInputError` where tasks run on
     machines that do not share the folder.
     """
-    where = staging or Folder("", str((folder / STAGING).absolute()))
-    done = Written(folder, where, {})
+    where = staging or ResultFolder("", str((folder / STAGING).absolute()))
+    done = WrittenTables(folder, where, {})
     held = {name: table for name in tables if (table := audit.held(name)) is not None}
     for name, table in held.items():
         table_tasks.write(table, folder / name / "part-00000.parquet")
@@ -60,7 +62,7 @@ def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, st
     options = audit.options
     derived = tuple(name for name in others if name in derived_tables.OF_FACTS)
     how = How(options.limits, options.include_payload, options.records)
-    wanted = Wanted(where, frozenset(others) - {*derived}, derived, how)
+    wanted = TableRequest(where, frozenset(others) - {*derived}, derived, how)
     if staging is None:
         Path(where.path).mkdir(parents=True)
     try:
@@ -76,9 +78,9 @@ def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, st
     return done
 
 
-def _place(wanted: Wanted, parts: Iterable[Part], done: Written) -> None:
+def _place(wanted: TableRequest, parts: Iterable[WrittenPart], done: WrittenTables) -> None:
     """Moves the parts to the folders of their tables, in the order of the tasks; no table is left without a file."""
-    of_table: dict[str, list[Part]] = {name: [] for name in (*sorted(wanted.decoded), *wanted.derived)}
+    of_table: dict[str, list[WrittenPart]] = {name: [] for name in (*sorted(wanted.decoded), *wanted.derived)}
     for part in sorted(parts):
         if part.table == NOT_SHARED:
             raise AuditInputError(
@@ -103,7 +105,7 @@ def file_name(number: int) -> str:
     return f"part-{number:05d}.parquet"
 
 
-def _refused_by_stores(done: Written) -> list[tuple[str, DecodeError]]:
+def _refused_by_stores(done: WrittenTables) -> list[tuple[str, DecodeError]]:
     """What a store refused while tables were written, of which the audit that was made before knows nothing."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -123,7 +125,7 @@ def _remove(staging: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def lists(audit: Audited, wanted: Wanted, slots: int, pool: Pool, refused: dict[str, str]) -> list[list[Piece]]:
+def lists(audit: Audited, wanted: TableRequest, slots: int, pool: Pool, refused: dict[str, str]) -> list[list[Piece]]:
     """What there is to read for the decoded tables, in lists of about the same bytes, for so many slots.
 
     Where segments are cut, their indexes are read, which a process of ``pool`` does; ``refused`` as of its ``map``.

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from auditor.connectors.logdir import scope
 from auditor.connectors.stores import remote_files, retries
-from auditor.connectors.stores.results import Folder
+from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
 from auditor.connectors.tables.schema import for_spark
 from auditor.pipeline import derived_tables
@@ -110,7 +110,7 @@ NOT_SHARED = "."  # in place of a table: the staging folder is not there where a
 MOST_BYTES = 1 << 30  # of a file, before the next one is begun; S3 copies 5 GB at once and no more
 
 
-class Part(NamedTuple):
+class WrittenPart(NamedTuple):
     """A file that a task has written. ``task``: its number; ``file``: its name in the staging folder."""
 
     task: int
@@ -119,10 +119,10 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableRequest:
     """What tasks write, and where: the decoded tables and those derived from facts."""
 
-    staging: Folder
+    staging: ResultFolder
     decoded: frozenset[str]
     derived: tuple[str, ...]
     how: How
@@ -151,14 +151,14 @@ class Wanted:
         return derived_tables.OF_FACTS.get(table) or table_schema(table, self.how.payload)
 
 
-class Written(NamedTuple):
+class WrittenTables(NamedTuple):
     """Tables that were written: ``folder`` has a folder of each, of this machine, but for parts in a store.
 
     ``stored``: by table, the names of its parts in ``staging``, in their order.
     """
 
     folder: Path
-    staging: Folder
+    staging: ResultFolder
     stored: dict[str, list[str]]
 
     def has(self, table: str) -> bool:
@@ -174,12 +174,12 @@ class Written(NamedTuple):
         return pq.read_schema(next((self.folder / table).glob("*.parquet")))
 
 
-class _Files:
+class _TaskFiles:
     """The files of one attempt of a task, made when the first row comes: one a table, and more of a large one."""
 
-    def __init__(self, wanted: Wanted, task: int) -> None:
+    def __init__(self, wanted: TableRequest, task: int) -> None:
         self.wanted, self.task = wanted, task
-        self.parts: list[Part] = []
+        self.parts: list[WrittenPart] = []
         self._files: dict[str, ParquetFile] = {}
         self._open = ExitStack()
 
@@ -200,12 +200,12 @@ class _Files:
             self._files.pop(table).close()
         if table not in self._files:
             name = f"{table}-{self.task}-{len(self.parts):05d}-{uuid.uuid4().hex}.parquet"
-            self.parts.append(Part(self.task, table, name))
+            self.parts.append(WrittenPart(self.task, table, name))
             file = ParquetFile(self._folder / name, self.wanted.columns(table))
             self._files[table] = self._open.enter_context(file)
         self._files[table].add(rows)
 
-    def ended(self) -> list[Part]:
+    def ended(self) -> list[WrittenPart]:
         """All of them, whole and where they belong. Errors: :class:`StoreTrouble` where a store goes on refusing, so
         that another attempt comes."""
         for file in self._files.values():
@@ -217,12 +217,12 @@ class _Files:
         return self.parts
 
 
-def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
+def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[WrittenPart]:
     """A task: the decoded tables of some pieces. Memory: a chunk of a segment, and a row group a table."""
     number, found = numbered
     if not wanted.is_reached():
-        return [Part(number, NOT_SHARED, "")]
-    with _Files(wanted, number) as files, remote_files.coming(remote_files.of_work(found)):
+        return [WrittenPart(number, NOT_SHARED, "")]
+    with _TaskFiles(wanted, number) as files, remote_files.coming(remote_files.of_work(found)):
         for piece in found:
             for table, rows in read_piece(piece, scope.tables_of(piece, wanted.decoded), wanted.how):
                 if table in wanted.decoded:
@@ -231,12 +231,12 @@ def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
 
 
 def derive(
-    wanted: Wanted, clusters: dict[str, Cluster], number: int, logs: Iterable[tuple[str, list[bytes]]]
-) -> list[Part]:
+    wanted: TableRequest, clusters: dict[str, Cluster], number: int, logs: Iterable[tuple[str, list[bytes]]]
+) -> list[WrittenPart]:
     """A task: the derived tables of some logs, each the key of its cluster and the pickled facts of its replicas."""
     if not wanted.is_reached():
-        return [Part(number, NOT_SHARED, "")]
-    with _Files(wanted, number) as files:
+        return [WrittenPart(number, NOT_SHARED, "")]
+    with _TaskFiles(wanted, number) as files:
         for join_key, facts in logs:
             replicas = [pickle.loads(one) for one in facts]
             for table in wanted.of_logs:
@@ -246,12 +246,12 @@ def derive(
 
 
 def gather(
-    wanted: Wanted, clusters: dict[str, Cluster], number: int, found: Iterable[tuple[str, int, Iterable[bytes]]]
-) -> list[Part]:
+    wanted: TableRequest, clusters: dict[str, Cluster], number: int, found: Iterable[tuple[str, int, Iterable[bytes]]]
+) -> list[WrittenPart]:
     """A task: the whole transactions of some partitions of the coordinators' log, each with all shares in it."""
     if not wanted.is_reached():
-        return [Part(number, NOT_SHARED, "")]
-    with _Files(wanted, number) as files:
+        return [WrittenPart(number, NOT_SHARED, "")]
+    with _TaskFiles(wanted, number) as files:
         for join_key, partition, shares in found:
             for rows in pipeline_derived_tables.coordinated_rows(clusters[join_key], partition, shares):
                 files.add(derived_tables.COORDINATED_TRANSACTIONS, rows)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import SEQUENCES
 from auditor.connectors.tables.schema import LOG_KEY, declared
-from auditor.facts.replica_facts import LEAST_MS, SHOWN, VERDICT, PolicyOutcome, PolicyOutcomes, ReplicaFacts
+from auditor.facts.replica_facts import LEAST_MS, SHOWN, VERDICT, PolicyOutcomes, ReplicaFacts, ReplicaPolicyOutcome
 from auditor.model.policies import (
     DRAFT,
     DRAFT_WINDOW,
@@ -98,7 +98,7 @@ def _replica_row(facts: ReplicaFacts, outcomes: PolicyOutcomes, leader: bool) ->
     return row
 
 
-def _sizes(outcome: PolicyOutcome) -> dict[str, int]:
+def _sizes(outcome: ReplicaPolicyOutcome) -> dict[str, int]:
     sizes = {name: value for name, value in asdict(outcome).items() if name != "verdicts"}
     return sizes | {"verdicts": len(outcome.verdicts)}
 

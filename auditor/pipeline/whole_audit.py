@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from auditor.base import user_input
 from auditor.base.advice import Advice, text
-from auditor.base.at_rest import Fields, Gathered, RowsSeen, Values
+from auditor.base.at_rest import ExternalSort, Fields, RowsSeen, Values
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
@@ -41,7 +41,7 @@ from auditor.processes.isolation import KILLS
 from auditor.replay.reading.task import ReplicaTask, TextTask
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
-from auditor.rules.resolution.finding_limits import Kept
+from auditor.rules.resolution.finding_limits import LimitedFindings
 from auditor.rules.resolution.resolve import resolve_each, signed
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import SEVERITIES, Finding, iso
@@ -373,10 +373,10 @@ class JudgedAudit(ReadAudit):
         Those of kind finding are gone once :attr:`findings` has made one of all that have one cause.
         """
         replicas, clusters, kinds = self.replicas, self.clusters, self.kinds
-        rows: dict[str, Gathered[Any]] = {kind: Gathered(place_of) for kind in KINDS}
-        logs, totals = Gathered[Placed](itemgetter(0)), LogTotals()
+        rows: dict[str, ExternalSort[Any]] = {kind: ExternalSort(place_of) for kind in KINDS}
+        logs, totals = ExternalSort[Placed](itemgetter(0)), LogTotals()
         limit = self.options.max_findings
-        found = Kept(registry.kinds(), limit)
+        found = LimitedFindings(registry.kinds(), limit)
         with self.step("judge"):
             judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):

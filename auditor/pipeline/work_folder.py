@@ -18,12 +18,12 @@ import pyarrow.ipc
 from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, Limits, Made, StoreTrouble
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
-from auditor.connectors.codec.damaged_fields import Known
+from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.files import DataFile, EpochStarts
 from auditor.connectors.stores import retries, storage
 from auditor.connectors.stores.remote_files import filesystem, refusal, renewed
 from auditor.connectors.stores.retries import side_by_side
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts import batch_sums, events, packed, replica_facts
 from auditor.facts.batch_sums import KEY_BYTES
 from auditor.facts.packed import known, loaded, stored
@@ -40,26 +40,45 @@ SCHEMA = pa.schema(
     [("identity", pa.binary(32)), ("facts", pa.string()), ("blobs", pa.list_(pa.binary()))], metadata=META
 )
 CLASSES = known(
-    [ReplicaFacts, replica_facts.Ahead, DecodeError, FlippedBit, Place, Limits, Made, Known, DataFile, EpochStarts,
-     SegmentHeaders, batch_sums.BatchSums, events.Culprits, replica_facts.ProducerMemory,
-     replica_facts.CoordinatorMemory, packed.PackedRows, packed.PackedColumns, packed.Packed,
-     replica_facts.SegmentScan, replica_facts.SnapshotLink, replica_facts.Difference]
-)  # fmt: skip
+    [
+        ReplicaFacts,
+        replica_facts.LargestCreateTime,
+        DecodeError,
+        FlippedBit,
+        StorageLocation,
+        Limits,
+        Made,
+        SegmentContext,
+        DataFile,
+        EpochStarts,
+        SegmentHeaders,
+        batch_sums.BatchSums,
+        events.Culprits,
+        replica_facts.ProducerMemory,
+        replica_facts.CoordinatorMemory,
+        packed.PackedRows,
+        packed.PackedColumns,
+        packed.Packed,
+        replica_facts.SegmentScan,
+        replica_facts.SnapshotLink,
+        replica_facts.Difference,
+    ]
+)
 WRONG = (pa.ArrowException, TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
 AnyTask = ReplicaTask | TextTask
 
 
-class At(NamedTuple):
+class FactsPosition(NamedTuple):
     """Where the facts of a replica are: name of a file, and row in it."""
 
     file: str
     row: int
 
 
-class Kept(NamedTuple):
+class WorkFolderContent(NamedTuple):
     """What a folder holds: ``there``, where the facts of each identity are; ``left_alone``: other files, and why."""
 
-    there: dict[bytes, At]
+    there: dict[bytes, FactsPosition]
     left_alone: dict[str, str]
 
     def notes(self, asked: Collection[bytes]) -> list[str]:
@@ -171,18 +190,20 @@ class WorkFolder(NamedTuple):
                 raise _Other(OLDER if mine else FOREIGN)
             return reader.read_all()
 
-    def known(self) -> Kept:
+    def known(self) -> WorkFolderContent:
         """All that is there. Cost: a list, and reading the identities in each file."""
         files, path = self._opened()
         infos = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         every = sorted(info.base_name for info in infos)
         names = [name for name in every if name.endswith(FACTS)]
-        found = Kept({}, {name: HALF if name.endswith(PART) else FOREIGN for name in every if _is_other(name)})
+        found = WorkFolderContent(
+            {}, {name: HALF if name.endswith(PART) else FOREIGN for name in every if _is_other(name)}
+        )
         for name, identities in zip(names, side_by_side(self._identities, names), strict=True):
             if isinstance(identities, str):
                 found.left_alone[name] = identities
             else:
-                found.there.update({identity: At(name, row) for row, identity in enumerate(identities)})
+                found.there.update({identity: FactsPosition(name, row) for row, identity in enumerate(identities)})
         return found
 
     def _identities(self, name: str) -> list[bytes] | str:

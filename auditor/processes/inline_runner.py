@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from auditor.base.at_rest import TOGETHER, Fields, Gathered, RowsAtRest, dumps, loads
+from auditor.base.at_rest import TOGETHER, ExternalSort, Fields, RowsAtRest, dumps, loads
 from auditor.base.errors import AuditInputError, DecodeError, is_unread, require
 from auditor.pipeline import derived_tables, plan, summary, table_parts, table_tasks
 from auditor.pipeline.cluster_context import Brief
@@ -35,7 +35,7 @@ from auditor.pipeline.runner import (
     read_kept,
 )
 from auditor.pipeline.table_parts import schemas
-from auditor.pipeline.table_tasks import Part, Wanted
+from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
 from auditor.processes.isolation import KILLS, Pool
 from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from auditor.facts.replica_facts import ReplicaFacts
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
     from auditor.rules.seen.cluster_view import Cluster
 
@@ -103,7 +103,7 @@ class KeptReplicas(Replicas):
             for bunch in self._bunches:
                 yield from bunch.rows
             return
-        gathered = Gathered[KeptFacts](lambda row: row[:4])
+        gathered = ExternalSort[KeptFacts](lambda row: row[:4])
         for row in self._read():
             gathered.append(row)
         bunches = []
@@ -315,7 +315,7 @@ def count(folder: Path, table: str) -> list[Fields]:
 # The tasks that write tables, in processes of this machine.
 
 
-def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     """Runs them. Files that kill their reader go to ``audit.fatal``."""
     refused = audit.refused()
     known = dict(refused)
@@ -338,7 +338,7 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     return found
 
 
-def _gather(pool: Pool, wanted: Wanted, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[Part]:
+def _gather(pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[WrittenPart]:
     """The table that all logs have a share in."""
     shares: dict[tuple[str, int], list[bytes]] = {}
     for _, found in pool.map(logs, partial(_shares, clusters), reads=False):
@@ -357,12 +357,14 @@ def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -
 
 
 def _gathered(
-    wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, tuple[str, int, list[bytes]]]
-) -> list[Part]:
+    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, tuple[str, int, list[bytes]]]
+) -> list[WrittenPart]:
     return table_tasks.gather(wanted, clusters, numbered[0], [numbered[1]])
 
 
-def _derive(wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Part]:
+def _derive(
+    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]
+) -> list[WrittenPart]:
     return table_tasks.derive(wanted, clusters, *numbered)
 
 
@@ -427,7 +429,7 @@ class InlineRunner(Runner):
                 yield from judged_rows(done.pop(following))
                 following += 1
 
-    def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
+    def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """Lists of files, then lists of facts."""
 
         return run(self.pool, audit, wanted)
@@ -459,7 +461,7 @@ class InlineRunner(Runner):
             parts.update({name: folder / name for name in missing})
         return {name: parts[name] for name in tables}
 
-    def count(self, written: Written, table: str) -> list[Fields]:
+    def count(self, written: WrittenTables, table: str) -> list[Fields]:
         """Counts with DuckDB."""
 
         return count(written.folder / table, table)

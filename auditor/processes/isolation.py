@@ -29,7 +29,7 @@ FORK, WAIT, NUMBER = b"f", b"w", struct.Struct("<q")  # what the starter is aske
 Opened = tuple[int, str]  # the number of a task, and the file that it opened last
 
 
-class Line:
+class MessageSocket:
     """Whole messages over a socket, nothing kept back, so that what is waiting can be asked of the system."""
 
     def __init__(self, pipe: socket.socket) -> None:
@@ -125,7 +125,7 @@ class _Worker:
     """A process that works, and the numbers of the tasks that it is at. ``work``: what it does with them."""
 
     pid: int
-    line: Line
+    line: MessageSocket
     work: bytes = b""
     tasks: Sequence[int] = ()
 
@@ -198,7 +198,7 @@ class Pool:
         _, line = self._starter
         with contextlib.suppress(OSError, EOFError):
             socket.send_fds(line, [what], [one.fileno() for one in given])
-            return Line(line).hear()
+            return MessageSocket(line).hear()
         raise RuntimeError("the process that starts readers is gone; what it printed last is above")
 
     def _worker(self) -> _Worker:
@@ -206,7 +206,7 @@ class Pool:
             return self._idle.pop()
         ours, theirs = socket.socketpair()
         with theirs:
-            return _Worker(self._ask(FORK, theirs), Line(ours))
+            return _Worker(self._ask(FORK, theirs), MessageSocket(ours))
 
     def map(
         self,

@@ -21,7 +21,7 @@ from typing import NoReturn
 from auditor.base.errors import StoreTrouble
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
-from auditor.processes.isolation import FORK, NUMBER, Line, Note, Opened
+from auditor.processes.isolation import FORK, NUMBER, MessageSocket, Note, Opened
 
 SAY_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -40,7 +40,7 @@ def start_workers(line_fd: int) -> None:
     sys.meta_path.insert(0, _NoPandas())
     for name in LOADED:
         importlib.import_module(name)
-    line = Line(socket.socket(fileno=line_fd))
+    line = MessageSocket(socket.socket(fileno=line_fd))
     notes: dict[int, Note] = {}
     while True:
         asked, fds, *_ = socket.recv_fds(line.pipe, 1 + NUMBER.size, 1)
@@ -73,7 +73,7 @@ def _work(pipe_fd: int, note: Note) -> NoReturn:
     """A worker: does what it is handed until nobody hands it anything; notes which file it opens."""
     status = 1
     try:
-        line = Line(socket.socket(fileno=pipe_fd))
+        line = MessageSocket(socket.socket(fileno=pipe_fd))
         _serve(line, note)
         status = 0
     except BaseException:
@@ -85,7 +85,7 @@ def _work(pipe_fd: int, note: Note) -> NoReturn:
         os._exit(status)
 
 
-def _serve(line: Line, note: Note) -> None:
+def _serve(line: MessageSocket, note: Note) -> None:
     work, patience_s, reads, heard = None, PATIENCE_S, True, False
     while True:
         try:
@@ -95,7 +95,7 @@ def _serve(line: Line, note: Note) -> None:
         if kind == "work":
             work, patience_s, reads, heard = pickle.loads(content)
             continue
-        opened = _Files(line, note, heard)
+        opened = _OpenedFiles(line, note, heard)
         results, end = [], "done"
         try:
             with (
@@ -124,10 +124,10 @@ def _serve(line: Line, note: Note) -> None:
         note.write(-1, ALL)
 
 
-class _Files:
+class _OpenedFiles:
     """The files that a worker opens: noted each, and, where somebody wants to know of them, said now and then."""
 
-    def __init__(self, line: Line, note: Note, heard: bool) -> None:
+    def __init__(self, line: MessageSocket, note: Note, heard: bool) -> None:
         self.line, self.note, self.heard = line, note, heard
         self.unsaid: list[Opened] = []
         self.said = time.monotonic()

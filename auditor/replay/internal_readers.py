@@ -68,10 +68,10 @@ from auditor.model.groups import (
     MOST_BEHIND,
     NO_PRODUCER_ID,
     Assignments,
-    Commit,
+    CommitReplay,
     Generation,
     GroupPartition,
-    Story,
+    OffsetCommit,
 )
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.replay.reading.task import ReplicaTask
@@ -419,7 +419,7 @@ def _batch(said: dict[str, int]) -> Batch:
 #
 # A place (a group's partition) that only has commits outside transactions is followed by a compiled pass. From its
 # first
-# commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.groups.Story` goes
+# commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.groups.CommitReplay` goes
 # on. Memory: some 120 bytes a place, the pending values, and what waits behind an undecided one, which has a bound.
 
 
@@ -485,7 +485,7 @@ def dictionary_room(share: float) -> int:
     return min(DICTIONARY_BYTES, int(OFFSET_DICTIONARIES * share))
 
 
-class Places:
+class GroupPartitions:
     """The places met so far, each a group, a topic and a partition."""
 
     def __init__(self, limit: int) -> None:
@@ -538,7 +538,7 @@ class OffsetsReader(RecordProblems):
         self.log_start = log_start
         self.limits = limits.counting()
         self.dictionary_bytes = dictionary_bytes
-        self.places = Places(dictionary_bytes)
+        self.places = GroupPartitions(dictionary_bytes)
         self.values = np.empty((0, V_FIELDS), np.int64)
         self.generation_of = np.empty(0, np.int64)  # of each group now
         self.generations: dict[Generation, int] = {}
@@ -546,7 +546,7 @@ class OffsetsReader(RecordProblems):
         self.names: dict[int, str] = {}  # of groups that the story knows
         assignments = Assignments()
         self.committers, self.rivals, self.watch = Committers(), Rivals(assignments), Values(assignments)
-        self.story = Story(
+        self.story = CommitReplay(
             (self.committers, self.rivals, self.watch), assignments=assignments, most_waiting=most_waiting
         )
         self.silent_said = False
@@ -692,21 +692,21 @@ class OffsetsReader(RecordProblems):
     def _topic(self, place: int) -> str:
         return self.places.topics.bytes_of(int(self.places.topic[place])).decode("utf-8", "replace")
 
-    def _commit(self, record: np.ndarray) -> Commit:
+    def _commit(self, record: np.ndarray) -> OffsetCommit:
         place = int(record[R_PLACE])
         row = np.zeros(V_FIELDS, np.int64)
         row[[V_VALUE, V_OFFSET, V_TIME, V_POSITION]] = record[[R_VALUE, R_OFFSET, R_TIME, R_POSITION]]
         row[V_FILE], row[V_GENERATION] = len(self.files) - 1, self.generation_of[self.places.group[place]]
         return self._in_force(place, row)
 
-    def _in_force(self, place: int, row: np.ndarray) -> Commit:
+    def _in_force(self, place: int, row: np.ndarray) -> OffsetCommit:
         """The value of a place that was committed outside a transaction."""
         value, offset, time, position, file, generation = row[:V_STATE].tolist()
         topic, partition = self._topic(place), int(self.places.partition[place])
         group = self.places.groups.bytes_of(int(self.places.group[place])).decode("utf-8", "replace")
         known = None if generation < 0 else self.known_generations[generation]
         where = GroupPartition(group, f"{topic}-{partition}")
-        return Commit(
+        return OffsetCommit(
             place=where,
             topic=topic,
             partition=partition,

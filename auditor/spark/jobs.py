@@ -32,7 +32,7 @@ from auditor.pipeline.runner import (
     read_kept,
     read_task,
 )
-from auditor.pipeline.work_folder import Kept, WorkFolder, identities, is_kept
+from auditor.pipeline.work_folder import WorkFolder, WorkFolderContent, identities, is_kept
 from auditor.processes.isolation import Pool, read_apart
 from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
@@ -490,7 +490,9 @@ def read_kept_replicas(
     return facts.unionByName(read_replicas(spark, others)) if others else facts
 
 
-def _read_missing(spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: Kept) -> DataFrame | None:
+def _read_missing(
+    spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: WorkFolderContent
+) -> DataFrame | None:
     """Reads what the work folder lacks; rows of what cannot be kept there, None without any."""
     known = before
     for left in reversed(range(retries.ROUNDS)):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import Part, Wanted, Written
+    from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
 
 
@@ -131,7 +131,7 @@ class SparkRunner(Runner):
         assert isinstance(replicas, SparkReplicas)
         return jobs.judge_logs(replicas.frame, clusters, judge)
 
-    def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
+    def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """One job."""
         from auditor.spark import spark_tables as spark_spark_tables
 
@@ -157,7 +157,7 @@ class SparkRunner(Runner):
         here = LOCAL_ATTEMPTS.fullmatch(self.spark.conf.get("spark.master", "") or "")
         return here is None or not hasattr(self.spark, "_jvm")
 
-    def count(self, written: Written, table: str) -> list[Fields]:
+    def count(self, written: WrittenTables, table: str) -> list[Fields]:
         """Counts with Spark."""
         from auditor.spark.spark_tables import count, read
 

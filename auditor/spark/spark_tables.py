@@ -26,7 +26,7 @@ from auditor.connectors.tables.schema import for_spark
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
 from auditor.pipeline import derived_tables as pipeline_derived_tables
-from auditor.pipeline.table_tasks import Part, Wanted
+from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import Written
+    from auditor.pipeline.table_tasks import WrittenTables
     from auditor.rules.seen.cluster_view import Cluster
 
 
@@ -212,7 +212,7 @@ def path_of(folder: Path) -> str:
     return f"file:{folder.absolute()}"
 
 
-def read(spark: SparkSession, written: Written, table: str) -> DataFrame:
+def read(spark: SparkSession, written: WrittenTables, table: str) -> DataFrame:
     """A table that was written. Brackets and the like in the name of a folder are no pattern. What is in a store, tasks
     open by the drivers that read input, since Spark's own may know nothing of it."""
     if table not in written.stored:
@@ -272,12 +272,12 @@ PARTS = "task int, name string, file string"
 PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", pa.string())])
 
 
-def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     """Runs them; once more without files that kill their reader, which go to ``audit.fatal``."""
     return without(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
 
 
-def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     refused = audit.refused()
     shares = list(enumerate(table_parts.lists(audit, wanted, jobs.slots(spark), pool, refused)))
     tries = attempts(spark)
@@ -293,15 +293,15 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> lis
     if not frames:
         return []
     rows = reduce(lambda some, more: some.union(more), frames).toArrow()
-    return [Part(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+    return [WrittenPart(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
 
-def _reported(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+def _reported(parts: Iterable[WrittenPart]) -> Iterator[pa.RecordBatch]:
     yield from in_batches(parts, PARTS_ARROW)
 
 
 def _decode(
-    wanted: Wanted, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
+    wanted: TableRequest, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
 ) -> Iterator[pa.RecordBatch]:
     with storage.guarded(refused), retries.resigned(rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
@@ -309,7 +309,7 @@ def _decode(
 
 
 def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted: Wanted
+    wanted: TableRequest
     clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
     found = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
@@ -324,7 +324,7 @@ def _number() -> int:
 
 
 def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted: Wanted
+    wanted: TableRequest
     clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
     found = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))

@@ -28,9 +28,9 @@ from auditor.connectors.codec.primitives import varint
 from auditor.connectors.codec.records import BROKEN, UNRELIABLE, Decoded, decode_stored, next_record
 from auditor.connectors.codec.small_files import may_show, may_show_topic
 from auditor.connectors.codec.structs import (
+    FieldSpan,
     Message,
     Problem,
-    Span,
     decode,
     decode_either,
     read_frame,
@@ -168,13 +168,13 @@ def _blank_headers(payload: np.ndarray, at: int) -> None:
         at += max(size, 0)
 
 
-def _all_from(data: bytes | None, start: int, name: str = "") -> list[Span]:
-    return [] if data is None or len(data) <= start else [Span(name, start, len(data) - start)]
+def _all_from(data: bytes | None, start: int, name: str = "") -> list[FieldSpan]:
+    return [] if data is None or len(data) <= start else [FieldSpan(name, start, len(data) - start)]
 
 
 def _secret(
     message: Message, version: int, data: bytes, names: frozenset[str], start: int = 2
-) -> tuple[list[Span], list[Span]]:
+) -> tuple[list[FieldSpan], list[FieldSpan]]:
     """The spans of a value to blank, what is left behind its fields among them, and all its spans."""
     found = spans_of(message, version, data, start)
     if isinstance(found, Problem):
@@ -183,7 +183,7 @@ def _secret(
     return [s for s in spans if s.name in names] + _all_from(data, end), spans
 
 
-def _of_groups(key: bytes | None, value: bytes | None) -> tuple[list[Span], list[Span]]:
+def _of_groups(key: bytes | None, value: bytes | None) -> tuple[list[FieldSpan], list[FieldSpan]]:
     """What to blank in key and value of a record of ``__consumer_offsets``."""
     kind = None if key is None else read_int16(key)
     if key is None or not isinstance(kind, int) or kind not in {0, 1, *GROUP_TYPES}:
@@ -192,7 +192,7 @@ def _of_groups(key: bytes | None, value: bytes | None) -> tuple[list[Span], list
     return behind, _of_group_value(kind, value)
 
 
-def _of_group_value(kind: int, value: bytes | None) -> list[Span]:
+def _of_group_value(kind: int, value: bytes | None) -> list[FieldSpan]:
     """What to blank in a value of this type of key."""
     version = read_int16(value or b"")
     if value is None or isinstance(version, Problem):
@@ -212,17 +212,17 @@ def _of_group_value(kind: int, value: bytes | None) -> list[Span]:
     return secret
 
 
-def _said(message: Message, value: bytes, span: Span) -> list[Span]:
+def _said(message: Message, value: bytes, span: FieldSpan) -> list[FieldSpan]:
     """What to blank of a consumer's own bytes."""
     data = value[span.start : span.start + span.size]
     version = read_int16(data)
     if isinstance(version, Problem):
         return [span]
     inner = _secret(message, version, data, _OF_CLIENTS)[0]
-    return [Span(s.name, span.start + s.start, s.size) for s in inner]
+    return [FieldSpan(s.name, span.start + s.start, s.size) for s in inner]
 
 
-def _of_metadata(key: bytes | None, value: bytes | None) -> tuple[list[Span], list[Span]]:
+def _of_metadata(key: bytes | None, value: bytes | None) -> tuple[list[FieldSpan], list[FieldSpan]]:
     """What to blank in key and value of a record of ``__cluster_metadata``, which has no keys."""
     keys = _all_from(key, 0)
     frame = read_frame(value or b"")

@@ -13,7 +13,7 @@ from auditor.base.compiled import kernel
 from auditor.base.errors import DamagedField, DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import CHECKED_FROM, FLAW_CRC
-from auditor.connectors.codec.gaps import Window
+from auditor.connectors.codec.gaps import FileWindow
 from auditor.connectors.codec.primitives import CASTAGNOLI, be16, be32, be64, crc32c
 
 # Fields of a batch's header that its checksum does not cover, where what lies around them shows that they are damaged.
@@ -34,7 +34,7 @@ RISE = 8  # of the leader epoch of a last batch, by one bit and against the chec
 NO_EPOCH = -1
 
 
-class Known(NamedTuple):
+class SegmentContext(NamedTuple):
     """What is known of a segment from elsewhere. ``end``: the offset behind its last batch, by the next segment or by
     what a clean shutdown wrote, -1 for none; ``has_holes``: whether offsets may be missing in it; ``epochs`` reads the
     checkpoint of leader epochs, each with its first offset, which a ``clean`` shutdown has written last."""
@@ -58,7 +58,7 @@ class Around(NamedTuple):
     kind: int = BATCH
 
 
-class Wrong(NamedTuple):
+class WrongField(NamedTuple):
     """A row with a field that should have another value; ``sure``: the neighbours leave no other."""
 
     row: int
@@ -89,7 +89,9 @@ class Mender:
     contradicted, the header behind and perhaps the batch itself are read once more.
     """
 
-    def __init__(self, file: str, window: Window, limit: int, offsets: tuple[int, int], known: Known) -> None:
+    def __init__(
+        self, file: str, window: FileWindow, limit: int, offsets: tuple[int, int], known: SegmentContext
+    ) -> None:
         self.file, self.window, self.limit = file, window, limit
         self.last, self.epoch, self.below, self.known = offsets[0] - 1, NO_EPOCH, offsets[1], known
         self.left, self.begins = MOST_CONTRADICTIONS, True
@@ -154,7 +156,7 @@ class Mender:
         four = [self._around(rows, first, stop, odd + by) for by in (-2, -1, 0, 1)]
         self._settle(rows, self._epoch(four), walking.PARTITION_LEADER_EPOCH, checked)
 
-    def _settle(self, rows: np.ndarray, wrong: Wrong | None, column: int, checked: bool) -> None:
+    def _settle(self, rows: np.ndarray, wrong: WrongField | None, column: int, checked: bool) -> None:
         """Puts the value in, where the checksum says that the batch is sound."""
         if wrong is None or wrong.row < 0 or not self._is_sound(rows[wrong.row], checked):
             return
@@ -184,23 +186,23 @@ class Mender:
         if mine.epoch < behind.epoch and mine.epoch != NO_EPOCH:
             right = self._checkpointed(mine)
             if mine.epoch < right <= behind.epoch and _one_bit(mine.epoch, right):
-                wrong = Wrong(first, right, right == behind.epoch)
+                wrong = WrongField(first, right, right == behind.epoch)
                 self._settle(rows, wrong, walking.PARTITION_LEADER_EPOCH, checked)
 
-    def _epoch(self, four: list[Around]) -> Wrong | None:
+    def _epoch(self, four: list[Around]) -> WrongField | None:
         """Which of two batches has a wrong leader epoch: by the checkpoint where it is right about one of them, else by
         their neighbours."""
         q, p, r, n = four
         if r.kind == END:
             right, rise = self._checkpointed(p), p.epoch - max(q.epoch, 0)
             odd = q.epoch <= right < p.epoch and _one_bit(p.epoch, right) and (self.known.clean or rise >= RISE)
-            return Wrong(p.row, right, self.known.clean) if odd and right != NO_EPOCH else None
+            return WrongField(p.row, right, self.known.clean) if odd and right != NO_EPOCH else None
         if r.kind == BATCH and NO_EPOCH not in (p.epoch, r.epoch) and r.epoch < p.epoch:
             high, low = self._checkpointed(p), self._checkpointed(r)
             if high < p.epoch and low == r.epoch and q.epoch <= high <= r.epoch:
-                return Wrong(p.row, high, True)
+                return WrongField(p.row, high, True)
             if low > r.epoch and high == p.epoch and p.epoch <= low and (n.epoch == NO_EPOCH or low <= n.epoch):
-                return Wrong(r.row, low, True)
+                return WrongField(r.row, low, True)
         return _epoch(four)
 
     def _around(self, rows: np.ndarray, first: int, stop: int, row: int) -> Around:
@@ -230,7 +232,7 @@ class Mender:
         epoch = int(rows[stop - 1, walking.PARTITION_LEADER_EPOCH])
         return epoch if epoch != NO_EPOCH else self.epoch
 
-    def _base(self, four: list[Around]) -> Wrong | None:
+    def _base(self, four: list[Around]) -> WrongField | None:
         """Which of two batches has a wrong base offset: the one before, too high, or the one behind, too low."""
         q, p, r, n = four
         behind = self.below if r.kind == END and r.base < 0 else r.base
@@ -240,11 +242,11 @@ class Mender:
         low = list(_shifted(r, p.last + 1, -1 if n.kind == UNKNOWN else n.base)) if r.kind == BATCH else []
         return _only(high, low)
 
-    def _leap(self, q: Around, p: Around) -> Wrong | None:
+    def _leap(self, q: Around, p: Around) -> WrongField | None:
         """The last batch of a log, that begins a power of two behind the one before: it has no other neighbour."""
         leap = p.base - q.last - 1
         odd = leap >= (LEAP if self.known.has_holes else 1) and _one_bit(p.base, q.last + 1)
-        return Wrong(p.row, q.last + 1, False) if odd else None
+        return WrongField(p.row, q.last + 1, False) if odd else None
 
     def _is_sound(self, row: np.ndarray, checked: bool) -> bool:
         if row[walking.MAGIC] != 2 or row[walking.FLAWS] & FLAW_CRC:
@@ -257,52 +259,52 @@ class Mender:
         return len(data) == total and walking.is_sound(data, 0, total, 2)
 
 
-def _shifted(one: Around, least: int, behind: int) -> Iterator[Wrong]:
+def _shifted(one: Around, least: int, behind: int) -> Iterator[WrongField]:
     """The base offsets that would put a batch between its neighbours: the one that leaves no hole, those that differ in
     one bit. ``behind``: where the next one begins, -1 for nobody knows."""
     length = one.last - one.base
     if behind < 0:
         if _one_bit(one.base, least):
-            yield Wrong(one.row, least, False)
+            yield WrongField(one.row, least, False)
         return
     if least + length + 1 == behind:
-        yield Wrong(one.row, least, True)
+        yield WrongField(one.row, least, True)
         return
     for value in _neighbours(one.base, "base offset"):
         if least <= value and value + length < behind:
-            yield Wrong(one.row, value, False)
+            yield WrongField(one.row, value, False)
 
 
-def _only(high: list[Wrong], low: list[Wrong]) -> Wrong | None:
+def _only(high: list[WrongField], low: list[WrongField]) -> WrongField | None:
     """The one explanation that there is: a sure one before those that are only possible."""
     found = [w for w in (*high, *low) if w.sure] or [*high, *low]
     return found[0] if len(found) == 1 else None
 
 
-def _epoch(four: list[Around]) -> Wrong | None:
+def _epoch(four: list[Around]) -> WrongField | None:
     """Which of two batches has a wrong leader epoch: the one before, too high, or the one behind, too low."""
     q, p, r, n = (each.epoch for each in four)
     above, below = four[1].row, four[2].row
     if r < NO_EPOCH and four[2].kind == BATCH:  # its sign was flipped
         positive = r + (1 << 31)
         fits = p <= positive and (n == NO_EPOCH or positive <= n)
-        return Wrong(below, positive, positive in (p, n)) if fits else None
+        return WrongField(below, positive, positive in (p, n)) if fits else None
     if NO_EPOCH in (p, r) or r >= p or four[2].kind != BATCH:
         return None
     if n == NO_EPOCH:  # a last batch: only where the one before it fits to what lies before
         if q == r:
-            return Wrong(above, r, True)
-        return Wrong(below, p, False) if q > r and _one_bit(r, p) else None
+            return WrongField(above, r, True)
+        return WrongField(below, p, False) if q > r and _one_bit(r, p) else None
     if q == NO_EPOCH:  # a first one
-        return Wrong(above, r, False) if n == r and _one_bit(r, p) else _only([], list(_between(below, r, p, n)))
+        return WrongField(above, r, False) if n == r and _one_bit(r, p) else _only([], list(_between(below, r, p, n)))
     return _only(list(_between(above, p, q, r)), list(_between(below, r, p, n)))
 
 
-def _between(row: int, stored: int, least: int, most: int) -> Iterator[Wrong]:
+def _between(row: int, stored: int, least: int, most: int) -> Iterator[WrongField]:
     if least == most:
-        yield Wrong(row, least, True)
+        yield WrongField(row, least, True)
     elif least < most:
-        yield from (Wrong(row, v, False) for v in _neighbours(stored, "leader epoch") if least <= v <= most)
+        yield from (WrongField(row, v, False) for v in _neighbours(stored, "leader epoch") if least <= v <= most)
 
 
 def _neighbours(value: int, name: str) -> Iterator[int]:

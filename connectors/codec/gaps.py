@@ -130,7 +130,7 @@ class SeekableFile(Protocol):
         ...
 
 
-class Window:
+class FileWindow:
     """A buffer over a file: ``data[at:end]`` is not yet walked, ``origin`` is the file position of ``data[0]``.
 
     ``size`` is the file's in bytes as listed; ``failure`` is set once it could not be read.
@@ -255,7 +255,7 @@ class Gaps:
     times the segment (64 MiB at least) in vain; beyond that the rest of the segment is an error of reason ``limit``.
     """
 
-    def __init__(self, file: str, window: Window, limits: Limits, offsets: tuple[int, int]) -> None:
+    def __init__(self, file: str, window: FileWindow, limits: Limits, offsets: tuple[int, int]) -> None:
         self.file = file
         self.window = window
         self.limits = limits

@@ -159,7 +159,7 @@ PARTS = {  # the name in the manifest: the kind of file, in the order in which t
 CHUNKS_HEAD = struct.Struct(">iib")  # how many sizes, the smallest but for the last, bytes of a difference to it
 
 
-class Part(NamedTuple):
+class IndexPart(NamedTuple):
     """An index among the segment's indexes: its kind, and where it lies, in bytes."""
 
     kind: str
@@ -179,7 +179,7 @@ class Manifest(NamedTuple):
     chunks: np.ndarray
     compressed: bool
     encrypted_by: str | None
-    parts: tuple[Part, ...]
+    parts: tuple[IndexPart, ...]
 
     @property
     def plain(self) -> bool:
@@ -187,7 +187,7 @@ class Manifest(NamedTuple):
         return not self.compressed and self.encrypted_by is None
 
 
-class _Wrong(ValueError):
+class _BadManifest(ValueError):
     """What is wrong with a manifest, in words; caught where it is decoded."""
 
 
@@ -199,7 +199,7 @@ def decode_manifest(data: bytes, file: str = "", *, limits: Limits = DEFAULT_LIM
     try:
         content = json.loads(data)
         return _manifest(content, limits)
-    except _Wrong as error:
+    except _BadManifest as error:
         return DecodeError(file, 0, len(data), "bad_manifest", str(error))
     except (ValueError, RecursionError):
         return DecodeError(file, 0, len(data), "bad_manifest", "not JSON")
@@ -207,20 +207,20 @@ def decode_manifest(data: bytes, file: str = "", *, limits: Limits = DEFAULT_LIM
 
 def _manifest(content: object, limits: Limits) -> Manifest:
     if _field(content, "version", str) != VERSION:
-        raise _Wrong(f"version {_field(content, 'version', str)[:20]!r}, only {VERSION!r} is known")
+        raise _BadManifest(f"version {_field(content, 'version', str)[:20]!r}, only {VERSION!r} is known")
     index = _field(content, "chunkIndex", dict)
     size, chunk_bytes = _number(index, "originalFileSize"), _number(index, "originalChunkSize", least=1)
     count = -(-size // chunk_bytes)
     if count > limits.max_index_entries:
-        raise _Wrong(f"{count} chunks, limit {limits.max_index_entries}")
+        raise _BadManifest(f"{count} chunks, limit {limits.max_index_entries}")
     chunks = _sizes(index, count, limits)
     if len(chunks) != count and not (size == 0 and len(chunks) == 1):
-        raise _Wrong(f"{len(chunks)} chunks where {size} bytes in chunks of {chunk_bytes} make {count}")
+        raise _BadManifest(f"{len(chunks)} chunks where {size} bytes in chunks of {chunk_bytes} make {count}")
     encryption = content.get("encryption") if isinstance(content, dict) else None
     key = None if encryption is None else _field(encryption, "dataKey", str).partition(":")[0][:100]
     compressed = _field(content, "compression", bool)
     if key is None and not compressed and int(chunks.sum()) != size:
-        raise _Wrong(f"chunks of {int(chunks.sum())} bytes, not compressed, of a segment of {size}")
+        raise _BadManifest(f"chunks of {int(chunks.sum())} bytes, not compressed, of a segment of {size}")
     return Manifest(size, chunk_bytes, chunks, compressed, key, _parts(_field(content, "segmentIndexes", dict)))
 
 
@@ -232,7 +232,7 @@ def _sizes(index: Fields, count: int, limits: Limits) -> np.ndarray:
         return sizes
     if index.get("type") == "variable":
         return _packed(_field(index, "transformedChunks", str), limits)
-    raise _Wrong("a chunk index of an unknown type")
+    raise _BadManifest("a chunk index of an unknown type")
 
 
 def _packed(text: str, limits: Limits) -> np.ndarray:
@@ -240,48 +240,48 @@ def _packed(text: str, limits: Limits) -> np.ndarray:
     try:
         stored = base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise _Wrong("sizes of chunks that are not base64") from error
+        raise _BadManifest("sizes of chunks that are not base64") from error
     room = limits._replace(max_batch_bytes=CHUNKS_HEAD.size + 4 * limits.max_index_entries)
     plain = decompress(ZSTD, np.frombuffer(stored, np.uint8), limits=room)
     if isinstance(plain, Failure):
-        raise _Wrong(f"sizes of chunks: {plain.detail}")
+        raise _BadManifest(f"sizes of chunks: {plain.detail}")
     data = plain.tobytes()
     if len(data) in (4, 8) and data[:4] == (len(data) // 4 - 1).to_bytes(4):
         return np.frombuffer(data[4:], ">i4").astype(np.int64)
     if len(data) < CHUNKS_HEAD.size:
-        raise _Wrong("sizes of chunks that break off")
+        raise _BadManifest("sizes of chunks that break off")
     count, least, width = CHUNKS_HEAD.unpack_from(data)
     end = CHUNKS_HEAD.size + (count - 1) * width
     if count < 2 or not 1 <= width <= 4 or least < 0 or len(data) != end + 4:
-        raise _Wrong("sizes of chunks in a form that does not exist")
+        raise _BadManifest("sizes of chunks in a form that does not exist")
     digits = np.frombuffer(data[CHUNKS_HEAD.size : end], np.uint8).reshape(count - 1, width).astype(np.int64)
     above = digits @ (np.int64(256) ** np.arange(width - 1, -1, -1, dtype=np.int64))
     sizes = np.append(above + least, int.from_bytes(data[end:]))
     if (sizes > LARGEST).any():
-        raise _Wrong("a chunk that is larger than a segment can be")
+        raise _BadManifest("a chunk that is larger than a segment can be")
     return sizes
 
 
-def _parts(indexes: Fields) -> tuple[Part, ...]:
+def _parts(indexes: Fields) -> tuple[IndexPart, ...]:
     """The indexes that there are, by position. Of a segment without aborted transactions that of transactions lacks."""
     given = {name: indexes[name] for name in PARTS if indexes.get(name) is not None}
     parts = sorted(
-        (Part(PARTS[name], _number(at, "position"), _number(at, "size")) for name, at in given.items()),
+        (IndexPart(PARTS[name], _number(at, "position"), _number(at, "size")) for name, at in given.items()),
         key=lambda part: (part.position, part.size),
     )
     end = 0
     for part in parts:
         if part.position < end:
-            raise _Wrong("indexes that overlap")
+            raise _BadManifest("indexes that overlap")
         end = part.position + part.size
     return tuple(parts)
 
 
 def _field(content: object, name: str, kind: type) -> Any:
-    """A field of a type. Errors: :class:`_Wrong`."""
+    """A field of a type. Errors: :class:`_BadManifest`."""
     value = content.get(name) if isinstance(content, dict) else None
     if type(value) is not kind:
-        raise _Wrong(f"no sound {name}")
+        raise _BadManifest(f"no sound {name}")
     return value
 
 
@@ -289,5 +289,5 @@ def _number(content: object, name: str, least: int = 0) -> int:
     """A number of bytes that a segment can have."""
     value = int(_field(content, name, int))
     if not least <= value <= LARGEST:
-        raise _Wrong(f"{name} of {value if abs(value) < 1 << 63 else 'many'} bytes")
+        raise _BadManifest(f"{name} of {value if abs(value) < 1 << 63 else 'many'} bytes")
     return value

@@ -27,12 +27,12 @@ from auditor.connectors.codec.damaged_fields import (
     BYTES_IN_ALL,
     MOST_BYTES,
     MOST_FOUND,
-    Known,
     Mender,
+    SegmentContext,
     flipped_bit,
     signed64,
 )
-from auditor.connectors.codec.gaps import ANY_OFFSET, BUFFER, Gaps, SeekableFile, Window
+from auditor.connectors.codec.gaps import ANY_OFFSET, BUFFER, FileWindow, Gaps, SeekableFile
 from auditor.connectors.codec.primitives import be32
 from auditor.connectors.codec.records import Decoded, decode_records, decode_stored, joined, summarise
 
@@ -48,7 +48,7 @@ Opens = Callable[[np.ndarray], Iterator[Decoded]]
 # Looks at batches, with the summaries of their records, while these can be opened. Returns a row of an array for each,
 # all zeros where there is nothing to say; None for that of all.
 Look = Callable[[Opens, BatchColumns, RecordSummary], np.ndarray | None]
-UNKNOWN = Known()
+UNKNOWN = SegmentContext()
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
@@ -178,7 +178,7 @@ class _Building:
         self.flipped: list[DecodeError] = []
         self.left_to_search, self.left_to_find = BYTES_IN_ALL, MOST_FOUND
 
-    def take(self, window: Window, rows: int, at: int, *, closed: bool) -> None:
+    def take(self, window: FileWindow, rows: int, at: int, *, closed: bool) -> None:
         """Settle the rows that a walk up to ``at`` added, while their bytes are at hand. ``closed``: some have to be
         opened for what a row needs."""
         added = self.columns[self.rows : rows]
@@ -205,7 +205,7 @@ class _Building:
             ends = starts + fresh.size
             self.raw += [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
-    def _explain(self, window: Window, added: np.ndarray) -> None:
+    def _explain(self, window: FileWindow, added: np.ndarray) -> None:
         """Note the flipped bit of each batch with a CRC mismatch that one such bit explains."""
         damaged = added[(added[:, walking.FLAWS] & FLAW_CRC != 0) & (added[:, walking.MAGIC] == 2)]
         for row in damaged:
@@ -218,7 +218,7 @@ class _Building:
                 self.left_to_find -= 1
                 self.flipped.append(FlippedBit(*found).error(self.file, position, size))
 
-    def _opens(self, window: Window, batches: BatchColumns) -> Opens:
+    def _opens(self, window: FileWindow, batches: BatchColumns) -> Opens:
         data, origin, limits = window.data, window.origin, self.of_looks
         return lambda rows: decode_stored(data, origin, batches.take(rows), limits=limits)
 
@@ -251,7 +251,7 @@ class _Building:
         """Whether it is time to hand the chunk out."""
         return self.rows == ROWS or self.bytes >= (CHUNK_BYTES if self.raw is None else RAW_CHUNK_BYTES)
 
-    def chunk(self, end: int, window: Window | None = None) -> Chunk:
+    def chunk(self, end: int, window: FileWindow | None = None) -> Chunk:
         """The chunk as it is, with what a window holds, and begin the next one."""
         if self.rows == len(self.columns):
             rows, self.columns = self.columns, walking.walk_rows(ROWS)
@@ -316,7 +316,7 @@ def read_segment(
     held: bool = False,
     crc: bool = True,
     offsets: tuple[int, int] = ANY_OFFSET,
-    known: Known = UNKNOWN,
+    known: SegmentContext = UNKNOWN,
     pause: int = -1,
     look: Look | None = None,
 ) -> Iterator[Chunk]:
@@ -339,7 +339,7 @@ def read_segment(
     if isinstance(f, StoredChunks):
         yield from f.chunks(start, stop, pause, limits=limits, raw=raw or held, records=records, look=look)
         return
-    window = Window(f, start, size, HELD_BUFFER if held else BUFFER)
+    window = FileWindow(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)
     gaps = Gaps(file, window, limits, offsets)
     mender = Mender(file, window, limits.max_batch_bytes, offsets, known)

@@ -20,7 +20,7 @@ _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line without its end; ``position`` and ``length`` are bytes, length with the line's end."""
 
     position: int
@@ -28,7 +28,7 @@ class Line(NamedTuple):
     text: str
 
 
-def text_lines(data: bytes, file: str) -> tuple[Iterator[Line], list[DecodeError]]:
+def text_lines(data: bytes, file: str) -> tuple[Iterator[TextLine], list[DecodeError]]:
     """The lines of a UTF-8 text one by one, split as Java does. Error: ``not_text`` (then the lines up to there)."""
     errors = []
     try:
@@ -44,7 +44,7 @@ def text_lines(data: bytes, file: str) -> tuple[Iterator[Line], list[DecodeError
     return _split(text, "utf-8"), errors
 
 
-def too_many_bad(file: str, line: Line, size: int) -> DecodeError:
+def too_many_bad(file: str, line: TextLine, size: int) -> DecodeError:
     """The error for what comes behind the last bad line that is named."""
     end = line.position + line.length
     return DecodeError(file, end, size - end, "bad_line", "not read: too many bad lines come before it")
@@ -93,17 +93,17 @@ def only_properties(data: bytes, keeps: Callable[[str], bool]) -> bytes:
     return bytes(kept)
 
 
-def _split(text: str, encoding: str) -> Iterator[Line]:
+def _split(text: str, encoding: str) -> Iterator[TextLine]:
     """Natural lines with their place in the bytes."""
     position = 0
     for match in _NATURAL_LINE.finditer(text):
         length = len(match[0].encode(encoding))
         if length:
-            yield Line(position, length, match[0].rstrip("\r\n"))
+            yield TextLine(position, length, match[0].rstrip("\r\n"))
         position += length
 
 
-def _logical_lines(text: str) -> Iterator[Line]:
+def _logical_lines(text: str) -> Iterator[TextLine]:
     """Lines that are neither blank nor comments, continued where they end in an odd number of backslashes."""
     start = 0
     parts: list[str] = []
@@ -116,10 +116,10 @@ def _logical_lines(text: str) -> Iterator[Line]:
         if (len(stripped) - len(stripped.rstrip("\\"))) % 2:
             parts.append(stripped[:-1])
             continue
-        yield Line(start, line.position + line.length - start, "".join([*parts, stripped]))
+        yield TextLine(start, line.position + line.length - start, "".join([*parts, stripped]))
         parts = []
     if parts:
-        yield Line(start, len(text) - start, "".join(parts))
+        yield TextLine(start, len(text) - start, "".join(parts))
 
 
 def _split_property(line: str) -> tuple[str, str]:
@@ -221,7 +221,7 @@ def decode_offset_checkpoint(data: bytes, file: str = "") -> tuple[dict[tuple[st
     there ever was), ``limit``. Kafka refuses a file with any but the last. Source: CheckpointFile.
     """
     found = {}
-    entries = _Entries(data, file, 3, "topic partition offset")
+    entries = _CheckpointEntries(data, file, 3, "topic partition offset")
     for words in entries:
         partition, offset = parse_int(words[1], 32), parse_int(words[2])
         if partition is None or partition < 0 or offset is None:
@@ -237,7 +237,7 @@ def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart],
     Errors as of :func:`decode_offset_checkpoint`; order is not judged here. Source: LeaderEpochCheckpointFile.
     """
     found = []
-    entries = _Entries(data, file, 2, "epoch offset")
+    entries = _CheckpointEntries(data, file, 2, "epoch offset")
     for words in entries:
         epoch, start = parse_int(words[0], 32), parse_int(words[1])
         if epoch is None or start is None:
@@ -323,7 +323,7 @@ def is_uuid(text: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9_-]{22}", text)) and len(base64.urlsafe_b64decode(text + "==")) == 16
 
 
-class _Entries:
+class _CheckpointEntries:
     """The entry lines of a checkpoint as words, one by one; ``errors`` are complete behind the last.
 
     At most ``limits.max_checkpoint_entries`` lines are given, and as many bad ones named as ``limits.max_bad_lines``
@@ -337,7 +337,7 @@ class _Entries:
         self.shape = shape
         self.limits = limits
         self.lines, self.errors = text_lines(data, file)
-        self.at = Line(0, 0, "")
+        self.at = TextLine(0, 0, "")
         self.full = False
         self.wrong = 0
 
@@ -387,7 +387,7 @@ def _unless_known(version: int | None, known: tuple[int, ...], size: int, file: 
     return [DecodeError(file, 0, size, "bad_value", f"its version is not {newest}")]
 
 
-def _bad_line(line: Line, file: str, detail: str) -> DecodeError:
+def _bad_line(line: TextLine, file: str, detail: str) -> DecodeError:
     return DecodeError(file, line.position, line.length, "bad_line", detail)
 
 
@@ -470,7 +470,7 @@ def audited_settings(data: bytes) -> bytes:
     return only_properties(data, wanted.__contains__)
 
 
-class Sorted(NamedTuple):
+class SortedSettings(NamedTuple):
     """Settings by what is known of them: with their value, with one that stands elsewhere, with one nobody takes."""
 
     known: dict[str, str]
@@ -488,7 +488,7 @@ def may_show_topic(name: str) -> bool:
     return bool(_TOPICS_SHOWN.fullmatch(name)) and not _SENSITIVE.search(name)
 
 
-def sort_out(settings: Mapping[str, str], names: Collection[str]) -> Sorted:
+def sort_out(settings: Mapping[str, str], names: Collection[str]) -> SortedSettings:
     """Sorts settings. ``names``: the ones that an audit goes by; all others are known, whatever their value.
 
     A number in quotes, with a unit or a decimal point is refused, as by a broker; blanks, a sign, and leading zeros are
@@ -497,7 +497,7 @@ def sort_out(settings: Mapping[str, str], names: Collection[str]) -> Sorted:
     refused = {name for name in names if name in settings and _refused(name, settings[name])}
     elsewhere = frozenset(name for name in refused if _ELSEWHERE.search(settings[name]))
     known = {name: value for name, value in settings.items() if name not in refused}
-    return Sorted(known, elsewhere, frozenset(refused - elsewhere))
+    return SortedSettings(known, elsewhere, frozenset(refused - elsewhere))
 
 
 def _refused(name: str, value: str) -> bool:

@@ -61,7 +61,7 @@ class Message:
     flexible: int = 0
 
 
-class Span(NamedTuple):
+class FieldSpan(NamedTuple):
     """Where a field of texts or bytes lies in a value, or a tagged one that is not known, which has no name."""
 
     name: str
@@ -79,7 +79,7 @@ class Cursor:
         self.position = position
         self.end = len(data)
         self.elements = 0
-        self.spans: list[Span] | None = None
+        self.spans: list[FieldSpan] | None = None
 
     def advance(self, size: int) -> int:
         """The position before the next ``size`` bytes, which are then behind."""
@@ -117,7 +117,7 @@ def decode(message: Message, version: int, data: bytes, position: int = 0) -> tu
         return problem._replace(detail=f"{message.name} v{version}: {problem.detail}")
 
 
-def spans_of(message: Message, version: int, data: bytes, position: int = 0) -> tuple[list[Span], int] | Problem:
+def spans_of(message: Message, version: int, data: bytes, position: int = 0) -> tuple[list[FieldSpan], int] | Problem:
     """Where the texts and bytes of a value lie, and where its fields end; else as :func:`decode`."""
     if not 0 <= version <= message.last_version:
         return unknown_version(message, version, position)
@@ -235,7 +235,7 @@ def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: F
         start = cursor.advance(size)
         if tag not in tags:
             if cursor.spans is not None:
-                cursor.spans.append(Span("", start, size))
+                cursor.spans.append(FieldSpan("", start, size))
             continue
         name, read = tags[tag]
         outer_end, cursor.end, cursor.position = cursor.end, start + size, start
@@ -309,7 +309,7 @@ def _text_or_bytes(name: str, kind: str, nullable: bool, flexible: bool) -> Read
             raise _Malformed("bad_size", start, f"{name}: a string of {size} bytes")
         begin = cursor.advance(size)
         if cursor.spans is not None:
-            cursor.spans.append(Span(name, begin, size))
+            cursor.spans.append(FieldSpan(name, begin, size))
         raw = cursor.data[begin : begin + size]
         return raw.decode("utf-8", "replace") if is_text else raw
 

@@ -48,7 +48,7 @@ MOST_QUOTED = 200  # characters of what a broker says
 MALFORMED = (struct.error, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
 
 
-class Log(NamedTuple):
+class PartitionMetadata(NamedTuple):
     """A partition as the cluster's metadata has it; brokers by id, ``leader`` -1 for none."""
 
     topic: str
@@ -75,7 +75,7 @@ class Producer(NamedTuple):
     txn_first_offset: int
 
 
-class Listing(NamedTuple):
+class ListedTransaction(NamedTuple):
     """A transactional id as its coordinator has it in memory; -1 and empty where nothing describes it further."""
 
     state: str
@@ -84,7 +84,7 @@ class Listing(NamedTuple):
     partitions: frozenset[str] = frozenset()
 
 
-class Fetched(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Stored batches, the last of them perhaps cut off, and where the log stood when they were read."""
 
     data: bytes
@@ -175,7 +175,7 @@ class LiveCluster:
         self.failures.append((name, f"{about}: {error.__name__}"))
         return True
 
-    def metadata(self) -> tuple[str | None, list[int], list[Log]]:
+    def metadata(self) -> tuple[str | None, list[int], list[PartitionMetadata]]:
         """Cluster id, broker ids, and every partition that this user may see."""
         answer = self._ask(
             lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False), None, "the cluster's metadata"
@@ -183,7 +183,7 @@ class LiveCluster:
         if answer is None:
             return None, [], []
         logs = [
-            Log(
+            PartitionMetadata(
                 t.name,
                 p.partition_index,
                 p.leader_id,
@@ -244,17 +244,20 @@ class LiveCluster:
                     ]
         return found
 
-    def transactions(self, brokers: Iterable[int], most: int) -> dict[str, Listing] | None:
+    def transactions(self, brokers: Iterable[int], most: int) -> dict[str, ListedTransaction] | None:
         """The transactional ids in the coordinators' memory (3.0 and newer), at most ``most`` open ones of each in
         full; None where one does not answer, or does not show all of them to this user.
         """
-        found: dict[str, Listing] = {}
+        found: dict[str, ListedTransaction] = {}
         node = None
         for node in brokers:
             answer = self._ask(ListTransactionsRequest, node, f"transactions on broker {node}")
             if answer is None or self._bad(answer.error_code, None, f"transactions on broker {node}"):
                 return None
-            mine = {t.transactional_id: Listing(t.transaction_state, t.producer_id) for t in answer.transaction_states}
+            mine = {
+                t.transactional_id: ListedTransaction(t.transaction_state, t.producer_id)
+                for t in answer.transaction_states
+            }
             going = [tid for tid, t in sorted(mine.items()) if t.state in ("Ongoing", "PrepareCommit", "PrepareAbort")]
             found |= mine | self._described(node, going[:most])
         return found if self._sees_every_id(node) else None
@@ -274,13 +277,13 @@ class LiveCluster:
         refused = TransactionalIdAuthorizationFailedError.errno
         return refused not in codes or not self._bad(refused, None, "transactional ids")
 
-    def _described(self, node: int, ids: list[str]) -> dict[str, Listing]:
+    def _described(self, node: int, ids: list[str]) -> dict[str, ListedTransaction]:
         """The same ids with their epochs and partitions."""
         if not ids:
             return {}
         answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=ids), node, f"broker {node}'s ids")
         return {
-            t.transactional_id: Listing(
+            t.transactional_id: ListedTransaction(
                 t.transaction_state,
                 t.producer_id,
                 t.producer_epoch,
@@ -307,7 +310,7 @@ class LiveCluster:
             if not self._bad(r.error_code, None, f"settings of {r.resource_name}")
         }
 
-    def fetch(self, log: Log, offset: int, most: int, wait_ms: int = 500) -> Fetched | None:
+    def fetch(self, log: PartitionMetadata, offset: int, most: int, wait_ms: int = 500) -> FetchedBatches | None:
         """Stored batches from the one that holds ``offset`` on, about ``most`` bytes, at least one batch if there is
         one. None where the leader does not answer.
         """
@@ -333,7 +336,7 @@ class LiveCluster:
         for t in answer.responses if answer is not None else ():
             for p in t.partitions:
                 if not self._bad(p.error_code, log.name, "batches"):
-                    return Fetched(bytes(p.records or b""), p.high_watermark, p.last_stable_offset)
+                    return FetchedBatches(bytes(p.records or b""), p.high_watermark, p.last_stable_offset)
         return None
 
 

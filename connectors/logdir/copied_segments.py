@@ -34,7 +34,7 @@ _DEEPEST = 8
 _MAGIC = b"PAR1"
 
 
-class Page(NamedTuple):
+class ParquetPage(NamedTuple):
     """The header of a page: its kind, bytes as unpacked and as stored, and the encoding of its values (-1: none)."""
 
     kind: int
@@ -43,7 +43,7 @@ class Page(NamedTuple):
     encoding: int
 
 
-class _Wrong(Exception):
+class _BadPageHeader(Exception):
     """Bytes that are no header of a page."""
 
 
@@ -55,7 +55,7 @@ class _Thrift:
 
     def byte(self) -> int:
         if self.at >= self.end:
-            raise _Wrong
+            raise _BadPageHeader
         self.at += 1
         return self.data[self.at - 1]
 
@@ -66,7 +66,7 @@ class _Thrift:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise _Wrong
+        raise _BadPageHeader
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         """Fields of a struct by their ids."""
@@ -84,7 +84,7 @@ class _Thrift:
 
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _DEEPEST:
-            raise _Wrong
+            raise _BadPageHeader
         if kind in _BOOLEANS:
             return kind == _BOOLEANS[0]
         if kind == _BYTE:
@@ -97,15 +97,15 @@ class _Thrift:
             head = self.byte()
             count = head >> 4 if head >> 4 < 15 else self.varint()
             if count > self.end - self.at:
-                raise _Wrong
+                raise _BadPageHeader
             return [self._value(head & 0x0F or _BYTE, depth + 1) for _ in range(count)]
         if kind == _STRUCT:
             return self.struct(depth + 1)
-        raise _Wrong
+        raise _BadPageHeader
 
     def _skip(self, size: int) -> None:
         if size > self.end - self.at:
-            raise _Wrong
+            raise _BadPageHeader
         self.at += size
 
 
@@ -135,7 +135,7 @@ def group_fits(data: bytes, group: Any, of_bytes: Container[int]) -> bool:
     return True
 
 
-def _pages(data: bytes, start: int, size: int) -> list[Page] | None:
+def _pages(data: bytes, start: int, size: int) -> list[ParquetPage] | None:
     """The pages of a column, None where they do not fill its bytes."""
     if start < 0 or size < 0 or start + size > len(data):
         return None
@@ -146,21 +146,21 @@ def _pages(data: bytes, start: int, size: int) -> list[Page] | None:
             page = _page(thrift.struct())
             at = thrift.at + page.packed
             pages.append(page)
-    except _Wrong:
+    except _BadPageHeader:
         return None
     return pages if at == end else None
 
 
-def _page(fields: dict[int, Any]) -> Page:
+def _page(fields: dict[int, Any]) -> ParquetPage:
     numbers = [fields.get(key) for key in (_TYPE, _UNPACKED, _PACKED)]
     if not all(type(n) is int and n >= 0 for n in numbers):
-        raise _Wrong
+        raise _BadPageHeader
     kind, unpacked, packed = (int(n or 0) for n in numbers)
     inner = fields.get(_DATA if kind == 0 else _DATA_2)
     encoding = -1
     if kind in _DATA_PAGES and isinstance(inner, dict):
         encoding = inner.get(2 if kind == 0 else 4, -1)  # of DataPageHeader and DataPageHeaderV2
-    return Page(kind, unpacked, packed, encoding if type(encoding) is int else -1)
+    return ParquetPage(kind, unpacked, packed, encoding if type(encoding) is int else -1)
 
 
 # Batches of segments as Parquet: the columns of a walk, named as in the table ``batches``; and the same read back.

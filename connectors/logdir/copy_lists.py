@@ -101,7 +101,7 @@ class Listed(NamedTuple):
     gone: Gone | None = None
 
 
-class Reading(NamedTuple):
+class CopyTimes(NamedTuple):
     """When a folder was read, in ms by the clock of the machine that copied: its files were listed after ``begun``, and
     all were read before ``done``. ``live``: a broker of that machine, whose clock is the same, ran in between."""
 
@@ -118,7 +118,7 @@ class FolderList(NamedTuple):
 
     files: tuple[Listed, ...]
     errors: tuple[DecodeError, ...] = ()
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[CopyTimes, ...] = ()
     machine: str = ""
     under_way: bool = False
 
@@ -171,25 +171,25 @@ def decoded(data: bytes) -> FolderList | str:
         if len(text) > MOST_BYTES:
             return f"a list that becomes more than {MOST_BYTES} bytes"
         return _list(json.loads(text))
-    except _Wrong as wrong:
+    except _BadListValue as wrong:
         return str(wrong)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         return "a list that cannot be unpacked"
 
 
-class _Wrong(Exception):
+class _BadListValue(Exception):
     """A value that no list has."""
 
 
 def _need(fits: bool, what: str) -> None:
     if not fits:
-        raise _Wrong(f"{what} of the list is not as it should be")
+        raise _BadListValue(f"{what} of the list is not as it should be")
 
 
 def _list(data: Json) -> FolderList:
     _need(isinstance(data, dict), "the form")
     if data.get("version") != VERSION:
-        raise _Wrong("a list of a version that this program does not know")
+        raise _BadListValue("a list of a version that this program does not know")
     files = tuple(_listed(item) for item in _sequence(data.get("files", [])))
     _need(len({item.name for item in files}) == len(files), "a name")
     readings = tuple(_reading(item) for item in _sequence(data.get("readings", [])))
@@ -198,13 +198,13 @@ def _list(data: Json) -> FolderList:
     return FolderList(files, errors, readings, machine, data.get("under_way", False) is True)
 
 
-def _reading(item: Json) -> Reading:
-    _need(len(_sequence(item)) == len(Reading._fields), "a moment")
+def _reading(item: Json) -> CopyTimes:
+    _need(len(_sequence(item)) == len(CopyTimes._fields), "a moment")
     folder, begun, done, live = item
     _need(isinstance(live, bool), "a moment")
     begun, done = _numbers([begun, done], 2)
     _need(begun <= done, "a moment")
-    return Reading(_words(folder, "a moment"), begun, done, live)
+    return CopyTimes(_words(folder, "a moment"), begun, done, live)
 
 
 def _listed(item: Json) -> Listed:
@@ -329,4 +329,4 @@ def _content(value: Json) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error:
-        raise _Wrong("a content of the list is not as it should be") from None
+        raise _BadListValue("a content of the list is not as it should be") from None

@@ -33,7 +33,16 @@ from auditor.connectors.logdir.copied_segments import MOST_FILE, SUFFIX, Segment
 from auditor.connectors.logdir.copy_lists import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.retries import side_by_side
-from auditor.connectors.stores.storage import BinaryFile, Entry, Listing, Place, Unused, open_file, printable, read_file
+from auditor.connectors.stores.storage import (
+    BinaryFile,
+    FolderListing,
+    ListedFile,
+    StorageLocation,
+    Unused,
+    open_file,
+    printable,
+    read_file,
+)
 
 # What the records of a batch tell beyond its summary, as a copy without payload keeps it: stamps, whether each has a
 # key, and what is wrong with it. No key, no value, no header.
@@ -278,7 +287,7 @@ LEAST_BATCH = 26  # bytes, of any magic
 OF_OFFSETS = ("base offset", "leader epoch")  # fields whose damage leaves a batch's bytes one
 
 
-def list_of(folder: Place, seen: int = 0) -> FolderList | DecodeError | None:
+def list_of(folder: StorageLocation, seen: int = 0) -> FolderList | DecodeError | None:
     """The list of a folder, None where it has none. ``folder`` has no view; ``seen``: when, in ns, a store's folders
     were listed: its lists are read once for each."""
     if folder.uri:
@@ -293,7 +302,7 @@ def list_of(folder: Place, seen: int = 0) -> FolderList | DecodeError | None:
 
 
 @functools.lru_cache(maxsize=LISTS)
-def _kept_list(folder: Place, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
+def _kept_list(folder: StorageLocation, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
     return _opened_list(read_file(folder, LIST, limit=MOST_STORED))
 
 
@@ -305,7 +314,7 @@ def _opened_list(data: bytes | DecodeError) -> FolderList | DecodeError | None:
 
 
 @functools.lru_cache(maxsize=2)  # small segments share a file, whose name changes with its content
-def rows_of(folder: Place, name: str) -> SegmentRows:
+def rows_of(folder: StorageLocation, name: str) -> SegmentRows:
     """The rows of a file of batches. Errors: ``OSError``."""
     data = read_file(folder, name, limit=MOST_FILE)
     if isinstance(data, DecodeError):
@@ -322,7 +331,7 @@ class CopyView(NamedTuple):
 
     seen: int = 0
 
-    def open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
+    def open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
         """The file as it was in the directory. What a later copy has replaced meanwhile is as that has it."""
         opened = self._open(folder, name)
         lacks = (
@@ -332,7 +341,7 @@ class CopyView(NamedTuple):
         )
         return CopyView(time.time_ns())._open(folder, name) if lacks else opened
 
-    def _open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
+    def _open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
         where = folder.child(name)
         above = where.parent
         found = list_of(above, self.seen)
@@ -348,15 +357,15 @@ class CopyView(NamedTuple):
         return _opened(above, item, shown, found)
 
 
-_LISTED: dict[Place, tuple[int, FolderList]] = {}  # of log directories: as of when (ns), and what was listed
+_LISTED: dict[StorageLocation, tuple[int, FolderList]] = {}  # of log directories: as of when (ns), and what was listed
 
 
-def listed_as(place: Place, seen: int, found: FolderList) -> None:
+def listed_as(place: StorageLocation, seen: int, found: FolderList) -> None:
     """Keeps the list by which a log directory was listed: all that is said of it goes by that one."""
     _LISTED[place] = seen, found
 
 
-def copy_list(place: Place) -> FolderList | None:
+def copy_list(place: StorageLocation) -> FolderList | None:
     """The list of a folder that was copied without payload, None for any other."""
     if not isinstance(place.view, CopyView):
         return None
@@ -366,7 +375,7 @@ def copy_list(place: Place) -> FolderList | None:
     return found if isinstance(found, FolderList) else None
 
 
-def is_whole(place: Place, listed: int) -> bool:
+def is_whole(place: StorageLocation, listed: int) -> bool:
     """Whether a copied log directory is all of one copy, and has been since its list, whose hash is ``listed``, was
     read: a copy says in it when it begins, before all else, and when it has ended."""
     now = list_of(place._replace(view=None))
@@ -378,7 +387,7 @@ def _by_name(found: FolderList) -> dict[str, Listed]:
     return {item.name: item for item in found.files}
 
 
-def _opened(folder: Place, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
+def _opened(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     if item.content is not None:
         return _Content(item.content, item.length)
     if item.kept is not None:
@@ -390,7 +399,7 @@ def _opened(folder: Place, item: Listed, shown: str, among: FolderList) -> Binar
     return DecodeError(shown, 0, -1, "unreadable", NOT_TAKEN)
 
 
-def _kept(folder: Place, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
+def _kept(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     assert item.kept is not None
     most = min(DEFAULT_LIMITS.max_index_bytes, item.length)
     content = unpacked(folder, item.kept, most if item.like is None else most_coded(most))
@@ -405,7 +414,7 @@ def _kept(folder: Place, item: Listed, shown: str, among: FolderList) -> BinaryF
     return _Content(content[: item.length], item.length)
 
 
-def _entries(folder: Place, name: str, text: bytes, taken: Taken | None) -> bytes:
+def _entries(folder: StorageLocation, name: str, text: bytes, taken: Taken | None) -> bytes:
     """The entries of an index by the batches of its segment. Errors: ``OSError`` where it has none of these."""
     says = names.data_name(name)
     if taken is None or says is None or says.kind not in ENTRY or taken.rows > MOST_ROWS:
@@ -414,7 +423,7 @@ def _entries(folder: Place, name: str, text: bytes, taken: Taken | None) -> byte
     return decoded_index(says.kind, text, rows, says.offset)
 
 
-def unpacked(folder: Place, kept: str, most: int) -> bytes | DecodeError:
+def unpacked(folder: StorageLocation, kept: str, most: int) -> bytes | DecodeError:
     """The content of a file of its own, of ``most`` bytes."""
     data = read_file(folder, kept, limit=DEFAULT_LIMITS.max_index_bytes)
     if isinstance(data, DecodeError):
@@ -476,7 +485,7 @@ class CopiedSegment(_Bytes, StoredChunks):
     """A segment of a copy. Its chunks are as they were when it was read; its bytes are the headers of its batches, made
     of their rows, and zeros."""
 
-    def __init__(self, folder: Place, taken: Taken, size: int, name: str) -> None:
+    def __init__(self, folder: StorageLocation, taken: Taken, size: int, name: str) -> None:
         super().__init__()
         self.name = name
         self.folder, self.taken, self.size = folder, taken, size
@@ -695,12 +704,12 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
 # What the listing of a PATH stands for where copies lie in it: the files that the directories had.
 
 
-_LAST: dict[Place, tuple[int, int]] = {}  # of each place what its lists came to, and when (ns) they first did
+_LAST: dict[StorageLocation, tuple[int, int]] = {}  # of each place what its lists came to, and when (ns) they first did
 HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
 BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
 
-def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, Listing]:
+def seen_through(where: StorageLocation, found: FolderListing, limits: Limits) -> tuple[StorageLocation, FolderListing]:
     """A folder and what it holds, with the folders that have a list as that says; the place then opens them so.
 
     A list hides every other file of its folder. What looks like a broker's own among these is an error, since it may
@@ -709,7 +718,7 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
     copied = {entry.name.rpartition("/")[0] for entry in found.files if entry.name.rpartition("/")[2] == LIST}
     if not copied:
         return where, found
-    seen = Listing([], list(found.unused), list(found.errors))
+    seen = FolderListing([], list(found.unused), list(found.errors))
     for entry in found.files:
         folder, _, name = entry.name.rpartition("/")
         if folder not in copied:
@@ -735,14 +744,14 @@ def seen_through(where: Place, found: Listing, limits: Limits) -> tuple[Place, L
     return where._replace(view=CopyView(since)), seen
 
 
-def _since(where: Place, lists: int, now: int) -> int:
+def _since(where: StorageLocation, lists: int, now: int) -> int:
     """When (ns) this process first met these lists at a place, having met no others since."""
     before, since = _LAST.get(where, (lists, now))
     _LAST[where] = lists, (found := since if before == lists else now)
     return found
 
 
-def _add(said: FolderList, prefix: str, seen: Listing, limits: Limits) -> None:
+def _add(said: FolderList, prefix: str, seen: FolderListing, limits: Limits) -> None:
     if len(seen.files) + len(seen.unused) + len(said.files) > limits.max_files:
         detail = f"more than {limits.max_files} files: not all listed"
         seen.errors.append(DecodeError(prefix + LIST, 0, -1, "limit", detail))
@@ -751,7 +760,7 @@ def _add(said: FolderList, prefix: str, seen: Listing, limits: Limits) -> None:
         if item.gone is not None:
             seen.unused.append(Unused(prefix + item.name, item.size, HELD))
         elif item.unused is None:
-            seen.files.append(Entry(prefix + item.name, item.size))
+            seen.files.append(ListedFile(prefix + item.name, item.size))
         else:
             seen.unused.append(Unused(prefix + item.name, item.size, item.unused))
     for error in said.errors:
@@ -761,14 +770,14 @@ def _add(said: FolderList, prefix: str, seen: Listing, limits: Limits) -> None:
 # Files of a copy that somebody names: as the directory had them, a file of batches, or a folder of them.
 
 
-class Named(NamedTuple):
+class CopiedFile(NamedTuple):
     """A file of a copy, seen as what it was taken from, and its size there in bytes."""
 
-    place: Place
+    place: StorageLocation
     size: int
 
 
-def named(path: str) -> list[Named]:
+def named(path: str) -> list[CopiedFile]:
     """The files of a copy that ``path`` names; none where it names something else, or nothing.
 
     Errors: :class:`AuditInputError` for a list that cannot be read.
@@ -781,7 +790,7 @@ def named(path: str) -> list[Named]:
     if found is None:
         return []
     place = storage.place(folder or ("/" if path.startswith("/") else "."))._replace(view=CopyView())
-    return [Named(place.child(item.name), item.size) for item in found.files if _is_meant(item, last)]
+    return [CopiedFile(place.child(item.name), item.size) for item in found.files if _is_meant(item, last)]
 
 
 def _is_meant(item: Listed, last: str) -> bool:

@@ -27,7 +27,7 @@ from auditor.connectors.codec.small_files import (
 from auditor.connectors.logdir import names
 from auditor.connectors.logdir.names import SEGMENT_KINDS, DataName
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.storage import Place, read_file
+from auditor.connectors.stores.storage import StorageLocation, read_file
 
 # What an inventory is made of: plain data about log directories, replicas of partitions and their files.
 #
@@ -61,7 +61,7 @@ class DataFile(NamedTuple):
     size: int
     kind: str
     offset: int
-    place: Place | None = None
+    place: StorageLocation | None = None
 
 
 @travels_light
@@ -79,7 +79,7 @@ class SegmentFile:
     index: DataFile | None = None
     timeindex: DataFile | None = None
     txnindex: DataFile | None = None
-    place: Place | None = None
+    place: StorageLocation | None = None
 
 
 @travels_light
@@ -204,7 +204,7 @@ class LogDir:
     """
 
     name: str
-    place: Place
+    place: StorageLocation
     join_key: str
     cluster_id: str | None = None
     broker_id: int | None = None
@@ -320,7 +320,7 @@ class Inventory:
 # Names of log directories and files that stay the same when everything is copied elsewhere.
 
 
-def common_folder(places: Iterable[Place]) -> Place | None:
+def common_folder(places: Iterable[StorageLocation]) -> StorageLocation | None:
     """The deepest folder that holds all places or is one of them; None where they are in different file systems."""
     found = list(places)
     if len({place.uri for place in found}) != 1:
@@ -331,13 +331,13 @@ def common_folder(places: Iterable[Place]) -> Place | None:
         return None
 
 
-def is_above(folder: Place, place: Place) -> bool:
+def is_above(folder: StorageLocation, place: StorageLocation) -> bool:
     """Whether ``folder`` is a folder above ``place``, not the place itself."""
     head = folder.path.rstrip("/") + "/"
     return folder.uri == place.uri and place.path.startswith(head) and place.path != head
 
 
-def relative(place: Place, base: Place | None) -> str:
+def relative(place: StorageLocation, base: StorageLocation | None) -> str:
     """The path of a place below ``base``, or all of it where ``base`` is not above."""
     if base is None or not is_above(base, place):
         return place.shown
@@ -351,7 +351,7 @@ class Naming:
     the folder above the log directory does, so that a log directory always has a name.
     """
 
-    def __init__(self, log_dirs: Mapping[Place, Iterable[Place]]) -> None:
+    def __init__(self, log_dirs: Mapping[StorageLocation, Iterable[StorageLocation]]) -> None:
         """``log_dirs``: each log directory with the PATHs that it was found by."""
         above = [
             given if is_above(given, place) else place.parent for place, paths in log_dirs.items() for given in paths
@@ -359,11 +359,11 @@ class Naming:
         self._base = common_folder(above)
         self._names = {place: relative(place, self._base) for place in log_dirs}
 
-    def name(self, log_dir: Place) -> str:
+    def name(self, log_dir: StorageLocation) -> str:
         """The column ``log_dir`` of a log directory."""
         return self._names[log_dir]
 
-    def owner(self, place: Place) -> tuple[str, str]:
+    def owner(self, place: StorageLocation) -> tuple[str, str]:
         """The log directory a file lies in and its path there; "" and a path below the common folder if in none."""
         folder = place.parent
         while folder not in self._names and folder.path not in ("", "/"):
@@ -391,7 +391,7 @@ class Identity(NamedTuple):
     note: str
 
 
-def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) -> Identity:
+def identify(place: StorageLocation, log_dir: str, small: dict[str, int], limits: Limits) -> Identity:
     """Read ``meta.properties`` and the offset checkpoints of a log directory; ``small``: name -> size in bytes."""
     errors: list[DecodeError] = []
     meta = None
@@ -419,7 +419,7 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
     return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {found}")
 
 
-def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
+def read_settings(where: StorageLocation, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
     """The settings in a ``server.properties`` that matter to logs, none of them sensitive.
 
     Errors: the file cannot be read, ``bad_setting`` for lines that do not parse, since any setting may have stood
@@ -438,7 +438,7 @@ def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, l
     return BrokerSettings(file, size, broker_id, found.known, unknown, found.elsewhere), errors
 
 
-def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[Place, BrokerSettings]]) -> list[LogDir]:
+def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[StorageLocation, BrokerSettings]]) -> list[LogDir]:
     """Give each log directory the settings of its broker that lie nearest above it."""
     nearest_last = sorted(settings, key=lambda item: (item[0].path.count("/"), item[1].file))
     result = []
@@ -499,7 +499,7 @@ UNFINISHED = "unfinished snapshot"
 DROPPED = {"deleted": DELETED, "cleaned": CLEANED, "part": UNFINISHED}
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file of a partition folder: path relative to its log directory, size in bytes, and what its name says."""
 
     name: str
@@ -507,14 +507,14 @@ class Found(NamedTuple):
     says: DataName
 
 
-class Kept(NamedTuple):
+class CountedFiles(NamedTuple):
     """The files that count, and the others each with a reason."""
 
-    kept: list[Found]
-    dropped: list[tuple[Found, str]]
+    kept: list[FoundFile]
+    dropped: list[tuple[FoundFile, str]]
 
 
-def keep(files: Iterable[Found], end_offset: Callable[[Found], int]) -> Kept:
+def keep(files: Iterable[FoundFile], end_offset: Callable[[FoundFile], int]) -> CountedFiles:
     """Apply the start-up rules. ``end_offset`` gives the offset after the last record of a ``.log.swap`` file.
 
     Cost: linear; ``end_offset`` is called once for each swapped segment, so in sound folders never.
@@ -526,7 +526,7 @@ def keep(files: Iterable[Found], end_offset: Callable[[Found], int]) -> Kept:
     logs = [item for item in swaps if item.says.kind == "log"]
     first = min((item.says.offset for item in logs), default=0)
     end = max((end_offset(item) for item in logs), default=0)
-    result = Kept([], [])
+    result = CountedFiles([], [])
     for item in found:
         reason = _reason(item, first_cleaned, first, end)
         if reason:
@@ -536,7 +536,7 @@ def keep(files: Iterable[Found], end_offset: Callable[[Found], int]) -> Kept:
     return result
 
 
-def _reason(item: Found, first_cleaned: int, first: int, end: int) -> str:
+def _reason(item: FoundFile, first_cleaned: int, first: int, end: int) -> str:
     """Why a broker drops a file, empty if it keeps it. ``first`` to ``end`` are the offsets that swaps replace."""
     says = item.says
     if says.state == "swap":
@@ -554,7 +554,7 @@ class EpochStarts:
     """Reads it when called: epochs with their first offsets, both rising; none where it says otherwise, or cannot be
     read. ``limit``: bytes."""
 
-    place: Place
+    place: StorageLocation
     file: DataFile | None
     limit: int
 

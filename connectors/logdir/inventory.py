@@ -23,7 +23,7 @@ from auditor.connectors.logdir import names
 from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, seen_through
 from auditor.connectors.logdir.files import (
     DataFile,
-    Found,
+    FoundFile,
     Inventory,
     LogDir,
     Naming,
@@ -39,7 +39,7 @@ from auditor.connectors.logdir.names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.retries import side_by_side
-from auditor.connectors.stores.storage import Entry, Place, Unused
+from auditor.connectors.stores.storage import ListedFile, StorageLocation, Unused
 from auditor.connectors.text.lines import HEAD_BYTES, sniff
 
 # From PATHs to drafts of log directories: which folder each file found belongs to.
@@ -71,9 +71,9 @@ _NOT_DATA = {
 class Tree:
     """What one PATH holds; names are relative to ``top``, which is the PATH or a folder above it (``given``)."""
 
-    top: Place
-    given: Place
-    files: list[Entry] = field(default_factory=list)
+    top: StorageLocation
+    given: StorageLocation
+    files: list[ListedFile] = field(default_factory=list)
     unused: list[Unused] = field(default_factory=list)
     errors: list[DecodeError] = field(default_factory=list)
 
@@ -82,8 +82,8 @@ class Tree:
 class Draft:
     """A log directory in the making: its files by what they are, names relative to it."""
 
-    place: Place
-    given: list[Place]
+    place: StorageLocation
+    given: list[StorageLocation]
     partitions: dict[str, dict[str, int]] = field(default_factory=dict)  # folder -> file name -> size
     small: dict[str, int] = field(default_factory=dict)
     texts: list[TextFile] = field(default_factory=list)
@@ -97,13 +97,13 @@ class Drafts:
     ``remote``: folders of remote segments, with the names and sizes of their files.
     """
 
-    found: dict[Place, Draft] = field(default_factory=dict)
-    remote: dict[Place, dict[str, int]] = field(default_factory=dict)
-    configs: list[tuple[Place, int]] = field(default_factory=list)
-    unused: list[tuple[Place, int, str]] = field(default_factory=list)
-    errors: list[tuple[Place, DecodeError]] = field(default_factory=list)
+    found: dict[StorageLocation, Draft] = field(default_factory=dict)
+    remote: dict[StorageLocation, dict[str, int]] = field(default_factory=dict)
+    configs: list[tuple[StorageLocation, int]] = field(default_factory=list)
+    unused: list[tuple[StorageLocation, int, str]] = field(default_factory=list)
+    errors: list[tuple[StorageLocation, DecodeError]] = field(default_factory=list)
 
-    def draft(self, place: Place, given: Place) -> Draft:
+    def draft(self, place: StorageLocation, given: StorageLocation) -> Draft:
         """The draft of a folder, made when it is first asked for."""
         draft = self.found.setdefault(place, Draft(place, []))
         if given not in draft.given:
@@ -125,7 +125,7 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
 
 def _of_one_view(trees: list[Tree]) -> list[Tree]:
     """The trees, those of one log directory's partitions with the view that was listed last."""
-    latest: dict[Place, Place] = {}
+    latest: dict[StorageLocation, StorageLocation] = {}
     for tree in trees:
         at = tree.top._replace(view=None)
         latest[at] = max(latest.get(at, tree.top), tree.top, key=_seen)
@@ -134,24 +134,24 @@ def _of_one_view(trees: list[Tree]) -> list[Tree]:
     return trees
 
 
-def _seen(place: Place) -> int:
+def _seen(place: StorageLocation) -> int:
     return place.view.seen if isinstance(place.view, CopyView) else 0
 
 
-def _outermost(places: Iterable[Place]) -> list[Place]:
+def _outermost(places: Iterable[StorageLocation]) -> list[StorageLocation]:
     """Each PATH once, without those that lie below another one."""
-    kept: list[Place] = []
+    kept: list[StorageLocation] = []
     for place in sorted(set(places), key=lambda item: (item.uri, item.path)):
         if not any(_below(place, other) for other in kept):
             kept.append(place)
     return kept
 
 
-def _below(place: Place, folder: Place) -> bool:
+def _below(place: StorageLocation, folder: StorageLocation) -> bool:
     return place.uri == folder.uri and f"{place.path}/".startswith(f"{folder.path.rstrip('/')}/")
 
 
-def _tree(given: Place, limits: Limits) -> Tree:
+def _tree(given: StorageLocation, limits: Limits) -> Tree:
     """The files of one PATH; a partition's are seen from its log directory, whose small files come too."""
     if storage.is_folder(given):
         given, found = seen_through(given, storage.listing(given, limits=limits), limits)
@@ -160,13 +160,13 @@ def _tree(given: Place, limits: Limits) -> Tree:
         if not _is_partition(given.name, direct):
             return tree
         return _with_small_files(_seen_from_above(tree, given.parent))
-    tree = Tree(given.parent, given, [Entry(given.name, storage.file_size(given))])
+    tree = Tree(given.parent, given, [ListedFile(given.name, storage.file_size(given))])
     if not _is_partition(given.parent.name, [given.name]):
         return tree
     return _with_small_files(_seen_from_above(tree, given.parent.parent))
 
 
-def _seen_from_above(tree: Tree, top: Place) -> Tree:
+def _seen_from_above(tree: Tree, top: StorageLocation) -> Tree:
     prefix = tree.top.name + "/"
     return Tree(
         top,
@@ -193,14 +193,14 @@ def _is_partition(folder: str, files: Iterable[str]) -> bool:
     return names.META not in direct and any(names.data_name(name) for name in direct)
 
 
-def _is_remote(folder: Place, files: Iterable[str]) -> bool:
+def _is_remote(folder: StorageLocation, files: Iterable[str]) -> bool:
     """Whether a folder holds remote segments, in the layout that its path says."""
     says = names.remote_folder(folder.path)
     known = names.object_name if says and says.depth > 1 else names.remote_name
     return says is not None and any(known(name) for name in files)
 
 
-def _bring_out_hidden(tree: Tree, paths: Sequence[Place]) -> None:
+def _bring_out_hidden(tree: Tree, paths: Sequence[StorageLocation]) -> None:
     """What stands where a broker's data would but is not read must not go unsaid, for it may hide a partition.
 
     A link or pipe in place of a partition's file stays a file, so that reading it is refused as with any other that
@@ -214,7 +214,7 @@ def _bring_out_hidden(tree: Tree, paths: Sequence[Place]) -> None:
         if item.reason == storage.LINK and _is_within(link, paths):
             tree.unused.append(item._replace(reason=LINK_WITHIN))
         elif item.reason in (storage.LINK, storage.SPECIAL) and _is_live(_last(folder)) and names.data_name(name):
-            tree.files.append(Entry(item.name, item.size))
+            tree.files.append(ListedFile(item.name, item.size))
         elif item.reason == storage.LINK and _may_hold_data(link):
             tree.errors.append(DecodeError(item.name, 0, -1, "unreadable", LINKED_DATA))
         else:
@@ -222,7 +222,7 @@ def _bring_out_hidden(tree: Tree, paths: Sequence[Place]) -> None:
     packed = [entry for entry in tree.files if _is_packed(entry.name)]
     tree.errors += [DecodeError(entry.name, 0, entry.size, "unreadable", PACKED_FILE) for entry in packed]
     there = {entry.name for entry in tree.files}
-    lacking = [Entry(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in there]
+    lacking = [ListedFile(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in there]
     tree.files = [entry for entry in tree.files if not _is_packed(entry.name)] + lacking  # as a file that is gone
 
 
@@ -239,10 +239,10 @@ def _is_live(folder: str) -> bool:
     return found is not None and found.kind == "live"
 
 
-def _is_within(link: Place, paths: Sequence[Place]) -> bool:
+def _is_within(link: StorageLocation, paths: Sequence[StorageLocation]) -> bool:
     """Whether what a link leads to is read anyway: of a partition's folder or file, as the same partition's."""
     try:
-        target = Place("", os.path.realpath(link.path))
+        target = StorageLocation("", os.path.realpath(link.path))
     except OSError:  # a link that nobody may follow, as those of /proc
         return False
     if not os.path.exists(target.path) or target.path == link.path or not any(_below(target, p) for p in paths):
@@ -254,7 +254,7 @@ def _is_within(link: Place, paths: Sequence[Place]) -> bool:
     return True
 
 
-def _may_hold_data(link: Place) -> bool:
+def _may_hold_data(link: StorageLocation) -> bool:
     """Whether a link leads to a log directory, or with a partition's name to what a partition has or is unreadable."""
     if any(os.path.lexists(os.path.join(link.path, name)) for name in names.OF_A_BROKER):
         return True
@@ -308,7 +308,7 @@ def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str]
             _sort_unknown(tree, folder, name, size, folder in roots, result)
 
 
-def _loose(where: Place, given: Place) -> DataName | None:
+def _loose(where: StorageLocation, given: StorageLocation) -> DataName | None:
     """What a data file outside of a partition folder is; one that was given by itself may have any name."""
     says = names.data_name(where.name)
     kind = where.name.rpartition(".")[2]
@@ -358,7 +358,7 @@ class BuiltReplica(NamedTuple):
 
 
 def folder_replica(
-    place: Place,
+    place: StorageLocation,
     log_dir: str,
     folder: str,
     files: dict[str, int],
@@ -377,7 +377,7 @@ def folder_replica(
     for name, size in sorted(files.items()):
         data = names.data_name(name)
         if data:
-            found.append(Found(f"{folder}/{name}", size, data))
+            found.append(FoundFile(f"{folder}/{name}", size, data))
         else:
             dropped.append((DataFile(f"{folder}/{name}", size, "", -1), NOT_KAFKAS))
     errors: list[DecodeError] = []
@@ -400,12 +400,12 @@ def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> Built
         if reason:
             dropped.append((DataFile(name, size, says.kind, says.offset), reason))
         else:
-            kept.append(Found(name, size, says))
+            kept.append(FoundFile(name, size, says))
     return BuiltReplica(_replica(kept, log_dir, None, None, ""), dropped, [])
 
 
 def _replica(
-    files: list[Found],
+    files: list[FoundFile],
     log_dir: str,
     topic: str | None,
     partition: int | None,
@@ -438,11 +438,11 @@ def _replica(
     )
 
 
-def _data_file(item: Found) -> DataFile:
+def _data_file(item: FoundFile) -> DataFile:
     return DataFile(item.name, item.size, item.says.kind, item.says.offset)
 
 
-def _topic_id(place: Place, name: str, errors: list[DecodeError]) -> str | None:
+def _topic_id(place: StorageLocation, name: str, errors: list[DecodeError]) -> str | None:
     """The topic id in ``partition.metadata``; what is wrong with it goes to ``errors``."""
     data = storage.read_file(place, name, limit=_MAX_METADATA_BYTES)
     if isinstance(data, DecodeError):
@@ -453,7 +453,7 @@ def _topic_id(place: Place, name: str, errors: list[DecodeError]) -> str | None:
     return topic_id
 
 
-def _end_offset(place: Place, item: Found, errors: list[DecodeError]) -> int:
+def _end_offset(place: StorageLocation, item: FoundFile, errors: list[DecodeError]) -> int:
     """The offset after a replacement segment; one that cannot be read replaces nothing."""
     file = storage.open_file(place, item.name)
     if isinstance(file, DecodeError):
@@ -606,7 +606,7 @@ def _left_out(skipped: Iterable[Skipped]) -> list[str]:
     return notes
 
 
-def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Place, int, str]]]:
+def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[StorageLocation, int, str]]]:
     """The remote parts of partitions, and files among them that are not theirs, by full place with size and reason.
 
     Files are named by their partition's folder, or that and their topic's, and relative to the folder above it.

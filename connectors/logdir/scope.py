@@ -38,9 +38,9 @@ from auditor.connectors.logdir.files import (
     Unreadable,
 )
 from auditor.connectors.logdir.names import METADATA_TOPIC
-from auditor.connectors.logdir.tiered import Chunked, Stretch
+from auditor.connectors.logdir.tiered import Chunked, ObjectRange
 from auditor.connectors.stores import retries
-from auditor.connectors.stores.storage import Place, read_file, read_head
+from auditor.connectors.stores.storage import StorageLocation, read_file, read_head
 from auditor.connectors.tables import internal_rows
 from auditor.connectors.tables.rows import ErrorPiece, FilePiece, MetadataPiece, Piece, TextPiece
 from auditor.connectors.tables.schema import Key
@@ -111,7 +111,7 @@ def _says_state(replica: Replica) -> bool:
     return any(s.offset >= replica.segments[0].base_offset for s in replica.snapshots)
 
 
-def _begun(place: Place, since: Since, replica: Replica) -> Replica:
+def _begun(place: StorageLocation, since: Since, replica: Replica) -> Replica:
     if is_internal(replica.topic):
         return replica
     number = first_read(replica, since, lambda segment: _newest(place, segment))
@@ -132,7 +132,7 @@ def first_read(replica: Replica, since: Since, newest: Callable[[SegmentFile], i
     return max(next(with_state, number), 0)
 
 
-def _newest(place: Place, segment: SegmentFile) -> int | None:
+def _newest(place: StorageLocation, segment: SegmentFile) -> int | None:
     """The last time of a segment's time index, None where it has none."""
     index = segment.timeindex
     if index is None or index.size < TIME_ENTRY.itemsize or index.size % TIME_ENTRY.itemsize:
@@ -344,7 +344,7 @@ def spread(pieces: list[Piece], slots: int) -> list[list[Piece]]:
 
 
 Row = TypeVar("Row")
-VIEWS: dict[str, Any] = {view.__name__: view for view in (CopyView, Chunked, Stretch)}
+VIEWS: dict[str, Any] = {view.__name__: view for view in (CopyView, Chunked, ObjectRange)}
 WRONG = (ValueError, TypeError, KeyError, IndexError, AttributeError, OSError, EOFError, RuntimeError, zlib.error)
 REST = ("settings", "skipped", "errors", "notes", "remote", "unread_bytes")  # of an inventory, its first line
 OF_LOG_DIR = [f.name for f in dataclasses.fields(LogDir) if f.init and f.name != "replicas"]
@@ -397,7 +397,7 @@ def _lines(inventory: Inventory) -> Iterator[Any]:
         yield from map(_replica_row, log_dir.replicas)
 
 
-def _place_row(place: Place | None) -> Sequence[Any] | None:
+def _place_row(place: StorageLocation | None) -> Sequence[Any] | None:
     if place is None or place.view is None:
         return place
     return place.uri, place.path, (type(place.view).__name__, *place.view)  # type: ignore[misc]  # a tuple of values
@@ -467,11 +467,11 @@ def _all(cls: type[Row], rows: Iterable[Sequence[Any]]) -> tuple[Row, ...]:
     return tuple(cls(*row) for row in rows)
 
 
-def _place(row: Sequence[Any] | None) -> Place | None:
+def _place(row: Sequence[Any] | None) -> StorageLocation | None:
     if row is None:
         return None
     uri, path, view = row
-    return Place(uri, path, None if view is None else VIEWS[view[0]](*view[1:]))
+    return StorageLocation(uri, path, None if view is None else VIEWS[view[0]](*view[1:]))
 
 
 def _file(row: Sequence[Any]) -> DataFile:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.base.remote_segments import EpochStarts, RemoteLogs, RemotePartition, RemoteSegment, State
+from auditor.base.remote_segments import EpochStarts, RemoteLogs, RemotePartition, RemoteSegment, RemoteSegmentState
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress_into
 from auditor.connectors.codec.remote_log_metadata import Manifest, RemoteLogMetadataRow, decode_manifest
@@ -30,13 +30,13 @@ from auditor.connectors.logdir.files import (
     Unreadable,
 )
 from auditor.connectors.logdir.names import INDEX_KINDS
-from auditor.connectors.stores.storage import BinaryFile, Place, open_file, read_file
+from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_file
 from auditor.connectors.tables.internal_rows import REMOTE_LOG_METADATA, InternalRows
 
 # Files that lie in remote storage in another shape than their brokers had them: cut out of one object, or in chunks.
 #
-# Who opens a file by its :class:`~auditor.connectors.stores.storage.Place` gets its bytes as they were on the broker's
-# disk
+# Who opens a file by its :class:`~auditor.connectors.stores.storage.StorageLocation` gets its bytes as they were on the
+# broker's disk
 # (Aiven's RemoteStorageManager; :mod:`auditor.connectors.codec.remote_log_metadata`). One chunk is in memory at a time.
 
 
@@ -44,7 +44,7 @@ MANIFEST, INDEXES = "rsm-manifest", "indexes"
 NO_MANIFEST = "its objects are there without the manifest that says how they are made up"
 
 
-def read_manifest(folder: Place, name: str) -> Manifest | DecodeError:
+def read_manifest(folder: StorageLocation, name: str) -> Manifest | DecodeError:
     """The manifest of that name."""
     data = read_file(folder, name, limit=DEFAULT_LIMITS.small_file(MANIFEST))
     return data if isinstance(data, DecodeError) else decode_manifest(data, name)
@@ -101,7 +101,7 @@ def _parts(start: int, says: Manifest, indexes: DataFile | None) -> list[DataFil
     for kind, position, size in ends:
         for name, first, length in ((INDEXES, at, position - at), (kind, position, size)):
             if length or name != INDEXES:
-                view = Stretch(indexes.name, first, length)
+                view = ObjectRange(indexes.name, first, length)
                 number = start if name in INDEX_KINDS else -1
                 named = f"{indexes.name}#{name}" if name != INDEXES else f"{indexes.name}#{first}"
                 found.append(DataFile(named, length, name, number, indexes.place._replace(view=view)))
@@ -109,14 +109,14 @@ def _parts(start: int, says: Manifest, indexes: DataFile | None) -> list[DataFil
     return found
 
 
-class Stretch(NamedTuple):
+class ObjectRange(NamedTuple):
     """A file that is ``size`` bytes of the object ``file`` from byte ``start`` on."""
 
     file: str
     start: int
     size: int
 
-    def open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
+    def open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
         """The file, for reading."""
         opened = open_file(folder, self.file)
         return opened._replace(file=name) if isinstance(opened, DecodeError) else _StretchFile(opened, self)
@@ -127,7 +127,7 @@ class Chunked(NamedTuple):
 
     manifest: str
 
-    def open(self, folder: Place, name: str) -> BinaryFile | DecodeError:
+    def open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
         """The segment as it was, for reading."""
         says = read_manifest(folder, self.manifest)
         if isinstance(says, DecodeError):
@@ -136,7 +136,7 @@ class Chunked(NamedTuple):
         return opened if isinstance(opened, DecodeError) else _ChunkedFile(opened, says)
 
 
-class _Seekable:
+class _PositionedFile:
     """What both kinds have: a position, and bytes from there on."""
 
     def __init__(self, stored: BinaryFile, size: int) -> None:
@@ -155,8 +155,8 @@ class _Seekable:
         self.stored.close()
 
 
-class _StretchFile(_Seekable):
-    def __init__(self, stored: BinaryFile, part: Stretch) -> None:
+class _StretchFile(_PositionedFile):
+    def __init__(self, stored: BinaryFile, part: ObjectRange) -> None:
         super().__init__(stored, part.size)
         self.start = part.start
 
@@ -171,7 +171,7 @@ class _StretchFile(_Seekable):
         return got
 
 
-class _ChunkedFile(_Seekable):
+class _ChunkedFile(_PositionedFile):
     """``starts``: where each chunk begins as stored, and where the last one ends."""
 
     def __init__(self, stored: BinaryFile, says: Manifest) -> None:
@@ -246,7 +246,7 @@ PART_OF_NONE = "file of a remote segment without its .log"
 AS_SAID = "manifest of a remote segment, read for how it is stored"
 BESIDE_PARTS = "bytes beside the indexes of a remote segment"
 
-Reasons = dict[tuple[Place | None, str], str]  # place and name of a file: why it is not read
+Reasons = dict[tuple[StorageLocation | None, str], str]  # place and name of a file: why it is not read
 
 
 class Candidate(NamedTuple):
@@ -266,8 +266,8 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Sc
     """
     if not inventory.remote:
         return inventory
-    files = _Files()
-    used: set[tuple[Place | None, str]] = set()
+    files = _OpenRemoteFiles()
+    used: set[tuple[StorageLocation | None, str]] = set()
     log_dirs = []
     for log_dir in inventory.log_dirs:
         logs = known.get(log_dir.join_key, RemoteLogs())
@@ -296,7 +296,7 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Sc
     )
 
 
-class _Files:
+class _OpenRemoteFiles:
     """The files of remote segments as the brokers had them, each segment opened once, and why some are not read."""
 
     def __init__(self) -> None:
@@ -329,7 +329,7 @@ class _Files:
 
 
 def _whole(
-    log_dir: LogDir, replica: Replica, folders: Iterable[RemoteFolder], logs: RemoteLogs, files: _Files
+    log_dir: LogDir, replica: Replica, folders: Iterable[RemoteFolder], logs: RemoteLogs, files: _OpenRemoteFiles
 ) -> Replica:
     """A replica with its remote part, where there is one and it reaches the local one."""
     mine = [f for f in folders if f.is_of(replica)]
@@ -346,7 +346,7 @@ def _whole(
 
 
 def _candidates(
-    epochs: EpochStarts, segments: Iterable[RemoteFiles], part: RemotePartition | None, files: _Files
+    epochs: EpochStarts, segments: Iterable[RemoteFiles], part: RemotePartition | None, files: _OpenRemoteFiles
 ) -> list[Candidate]:
     """The segments that were copied whole and are of this log, by first offset."""
     found = []
@@ -360,7 +360,7 @@ def _candidates(
         elif unknown:
             if (opened := files.open(segment)) is not None:
                 found.append(Candidate(opened, _end_offset(opened)))
-        elif recorded is None or recorded.state != State.COPY_SEGMENT_FINISHED:
+        elif recorded is None or recorded.state != RemoteSegmentState.COPY_SEGMENT_FINISHED:
             files.say(segment, NOT_FINISHED)
         elif not recorded.is_of(epochs):
             files.say(segment, OTHER_EPOCHS)
@@ -369,7 +369,7 @@ def _candidates(
     return sorted(found, key=lambda c: (c.segment.start, -c.end))
 
 
-def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _Files) -> list[Candidate]:
+def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _OpenRemoteFiles) -> list[Candidate]:
     """Those that lead from the log start, or from behind the last hole, to the first local segment without a hole."""
     run: list[Candidate] = []
     for c in candidates:
@@ -391,7 +391,7 @@ def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _F
     return run
 
 
-def _before(replica: Replica, chosen: list[Candidate], files: _Files) -> Replica:
+def _before(replica: Replica, chosen: list[Candidate], files: _OpenRemoteFiles) -> Replica:
     """The replica with these segments in front, and the snapshots of their ends.
 
     Segments of different leaders overlap: where the next one begins is read from that. The reader leaves out what is
@@ -452,7 +452,7 @@ Key = tuple[str, int]  # topic id and partition
 class RemoteLogTask(NamedTuple):
     """A copy of a partition of the topic to read. ``clean``: its broker had shut down."""
 
-    place: Place
+    place: StorageLocation
     replica: Replica
     clean: bool
     broker_id: int | None
@@ -481,7 +481,7 @@ def read_remote_log(task: RemoteLogTask) -> dict[Key, RemotePartition]:
 
     Cost: every record once; memory: the segments that were ever recorded, and a chunk.
     """
-    reading = _Reading(task)
+    reading = _TieredReading(task)
     for segment in task.replica.segments:
         reading.segment(segment.name, segment.size)
     for partition in reading.found.values():
@@ -503,7 +503,7 @@ def joined(reads: Iterable[tuple[str, dict[Key, RemotePartition]]]) -> dict[str,
     return {join_key: RemoteLogs(partitions) for join_key, partitions in of_cluster.items()}
 
 
-class _Reading:
+class _TieredReading:
     """The state of reading one replica."""
 
     def __init__(self, task: RemoteLogTask) -> None:

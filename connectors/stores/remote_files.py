@@ -525,18 +525,18 @@ def of_work(work: Iterable[object]) -> Iterator[Iterable[Coming]]:
     return (one.coming() if isinstance(one, Comes) else () for one in work)
 
 
-class _Fetched(NamedTuple):
+class _FetchedBytes(NamedTuple):
     group: int
     size: int
     future: Future[Opened]
 
 
-class _Ahead:
+class _Prefetch:
     def __init__(self, groups: Iterable[Iterable[Coming]], at_once: int) -> None:
         self.at_once = at_once
         self.following = ((number, file) for number, group in enumerate(groups) for file in group)
         self.next: tuple[int, Coming] | None = None
-        self.fetched: dict[tuple[str, str], _Fetched] = {}
+        self.fetched: dict[tuple[str, str], _FetchedBytes] = {}
         self.passed: set[tuple[str, str]] = set()
         self.bytes = 0
 
@@ -555,7 +555,7 @@ class _Ahead:
                 self.next = number, file
                 return
             self.bytes += size
-            self.fetched[key] = _Fetched(number, size, retries.run(_opened, file, size))
+            self.fetched[key] = _FetchedBytes(number, size, retries.run(_opened, file, size))
 
     def taken(self, key: tuple[str, str]) -> Opened | None:
         """A file that was fetched; what should have been read before it is forgotten."""
@@ -581,7 +581,7 @@ class _Ahead:
         self.fetched.clear()
 
 
-_ahead: _Ahead | None = None
+_ahead: _Prefetch | None = None
 
 
 def _opened(file: Coming, size: int) -> Opened:
@@ -595,7 +595,7 @@ def coming(groups: Iterable[Iterable[Coming]], at_once: int = PREFETCHED_AT_ONCE
     """While these files are read, in about this order; ``at_once``: how many are under way or wait."""
     global _ahead
 
-    before, _ahead = _ahead, _Ahead(groups, at_once)
+    before, _ahead = _ahead, _Prefetch(groups, at_once)
     mine = _ahead
     mine.fetch()
     try:

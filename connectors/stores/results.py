@@ -39,7 +39,7 @@ PARTIAL = ".partial-"  # how that name begins
 TRIAL_S = 5.0  # for which a first request is tried again: it is most often refused for the user's mistake
 
 
-class Folder(NamedTuple):
+class ResultFolder(NamedTuple):
     """``uri``: as the user gave it, empty for a folder of this machine; ``path``: in its file system; ``patience_s``:
     for how long a store is asked again, None for as long as any reader asks it."""
 
@@ -59,7 +59,7 @@ class Folder(NamedTuple):
         """For people: without a URI's user, password and options."""
         return user_input.shown_uri(self.uri).rstrip("/") if self.uri else storage.printable(self.path)
 
-    def __truediv__(self, name: str) -> Folder:
+    def __truediv__(self, name: str) -> ResultFolder:
         """The folder of that name in it. The URI's options stay at its end."""
         head, mark, options = self.uri.partition("?")
         uri = f"{head.rstrip('/')}/{name}{mark}{options}" if self.uri else ""
@@ -218,19 +218,19 @@ class Folder(NamedTuple):
         return retries.ask(answered, refusal, remote_files.renewed, most_s=self.patience_s)
 
 
-def folder(out: Path | str) -> Folder:
+def folder(out: Path | str) -> ResultFolder:
     """The folder that an option's value names. Errors: :class:`AuditInputError` for a URI that nothing opens."""
     if isinstance(out, Path):
-        return Folder("", os.path.abspath(out))
+        return ResultFolder("", os.path.abspath(out))
     if (
         user_input.parsed(out).scheme == "s3"
     ):  # one PUT for a small object, and not the three requests of an upload by parts
         out += ("&" if "?" in out else "?") + "allow_delayed_open=true"
     _, path = remote_files.filesystem(out)
-    return Folder(out, path.rstrip("/") or path)
+    return ResultFolder(out, path.rstrip("/") or path)
 
 
-def is_of_its_own(where: Folder) -> bool:
+def is_of_its_own(where: ResultFolder) -> bool:
     """Whether a URI is a store's, and no other way to files of this machine."""
     words = "".join(c if c.isalnum() else " " for c in where.files.type_name).split()  # py::fsspec+('file', 'local')
     return "::" not in where.uri and not {"local", "file"} & set(words)
@@ -245,7 +245,7 @@ def why(error: Exception) -> str:
     return error.code if isinstance(error, StoreTrouble) else storage.problem("", error).detail
 
 
-def tried(where: Folder, option: str, trial: str, *, keep: bool = False) -> None:
+def tried(where: ResultFolder, option: str, trial: str, *, keep: bool = False) -> None:
     """That a store takes a small file of the name ``trial``, and gives it up, but where it is to be kept.
 
     Errors: :class:`AuditInputError` where it does not.

@@ -125,7 +125,7 @@ def nobody(text: str) -> None:
     """Hears nothing."""
 
 
-class _State(threading.local):
+class _ThreadState(threading.local):
     """Of a thread: how many times the patience a request gets before it is an ``OSError``, None where it is
     :class:`StoreTrouble`; whether, of work that nobody does again, the request before this one was given up: then this
     one is tried once."""
@@ -134,7 +134,7 @@ class _State(threading.local):
     tired = False
 
 
-_state = _State()
+_state = _ThreadState()
 _heard: Callable[[str], None] = nobody
 
 

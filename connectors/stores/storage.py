@@ -121,11 +121,11 @@ class BinaryFile(Protocol):
 class View(Protocol):
     """How files below a place are stored that are not there as their names say; a tuple of plain values."""
 
-    def open(self, folder: Place, name: str, /) -> BinaryFile | DecodeError:
+    def open(self, folder: StorageLocation, name: str, /) -> BinaryFile | DecodeError:
         """What :func:`open_file` gives for ``name`` below ``folder``."""
 
 
-class Place(NamedTuple):
+class StorageLocation(NamedTuple):
     """A file or folder: ``path`` in the file system that ``uri`` opens, or of this machine where ``uri`` is empty.
 
     ``view``: how its files are stored, None for as they are.
@@ -141,12 +141,12 @@ class Place(NamedTuple):
         return printable(self.path.rstrip("/").rpartition("/")[2])
 
     @property
-    def parent(self) -> Place:
+    def parent(self) -> StorageLocation:
         """The folder above."""
         head = self.path.rstrip("/").rpartition("/")[0]
         return self._replace(path=head or ("/" if self.path.startswith("/") else ""))
 
-    def child(self, name: str) -> Place:
+    def child(self, name: str) -> StorageLocation:
         """What has the relative path ``name`` below this folder; an empty name is the folder itself."""
         if not name:
             return self
@@ -165,7 +165,7 @@ class Place(NamedTuple):
         return printable(f"{parts.scheme}://{path.lstrip('/')}")
 
 
-class Entry(NamedTuple):
+class ListedFile(NamedTuple):
     """A file found: path relative to the listed folder, and its size in bytes then."""
 
     name: str
@@ -180,10 +180,10 @@ class Unused(NamedTuple):
     reason: str
 
 
-class Listing(NamedTuple):
+class FolderListing(NamedTuple):
     """All that a folder holds, however deep, each list in the order of its names."""
 
-    files: list[Entry]
+    files: list[ListedFile]
     unused: list[Unused]
     errors: list[DecodeError]
 
@@ -193,7 +193,7 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def place(path: str) -> Place:
+def place(path: str) -> StorageLocation:
     """The place a PATH of the user names.
 
     Errors: :class:`AuditInputError` when no driver opens its scheme or it names nothing.
@@ -201,7 +201,7 @@ def place(path: str) -> Place:
     parts = user_input.parsed(path)
     if "://" not in path or parts.scheme == "file":
         local = urllib.parse.unquote(parts.path) if parts.scheme == "file" and "://" in path else path
-        found = Place("", os.path.realpath(os.path.expanduser(local)))
+        found = StorageLocation("", os.path.realpath(os.path.expanduser(local)))
         if not os.path.lexists(found.path):
             raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
         return found
@@ -211,7 +211,7 @@ def place(path: str) -> Place:
     return found
 
 
-def remote_place(uri: str) -> Place:
+def remote_place(uri: str) -> StorageLocation:
     """The place that a URI names, whether something is there or not. Errors: :class:`AuditInputError` when no driver
     opens its scheme."""
     parts = user_input.parsed(uri)
@@ -219,20 +219,20 @@ def remote_place(uri: str) -> Place:
     system = f"{parts.scheme}://{parts.netloc}"  # one for all PATHs in it, so that places compare equal
     if parts.query:
         system += f"?{parts.query}"
-    return Place(system, inner.rstrip("/") or inner)
+    return StorageLocation(system, inner.rstrip("/") or inner)
 
 
-def is_there(where: Place) -> bool:
+def is_there(where: StorageLocation) -> bool:
     """Whether anything is at a place of a store now. Errors: :class:`AuditInputError` with the store's own code."""
     return _info(where).type.name != "NotFound"
 
 
-def is_folder(where: Place) -> bool:
+def is_folder(where: StorageLocation) -> bool:
     """Whether the place is a folder now."""
     return _info(where).type.name == "Directory" if where.uri else os.path.isdir(where.path)
 
 
-def file_size(where: Place) -> int:
+def file_size(where: StorageLocation) -> int:
     """Bytes of one file that was named by itself. Errors: :class:`AuditInputError` if it is no regular file."""
     if where.uri:
         return _info(where).size or 0
@@ -242,12 +242,12 @@ def file_size(where: Place) -> int:
     return status.st_size
 
 
-def listing(where: Place, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> Listing:
+def listing(where: StorageLocation, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> FolderListing:
     """The files of a folder with sizes, sorted by name; without ``deep`` only those directly in it.
 
     Cost: one pass over the directory entries. Stops at ``limits.max_files`` with an error of reason ``limit``.
     """
-    found = Listing([], [], [])
+    found = FolderListing([], [], [])
     for item in _remote(where, deep) if where.uri else _local(where.path, deep):
         if len(found.files) + len(found.unused) >= limits.max_files:
             found.errors.append(DecodeError("", 0, -1, "limit", f"more than {limits.max_files} files: not all listed"))
@@ -259,7 +259,7 @@ def listing(where: Place, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS)
     return found
 
 
-def _sort_in(item: Entry | Unused | DecodeError, found: Listing, limits: Limits) -> None:
+def _sort_in(item: ListedFile | Unused | DecodeError, found: FolderListing, limits: Limits) -> None:
     """Put what was met where it belongs; names that cannot be stored or are too long are not opened."""
     if isinstance(item, DecodeError):
         found.errors.append(item)
@@ -276,7 +276,7 @@ def _sort_in(item: Entry | Unused | DecodeError, found: Listing, limits: Limits)
         found.files.append(item)
 
 
-def _local(root: str, deep: bool) -> Iterator[Entry | Unused | DecodeError]:
+def _local(root: str, deep: bool) -> Iterator[ListedFile | Unused | DecodeError]:
     """What a local folder holds, in no order; folders wait on a stack, so depth costs no recursion.
 
     All names of a folder come before any size: the size of a segment is then its last one where the list has the next.
@@ -297,7 +297,7 @@ def _local(root: str, deep: bool) -> Iterator[Entry | Unused | DecodeError]:
             yield problem(folder, error)
 
 
-def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeError:
+def _local_file(name: str, item: os.DirEntry[str]) -> ListedFile | Unused | DecodeError:
     """One directory entry that is no folder."""
     if item.is_symlink():
         return Unused(name, 0, LINK)
@@ -305,10 +305,10 @@ def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeErr
         status = item.stat(follow_symlinks=False)
     except OSError as error:
         return problem(name, error)
-    return Entry(name, status.st_size) if stat.S_ISREG(status.st_mode) else Unused(name, 0, SPECIAL)
+    return ListedFile(name, status.st_size) if stat.S_ISREG(status.st_mode) else Unused(name, 0, SPECIAL)
 
 
-def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
+def _remote(where: StorageLocation, deep: bool) -> Iterator[ListedFile | DecodeError]:
     """What a folder of a remote file system holds."""
     start = len(where.path.rstrip("/")) + 1
     try:
@@ -318,20 +318,20 @@ def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
         return
     for info in infos:
         if info.is_file:
-            yield Entry(info.path[start:], info.size or 0)
+            yield ListedFile(info.path[start:], info.size or 0)
 
 
-def _all_infos(where: Place) -> list[pafs.FileInfo]:
+def _all_infos(where: StorageLocation) -> list[pafs.FileInfo]:
     """All that is below a folder. Folders above those of brokers are looked into level by level; what is below the
     others is listed as one, a thousand objects a request, side by side. All is one where the driver tells of no folder
     that has no object of its own, as Google's of pyarrow."""
     if filesystem(where.uri)[0].type_name == "gcs":
         return _infos(where, deep=True)
     found: list[pafs.FileInfo] = []
-    whole: list[Place] = []
+    whole: list[StorageLocation] = []
     level = [where]
     while level and len(whole) + len(level) < AT_ONCE:
-        following: list[Place] = []
+        following: list[StorageLocation] = []
         for folder, infos in zip(level, side_by_side(partial(_infos, deep=False), level), strict=True):
             below = [where._replace(path=info.path) for info in infos if not info.is_file]
             if not below:
@@ -345,7 +345,7 @@ def _all_infos(where: Place) -> list[pafs.FileInfo]:
     return found + [info for infos in side_by_side(partial(_infos, deep=True), whole + level) for info in infos]
 
 
-def _are_few(folders: list[Place]) -> bool:
+def _are_few(folders: list[StorageLocation]) -> bool:
     """Whether folders are worth a request each: some, or as many as there are brokers, the first no partition's."""
     if len(folders) <= _SIDE_BY_SIDE:
         return True
@@ -366,7 +366,7 @@ def _is_broker(infos: list[pafs.FileInfo]) -> bool:
     return any(info.is_file and info.base_name in names.OF_A_BROKER for info in infos)
 
 
-def _infos(where: Place, *, deep: bool) -> list[pafs.FileInfo]:
+def _infos(where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:
     """What the store lists. Errors: as of :func:`auditor.connectors.stores.retries.ask`."""
     import pyarrow.fs as pafs
 
@@ -383,7 +383,7 @@ def _infos(where: Place, *, deep: bool) -> list[pafs.FileInfo]:
         raise _mistake(where, error.code) from error
 
 
-def open_file(where: Place, name: str = "", *, until: int | None = None) -> BinaryFile | DecodeError:
+def open_file(where: StorageLocation, name: str = "", *, until: int | None = None) -> BinaryFile | DecodeError:
     """Open the file ``name`` below ``where`` (or ``where`` itself) for reading from byte 0.
 
     ``until``: of a remote one, the byte up to which it will be read, where that is known. ``name``
@@ -411,7 +411,9 @@ def _open_local(path: str) -> io.FileIO:
     return io.FileIO(descriptor, "rb") if pace is None else remote_files.GuestFile(descriptor, pace)
 
 
-def read_file(where: Place, name: str = "", *, limit: int = DEFAULT_LIMITS.max_small_file_bytes) -> bytes | DecodeError:
+def read_file(
+    where: StorageLocation, name: str = "", *, limit: int = DEFAULT_LIMITS.max_small_file_bytes
+) -> bytes | DecodeError:
     """The whole content of a small file; more than ``limit`` bytes are an error of reason ``limit``."""
     data = read_head(where, name, limit + 1)
     if not isinstance(data, DecodeError) and len(data) > limit:
@@ -419,7 +421,7 @@ def read_file(where: Place, name: str = "", *, limit: int = DEFAULT_LIMITS.max_s
     return data
 
 
-def read_data(where: Place, name: str, limit: int) -> tuple[bytes, int] | DecodeError:
+def read_data(where: StorageLocation, name: str, limit: int) -> tuple[bytes, int] | DecodeError:
     """The same without what a hole at its end is, and its length: a broker gives an index that it writes to its full
     size, 10 MiB, of which the file system has what is written alone. Zeros where that cannot be told."""
     opened = open_file(where, name, until=limit + 1)
@@ -449,7 +451,7 @@ def _extent(descriptor: int) -> tuple[int, int]:
     return size, min(end, size)
 
 
-def read_head(where: Place, name: str, count: int, *, start: int = 0) -> bytes | DecodeError:
+def read_head(where: StorageLocation, name: str, count: int, *, start: int = 0) -> bytes | DecodeError:
     """The first ``count`` bytes of a file from byte ``start`` on, fewer if it is shorter."""
     opened = open_file(where, name, until=start + count)
     if isinstance(opened, DecodeError):
@@ -472,7 +474,7 @@ def _read(opened: BinaryFile, count: int, start: int = 0) -> bytes:
     return bytes(data)
 
 
-def _info(where: Place) -> pafs.FileInfo:
+def _info(where: StorageLocation) -> pafs.FileInfo:
     """Type and size of a remote place. Errors: :class:`AuditInputError` with the store's own code."""
     try:
         return retries.ask(
@@ -487,7 +489,7 @@ def _info(where: Place) -> pafs.FileInfo:
         raise _mistake(where, retries.code_of(refusal(where.uri, where.path) or error)) from error
 
 
-def _mistake(where: Place, code: str) -> AuditInputError:
+def _mistake(where: StorageLocation, code: str) -> AuditInputError:
     return AuditInputError(f"{where.shown}: {retries.SAYS}{code}; check the URI, its credentials and the network")
 
 

@@ -21,7 +21,7 @@ from auditor.connectors.codec.cluster_metadata import (
     MetadataEntry,
     PartitionState,
 )
-from auditor.connectors.codec.damaged_fields import Known
+from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.codec.group_topics import OffsetCommitRow, decode_consumer_offsets, decode_share_group_state
 from auditor.connectors.codec.records import Decoded, Record, failures_of, records_of, sound
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
@@ -31,7 +31,7 @@ from auditor.connectors.codec.structs import Problem, uuid_text
 from auditor.connectors.codec.transaction_log import Texts, are_ascii, decode_transaction_log, gather, partition_names
 from auditor.connectors.logdir.files import DataFile, EpochStarts, Replica
 from auditor.connectors.logdir.names import LEADER_EPOCHS, QUORUM_STATE
-from auditor.connectors.stores.storage import Place, open_file, read_file
+from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.schema import (
     METADATA_HISTORY,
@@ -217,7 +217,7 @@ def internal_records(topic: str, limits: Limits, *, payload: bool = False) -> In
     return (InternalColumns if topic in PACKED else InternalRows)(topic, limits, payload=payload)
 
 
-class Run(NamedTuple):
+class BatchRunRows(NamedTuple):
     """The rows of one run of batches: ``columns`` of the records at ``places`` in it, and others that were read one by
     one, by table, each with its place."""
 
@@ -232,7 +232,7 @@ class InternalColumns(InternalRows):
 
     def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
         super().__init__(topic, limits, payload=payload)
-        self.runs: list[Run] = []
+        self.runs: list[BatchRunRows] = []
 
     def add(self, file: str, chunk: Chunk) -> list[DecodeError]:
         """Decodes the records of every batch of a chunk (read with its bytes); returns what kept a batch closed."""
@@ -273,7 +273,7 @@ class InternalColumns(InternalRows):
                 batches.producer_id[batch],
                 batches.producer_epoch[batch],
             )
-        self.runs.append(Run(table, plain, columns, self._others(file, run, batches, chosen, odd)))
+        self.runs.append(BatchRunRows(table, plain, columns, self._others(file, run, batches, chosen, odd)))
 
     def _details(self, run: Decoded, chosen: np.ndarray, fields: np.ndarray, odd: np.ndarray) -> np.ndarray:
         """Of commits; those whose metadata is wanted and no ASCII become odd."""
@@ -414,7 +414,7 @@ class MetadataLog:
     first thing that is wrong with it (``doubted``). Memory: a chunk of a segment.
     """
 
-    def __init__(self, place: Place, replica: Replica, limits: Limits) -> None:
+    def __init__(self, place: StorageLocation, replica: Replica, limits: Limits) -> None:
         self.place = place
         self.replica = replica
         self.limits = limits.counting()
@@ -423,7 +423,7 @@ class MetadataLog:
         self.unopened: list[DecodeError] = []
         self.lineage: list[tuple[int, int]] = []
         epochs = EpochStarts(place, replica.leader_epochs, limits.small_file(LEADER_EPOCHS))
-        self.known = Known(has_holes=False, epochs=epochs)
+        self.known = SegmentContext(has_holes=False, epochs=epochs)
 
     def snapshots(self) -> list[DataFile]:
         """The snapshots, the newest first; ``offset``: the first one behind it. Complete is one with its footer."""
@@ -501,7 +501,7 @@ _ROWS = 1 << 14  # of a record batch
 _COLUMNS = METADATA_HISTORY.names[3:]  # behind the log directory's key
 
 
-def history(place: Place, key: Key, replica: Replica, limits: Limits) -> Iterator[pa.RecordBatch]:
+def history(place: StorageLocation, key: Key, replica: Replica, limits: Limits) -> Iterator[pa.RecordBatch]:
     """The changes that a replica of ``__cluster_metadata`` still shows, oldest first.
 
     A log that no longer begins at offset 0 is preceded by what its oldest complete snapshot says (offset null, the

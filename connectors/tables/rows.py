@@ -45,7 +45,7 @@ from auditor.connectors.codec.structs import Problem, as_printed
 from auditor.connectors.logdir import names
 from auditor.connectors.logdir.files import DataFile, Replica, TextFile
 from auditor.connectors.stores.remote_files import Coming
-from auditor.connectors.stores.storage import Place, open_file, read_file
+from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
 from auditor.connectors.tables import internal_rows, schema
 from auditor.connectors.tables.internal_rows import InternalRows, history, internal_records
 from auditor.connectors.tables.schema import (
@@ -212,7 +212,7 @@ class FilePiece:
     lowest offset at ``start`` where somebody has seen that a batch begins there, -1 where nobody has.
     """
 
-    place: Place
+    place: StorageLocation
     key: Key
     file: DataFile
     start: int = 0
@@ -231,7 +231,7 @@ class FilePiece:
 class TextPiece:
     """A folder of text dumps; topic and partition in ``key`` are what the dumps show."""
 
-    place: Place
+    place: StorageLocation
     key: Key
     texts: tuple[TextFile, ...]
 
@@ -248,7 +248,7 @@ class ErrorPiece:
 class MetadataPiece:
     """A whole replica of ``__cluster_metadata``, whose records only make sense one after the other."""
 
-    place: Place
+    place: StorageLocation
     key: Key
     replica: Replica
 

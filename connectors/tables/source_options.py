@@ -45,7 +45,7 @@ STREAMED = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReadOptions:
     """What a reader was asked for; ``split_size`` in bytes, ``refused``: files not to open by path, and why.
 
     ``offsets``: from which offset to which one, both among them, segments are read; ``columns``: those that the rows
@@ -60,7 +60,7 @@ class Asked:
     columns: tuple[str, ...] = ()
 
 
-def asked(given: Mapping[str, str]) -> Asked:
+def asked(given: Mapping[str, str]) -> ReadOptions:
     """The options of a reader, in any case. Errors: :class:`AuditInputError` for one that is wrong, or where
     no path is given."""
     options = {name.lower(): value for name, value in given.items()}
@@ -74,7 +74,7 @@ def asked(given: Mapping[str, str]) -> Asked:
         tuple(_numbers(options, "brokers")),
         None if since is None else since_of(since),
     )
-    return Asked(
+    return ReadOptions(
         json.loads(paths) if "paths" in options else [paths],
         scope,
         _number(options, "splitSize", 128 << 20, 1 << 16),
@@ -172,7 +172,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class Wanted(NamedTuple):
+class FileFilter(NamedTuple):
     """Which files may have rows for which all ``conditions`` hold, and by their names offsets from ``first`` to
     ``last``; the last segment of a log may hold any that is not below it."""
 

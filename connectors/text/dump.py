@@ -29,7 +29,7 @@ Match = re.Match[bytes]
 
 
 @dataclass(slots=True)
-class Row:
+class BatchRow:
     """One batch; the names and meanings of :class:`BatchColumns`."""
 
     position: int = -1
@@ -75,7 +75,7 @@ class SegmentBuilder:
     """Takes the lines of one segment in order. A line whose numbers fit no column is refused (False)."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[BatchRow] = []
         self._cannot_show: set[str] = set()
         self._seen = 0  # records shown of the last batch
         self._shows_records = False
@@ -196,14 +196,14 @@ class SegmentBuilder:
         cut = self._shows_records and bool(self.rows) and self._seen < self.rows[-1].record_count
         return Batches(columns(self.rows), frozenset(self._cannot_show), cut)
 
-    def _fits(self, before: Row) -> bool:
+    def _fits(self, before: BatchRow) -> bool:
         """Whether the last row still fits after a line was added to it; if not, it becomes what it was ``before``."""
         if self.rows[-1].fits():
             return True
         self.rows[-1] = before
         return False
 
-    def _add(self, row: Row) -> bool:
+    def _add(self, row: BatchRow) -> bool:
         if not row.fits():
             return False
         self.rows.append(row)
@@ -211,7 +211,7 @@ class SegmentBuilder:
         return True
 
 
-def columns(rows: list[Row]) -> BatchColumns:
+def columns(rows: list[BatchRow]) -> BatchColumns:
     """Rows as columns."""
     return BatchColumns(
         *(
@@ -221,13 +221,13 @@ def columns(rows: list[Row]) -> BatchColumns:
     )
 
 
-def _row(line: Match, *names: str) -> Row:
-    row = Row()
+def _row(line: Match, *names: str) -> BatchRow:
+    row = BatchRow()
     _fill(row, line, *names)
     return row
 
 
-def _fill(row: Row, line: Match, *names: str) -> None:
+def _fill(row: BatchRow, line: Match, *names: str) -> None:
     """Set the columns that the line shows."""
     for name in names:
         if line[name] is not None:
@@ -239,7 +239,7 @@ def _codec(line: Match) -> int | None:
     return _CODECS.get(line["codec"].lower().removesuffix(b"compressioncodec"))
 
 
-def _header(row: Row, line: Match, codec: int) -> None:
+def _header(row: BatchRow, line: Match, codec: int) -> None:
     """Attributes and checksum as the line says them."""
     groups = line.groupdict()
     row.attributes |= codec
@@ -251,7 +251,7 @@ def _header(row: Row, line: Match, codec: int) -> None:
         row.flaws |= col.FLAW_CRC
 
 
-def _control(row: Row, line: Match) -> None:
+def _control(row: BatchRow, line: Match) -> None:
     """The type of a control record, and the coordinator epoch of an end marker."""
     if line["marker"] is not None:
         row.control_type = int(line["marker"] == b"COMMIT")
@@ -262,7 +262,7 @@ def _control(row: Row, line: Match) -> None:
         row.control_type = _CONTROL_NAMES[line["control_name"]]
 
 
-def _flaws(row: Row) -> int:
+def _flaws(row: BatchRow) -> int:
     """The FLAW_* bits that the fields of a magic 2 header show."""
     flaws = 0
     span = row.last_offset - row.base_offset + 1
@@ -341,10 +341,10 @@ def parse_dump(text: bytes, file: str = "") -> Dump:
 
     Errors: ``bad_line`` for stretches that no tool prints, ``truncated`` for a last line cut short. Cost: one pass.
     """
-    return _Reader(text, file).read()
+    return _DumpReader(text, file).read()
 
 
-class _Reader:
+class _DumpReader:
     """Reads line by line; what a section holds is closed into it when the next banner comes."""
 
     def __init__(self, text: bytes, file: str) -> None:
@@ -458,7 +458,7 @@ class _Reader:
         self._keep(shown, at, int(found["offset"]), int(found["timestamp"] or -1))
         return shown.end
 
-    def _keep(self, shown: lines.Shown, at: int, offset: int | None, timestamp: int | None) -> None:
+    def _keep(self, shown: lines.PrintedRecord, at: int, offset: int | None, timestamp: int | None) -> None:
         """Keep a decoder's print; payload of other topics is forgotten at once."""
         self.loose = not shown.exact
         if shown.key is None:

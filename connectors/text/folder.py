@@ -27,7 +27,7 @@ from auditor.connectors.codec.indexes import (
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.logdir import names
 from auditor.connectors.logdir.files import TextFile
-from auditor.connectors.stores.storage import Place, read_file
+from auditor.connectors.stores.storage import StorageLocation, read_file
 from auditor.connectors.text.dump import Numbers, Section, parse_dump
 from auditor.connectors.text.internal_topics import Row, Unread, parse_console, read_printed
 from auditor.connectors.text.lines import normalise
@@ -289,12 +289,12 @@ class TextFolder(NamedTuple):
     bytes_read: int
 
 
-def read_texts(place: Place, texts: Sequence[TextFile], limits: Limits = DEFAULT_LIMITS) -> TextFolder:
+def read_texts(place: StorageLocation, texts: Sequence[TextFile], limits: Limits = DEFAULT_LIMITS) -> TextFolder:
     """Read the dumps of one folder. Bad text is in ``errors``, never an exception.
 
     Cost: one pass over each dump, held in memory one after the other (at most ``limits.max_small_file_bytes`` each).
     """
-    gathered = _Gathered()
+    gathered = _DumpedLogs()
     bytes_read = 0
     for text in sorted(texts):
         data = read_file(place, text.name, limit=limits.max_small_file_bytes)
@@ -309,7 +309,7 @@ def read_texts(place: Place, texts: Sequence[TextFile], limits: Limits = DEFAULT
     return TextFolder(gathered.replicas(), gathered.errors, gathered.notes, bytes_read)
 
 
-class _Gathered:
+class _DumpedLogs:
     """What all dumps showed, by log."""
 
     def __init__(self) -> None:

@@ -397,10 +397,10 @@ def parse_console(text: bytes, file: str = "") -> Console:
     transactional id. Errors: ``bad_line``, ``bad_value``, ``bad_version``, ``unknown_key_type``, ``truncated``.
     Cost: one pass.
     """
-    return _Reader(text, file).read()
+    return _TopicReader(text, file).read()
 
 
-class _Reader:
+class _TopicReader:
     def __init__(self, text: bytes, file: str) -> None:
         self.text = text
         self.file = file

@@ -118,7 +118,7 @@ _ID_PREFIXES = (
 _ID_OVERHEAD = 4  # a stored key holds two bytes of type and two of length besides the id
 
 
-class Shown(NamedTuple):
+class PrintedRecord(NamedTuple):
     """Key and payload as printed, None where not shown; ``end`` is where the line ends.
 
     ``exact``: the printed text has the stored sizes, or ends where they say, so it ends here for sure.
@@ -136,16 +136,16 @@ def line_end(text: bytes, at: int) -> int:
     return len(text) if end < 0 else end
 
 
-def take(text: bytes, at: int, key_size: int, value_size: int) -> Shown | None:
+def take(text: bytes, at: int, key_size: int, value_size: int) -> PrintedRecord | None:
     """Key and payload from ``at``, where a record line's known part ends; None if something else stands there."""
     if at == len(text) or text[at : at + 1] == b"\n":
-        return Shown(None, None, at, True)
+        return PrintedRecord(None, None, at, True)
     if not text.startswith((KEY, PAYLOAD), at):
         return None
     return _by_sizes(text, at, key_size, value_size) or _decoded_id(text, at, key_size) or _by_line(text, at)
 
 
-def _by_sizes(text: bytes, at: int, key_size: int, value_size: int) -> Shown | None:
+def _by_sizes(text: bytes, at: int, key_size: int, value_size: int) -> PrintedRecord | None:
     """Raw print: key and payload have the stored sizes (as they have unless they are no UTF-8)."""
     key = value = None
     if text.startswith(KEY, at) and key_size >= 0:
@@ -157,10 +157,10 @@ def _by_sizes(text: bytes, at: int, key_size: int, value_size: int) -> Shown | N
     elif value_size >= 0:
         return None
     whole = at == len(text) or (at < len(text) and text[at] == ord("\n"))
-    return Shown(key, value, at, True) if whole else None
+    return PrintedRecord(key, value, at, True) if whole else None
 
 
-def _decoded_id(text: bytes, at: int, key_size: int) -> Shown | None:
+def _decoded_id(text: bytes, at: int, key_size: int) -> PrintedRecord | None:
     """A decoder's print of a key that is nothing but an id: its length follows from the stored key's."""
     start = at + len(KEY)
     prefix = next((item for item in _ID_PREFIXES if text.startswith(KEY + item, at)), None)
@@ -170,14 +170,14 @@ def _decoded_id(text: bytes, at: int, key_size: int) -> Shown | None:
     if end < start or not text.startswith(PAYLOAD, end):
         return None
     stop = line_end(text, end + len(PAYLOAD))
-    return Shown(text[start:end], text[end + len(PAYLOAD) : stop], stop, True)
+    return PrintedRecord(text[start:end], text[end + len(PAYLOAD) : stop], stop, True)
 
 
-def _by_line(text: bytes, at: int) -> Shown:
+def _by_line(text: bytes, at: int) -> PrintedRecord:
     """Everything up to the line's end, cut at the last place where a payload may begin."""
     stop = line_end(text, at)
     key, found, value = text[at:stop].partition(PAYLOAD)
-    return Shown(key[len(KEY) :] if key.startswith(KEY) else None, value if found else None, stop, False)
+    return PrintedRecord(key[len(KEY) :] if key.startswith(KEY) else None, value if found else None, stop, False)
 
 
 # Tell text dumps from other files by their first bytes.

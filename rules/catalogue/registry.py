@@ -303,7 +303,7 @@ FAMILIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RulePage:
     """A rule that asks several questions, as :func:`merged` declares it."""
 
     id: str
@@ -316,7 +316,7 @@ class Page:
 
 
 CATALOGUE: dict[str, Kind] = {}  # as declared: no rule is complete before :func:`load`
-PAGES: dict[str, Page] = {}
+PAGES: dict[str, RulePage] = {}
 
 
 def rule(
@@ -381,7 +381,7 @@ def merged(
     title, sections = _page(inspect.cleandoc(text))
     if family not in FAMILIES or id in PAGES:
         raise AssertionError(f"rule {id}: {family=} already there: {id in PAGES}")
-    PAGES[id] = Page(id, family, title, sections, kinds, absorbed_by, one_by)
+    PAGES[id] = RulePage(id, family, title, sections, kinds, absorbed_by, one_by)
 
 
 def _page(text: str) -> tuple[str, dict[str, str]]:
@@ -409,7 +409,7 @@ def load() -> Mapping[str, Rule]:
     if unknown := set(owned) - CATALOGUE.keys():
         raise AssertionError(f"no kinds are {sorted(unknown)}")
     alone = (
-        Page(kind.id, kind.family, kind.title, kind.sections, (kind.id,), (), None)
+        RulePage(kind.id, kind.family, kind.title, kind.sections, (kind.id,), (), None)
         for kind in CATALOGUE.values()
         if kind.id not in owned
     )
@@ -445,7 +445,7 @@ def rule_of(name: str) -> Rule | None:
     return load()[each[0].rule] if (each := named(name)) else None
 
 
-def _made(page: Page, names: Mapping[str, tuple[str, ...]]) -> Rule:
+def _made(page: RulePage, names: Mapping[str, tuple[str, ...]]) -> Rule:
     whole = []
     for number, name in enumerate(page.kinds):
         kind = CATALOGUE[name]
@@ -460,7 +460,7 @@ def _made(page: Page, names: Mapping[str, tuple[str, ...]]) -> Rule:
     return Rule(id=page.id, family=page.family, title=page.title, sections=page.sections, kinds=tuple(whole))
 
 
-def _place(page: Page, opened_in: Mapping[str, str]) -> tuple[int, bool, str, int]:
+def _place(page: RulePage, opened_in: Mapping[str, str]) -> tuple[int, bool, str, int]:
     first = CATALOGUE[page.kinds[0]]
     module, within = first.check.__module__, list(CATALOGUE).index(first.id)
     return FAMILIES.index(page.family), module != opened_in[page.family], module, within

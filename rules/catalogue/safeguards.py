@@ -31,7 +31,7 @@ METADATA, WEEK = "__cluster_metadata", "604800000"
 FORGOTTEN_BY, RETENTION = "forgotten_by", "retention"  # in the evidence: why a broker does not know a producer
 
 
-class At(Enum):
+class SettingLocation(Enum):
     """Where the present value of a setting is found."""
 
     PRACTICE = "practice"  # nowhere: what people do
@@ -61,7 +61,7 @@ class Safeguard:
     where: str
     why: str
     rank: int = 100
-    at: At = At.PRACTICE
+    at: SettingLocation = SettingLocation.PRACTICE
     name: str = ""
     value: str = ""
     default: str | None = None
@@ -131,7 +131,7 @@ TRANSACTION_VERSION_2 = Safeguard(
     "cluster feature, brokers and clients from 4.0 on (KIP-890)",
     "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.",
     1,
-    At.FEATURE,
+    SettingLocation.FEATURE,
     "transaction.version",
     "2",
     "0",
@@ -152,7 +152,7 @@ VERIFICATION = Safeguard(
     "broker, from 3.6 on (KIP-890 part 1)",
     "The leader asks the coordinator before the first write of a transaction and refuses any other.",
     2,
-    At.BROKER,
+    SettingLocation.BROKER,
     "transaction.partition.verification.enable",
     "true",
     "true",
@@ -165,7 +165,7 @@ TRANSACTION_TIMEOUT = Safeguard(
     "producer; capped by the brokers' transaction.max.timeout.ms",
     "A shorter time-out bounds how long a crashed client can keep its readers waiting.",
     3,
-    At.PRODUCER,
+    SettingLocation.PRODUCER,
     "timeout_ms",
     applies=_within_timeout,
 )
@@ -174,7 +174,7 @@ CLEAN_ELECTION = Safeguard(
     "broker or topic",
     "A replica that missed acknowledged batches cannot become leader, so no acknowledged state is rolled back.",
     4,
-    At.TOPIC,
+    SettingLocation.TOPIC,
     "unclean.leader.election.enable",
     "false",
     "false",
@@ -185,7 +185,7 @@ REPLICATION = Safeguard(
     "topic, by kafka-reassign-partitions.sh where it exists already",
     "What was acknowledged lies on other disks too, and another replica leads while one is away.",
     5,
-    At.REPLICAS,
+    SettingLocation.REPLICAS,
     "replicas",
     "3",
     applies=_has_no_other,
@@ -195,7 +195,7 @@ IN_SYNC_REPLICAS = Safeguard(
     "topic and producer; where there are three replicas, writes go on while one is away",
     "What a producer gets an acknowledgement for lies on two disks before it gets it.",
     5,
-    At.TOPIC,
+    SettingLocation.TOPIC,
     "min.insync.replicas",
     "2",
     "1",
@@ -209,7 +209,7 @@ OLDER_EXPIRATION = Safeguard(
     "broker, up to 3.3 for producers without a transactional id, too",
     "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
     6,
-    At.BROKER,
+    SettingLocation.BROKER,
     BY_TRANSACTIONAL_ID,
     WEEK,
     WEEK,
@@ -222,7 +222,7 @@ PRODUCER_EXPIRATION = Safeguard(
     "broker, from 3.4 on",
     "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
     6,
-    At.BROKER,
+    SettingLocation.BROKER,
     BY_ID,
     WEEK,
     "86400000",
@@ -243,7 +243,7 @@ ID_EXPIRATION = Safeguard(
     "broker",
     "Kept above the longest idle time, an id is not forgotten while its client still writes.",
     7,
-    At.BROKER,
+    SettingLocation.BROKER,
     BY_TRANSACTIONAL_ID,
     default=WEEK,
     static=True,
@@ -260,7 +260,7 @@ OLDER_TIMESTAMP_LIMIT = Safeguard(
     "topic",
     "Time stamps that expire state at once, or hide what is late, are refused.",
     9,
-    At.TOPIC,
+    SettingLocation.TOPIC,
     "message.timestamp.type",
     "LogAppendTime",
     "CreateTime",
@@ -272,7 +272,7 @@ TIMESTAMP_LIMITS = Safeguard(
     "topic, the limits from 3.6 on (KIP-937)",
     "Time stamps that expire state at once, or hide what is late, are refused.",
     9,
-    At.TOPIC,
+    SettingLocation.TOPIC,
     "message.timestamp.type",
     "LogAppendTime",
     "CreateTime",
@@ -403,17 +403,17 @@ def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: 
     """``sure``: the release is known to have the setting, so that its default counts where nobody set it."""
     name, topic = safeguard.name, finding.topic or ""
     match safeguard.at:
-        case At.PRODUCER:
+        case SettingLocation.PRODUCER:
             ms, state = finding.evidence.get(name), finding.evidence.get("coordinator_state")
             return Present(str(ms), BY_COORDINATOR, NOBODYS) if ms is not None and state is not None else None
-        case At.REPLICAS:
+        case SettingLocation.REPLICAS:
             count = replicas_of(finding, cluster)
             return None if count is None else Present(str(count), BY_METADATA, ("topics", topic))
-        case At.FEATURE:
+        case SettingLocation.FEATURE:
             return Present(str(cluster.levels.get(name, 0)), BY_METADATA, NOBODYS) if cluster.has_metadata else None
-        case At.TOPIC if (own := cluster.setting(topic, name)) is not None:
+        case SettingLocation.TOPIC if (own := cluster.setting(topic, name)) is not None:
             return _readable(safeguard, Present(own, f"by {cluster.configs_by}", ("topics", topic)))
-        case At.TOPIC | At.BROKER:
+        case SettingLocation.TOPIC | SettingLocation.BROKER:
             return _of_broker(safeguard, finding, cluster, sure=sure)
     return None
 
@@ -442,12 +442,12 @@ def _readable(safeguard: Safeguard, present: Present) -> Present | None:
 
 
 def _now(safeguard: Safeguard, finding: Finding, present: Present | None) -> str:
-    if safeguard.at is At.PRACTICE:
+    if safeguard.at is SettingLocation.PRACTICE:
         return ""
     if present is None:
         return NOT_SHOWN
     value, number = present.value, setting_number(present.value)
-    if safeguard.at is At.REPLICAS:
+    if safeguard.at is SettingLocation.REPLICAS:
         value = f"{plural(int(value), 'replica')} of {finding.topic}-{finding.partition}"
     elif number is not None and safeguard.name.endswith(("_ms", ".ms")):
         value = duration(number)
@@ -458,10 +458,10 @@ def _now(safeguard: Safeguard, finding: Finding, present: Present | None) -> str
 
 def _command(safeguard: Safeguard, finding: Finding, cluster: Cluster, present: Present) -> str:
     """What sets it, where the present value is: one of a topic, or of a broker, goes before that of all brokers."""
-    if safeguard.at is At.FEATURE:
+    if safeguard.at is SettingLocation.FEATURE:
         return f"kafka-features.sh {PLACE}upgrade --feature {safeguard.name}={safeguard.value}"
     enough = not safeguard.replicas or (replicas_of(finding, cluster) or 0) >= safeguard.replicas
-    if safeguard.at not in (At.TOPIC, At.BROKER) or safeguard.static or not enough:
+    if safeguard.at not in (SettingLocation.TOPIC, SettingLocation.BROKER) or safeguard.static or not enough:
         return ""
     kind, name = ("topics", finding.topic or "") if safeguard.of_each else present.entity
     to = f"--entity-name {quote(name)}" if name else "--entity-default"

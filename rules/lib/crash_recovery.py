@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
-from auditor.facts.events import Kind, events_of
+from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
 
 MAX_SHOWN = 100  # fatal batches of one log
@@ -208,7 +208,7 @@ def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[Fields]:
             add(number, position, offset, producer, f"{UNKNOWN_TYPE} {kind}")
         if scan.cut_reason == "offsets_not_increasing" and not scan.indexed:
             add(number, 0, scan.base_offset, -1, REFUSED)
-    for e in itertools.islice(events_of(replica.events, Kind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
+    for e in itertools.islice(events_of(replica.events, EventKind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
         if not 0 <= replica.scans[e["segment"]].cut <= e["position"]:
             add(e["segment"], e["position"], e["base_offset"], e["producer_id"], PLAIN)
     return sorted(found, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]

@@ -14,10 +14,10 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DamagedField, DecodeError
 from auditor.base.numbers import SEQUENCES
 from auditor.facts.batch_sums import touches
-from auditor.facts.events import Culprits, Event, Kind
+from auditor.facts.events import Culprits, Event, EventKind
 from auditor.facts.offsets import WatchedOffsets, in_force_of
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.groups import GROUP_RECORDS, NO_PRODUCER_ID, Assignments, Story, Watcher
+from auditor.model.groups import GROUP_RECORDS, NO_PRODUCER_ID, Assignments, CommitReplay, Watcher
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.rules.lib import repairs
 from auditor.rules.seen.view import Finding, LogView
@@ -28,7 +28,7 @@ from auditor.rules.seen.view import Finding, LogView
 SHOWN = 20  # batches of one finding
 
 
-class Place(TypedDict):
+class BatchPlace(TypedDict):
     """Where a batch is."""
 
     segment: int
@@ -36,7 +36,9 @@ class Place(TypedDict):
     base_offset: int
 
 
-def blamed(log: LogView, run: Sequence[Event | Place], kind: str, *, newest: int | None = None) -> list[Fields] | None:
+def blamed(
+    log: LogView, run: Sequence[Event | BatchPlace], kind: str, *, newest: int | None = None
+) -> list[Fields] | None:
     """The culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains of each.
 
     ``error_records`` counts from 0 in the batch, as a ProduceResponse does; None where the batches were not at hand to
@@ -194,10 +196,10 @@ def lost_between(log: LogView, first: int, last: int | None = None) -> bool:
     return touches(log.leader.damaged, first, FAR if last is None else last)
 
 
-def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:
+def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> CommitReplay:
     """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
     # No limit of its own: the rows are in memory as it is.
-    story = Story(tuple(watchers), assignments=assignments or Assignments(), most_waiting=sys.maxsize)
+    story = CommitReplay(tuple(watchers), assignments=assignments or Assignments(), most_waiting=sys.maxsize)
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
     for offset, kind, row in steps:
         if kind == "commit":
@@ -223,7 +225,7 @@ def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iter
     found = found.filter(pyarrow.compute.greater_equal(found["offset"], log.leader.log_start))
     found = found.sort_by("offset")
     lists = [_plain(found[name]) for name in ("offset", *columns)]
-    damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(Kind.CRC)]
+    damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(EventKind.CRC)]
     for offset, *row in zip(*lists, strict=True):
         if not any(first <= offset <= last for first, last in damaged):
             yield offset, kind, tuple(row)

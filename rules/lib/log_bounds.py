@@ -11,7 +11,7 @@ import numpy as np
 from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.numbers import setting_number
 from auditor.facts.events import HOLES, Event, hole_of
-from auditor.facts.replica_facts import Ahead, Difference, ReplicaFacts, SnapshotLink
+from auditor.facts.replica_facts import Difference, LargestCreateTime, ReplicaFacts, SnapshotLink
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.view import Finding, LogView, is_compacted, iso, once
 
@@ -171,7 +171,7 @@ FOREVER = (1 << 63) - 1
 LOWEST = -(1 << 63)
 
 
-class Named(NamedTuple):
+class TopicSettingName(NamedTuple):
     """A topic's setting: what brokers call it, each with the ms or bytes of one unit, and its default."""
 
     at_broker: tuple[tuple[str, int], ...]
@@ -180,27 +180,27 @@ class Named(NamedTuple):
 
 # Source: LogConfig, ServerLogConfigs and ServerTopicConfigSynonyms; the first one of a broker that is set counts.
 SETTINGS = {
-    "cleanup.policy": Named((("log.cleanup.policy", 1),), "delete"),
-    "retention.ms": Named(
+    "cleanup.policy": TopicSettingName((("log.cleanup.policy", 1),), "delete"),
+    "retention.ms": TopicSettingName(
         (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", MS_PER_HOUR)),
         str(WEEK_MS),
     ),
-    "retention.bytes": Named((("log.retention.bytes", 1),), "-1"),
-    "local.retention.ms": Named((("log.local.retention.ms", 1),), "-2"),
-    "local.retention.bytes": Named((("log.local.retention.bytes", 1),), "-2"),
-    "segment.ms": Named((("log.roll.ms", 1), ("log.roll.hours", MS_PER_HOUR)), str(WEEK_MS)),
-    "remote.storage.enable": Named((), "false"),
-    "remote.log.copy.disable": Named((), "false"),
-    "min.cleanable.dirty.ratio": Named((("log.cleaner.min.cleanable.ratio", 1),), "0.5"),
-    "min.compaction.lag.ms": Named((("log.cleaner.min.compaction.lag.ms", 1),), "0"),
-    "max.compaction.lag.ms": Named((("log.cleaner.max.compaction.lag.ms", 1),), str(FOREVER)),
-    "delete.retention.ms": Named((("log.cleaner.delete.retention.ms", 1),), str(DAY_MS)),
+    "retention.bytes": TopicSettingName((("log.retention.bytes", 1),), "-1"),
+    "local.retention.ms": TopicSettingName((("log.local.retention.ms", 1),), "-2"),
+    "local.retention.bytes": TopicSettingName((("log.local.retention.bytes", 1),), "-2"),
+    "segment.ms": TopicSettingName((("log.roll.ms", 1), ("log.roll.hours", MS_PER_HOUR)), str(WEEK_MS)),
+    "remote.storage.enable": TopicSettingName((), "false"),
+    "remote.log.copy.disable": TopicSettingName((), "false"),
+    "min.cleanable.dirty.ratio": TopicSettingName((("log.cleaner.min.cleanable.ratio", 1),), "0.5"),
+    "min.compaction.lag.ms": TopicSettingName((("log.cleaner.min.compaction.lag.ms", 1),), "0"),
+    "max.compaction.lag.ms": TopicSettingName((("log.cleaner.max.compaction.lag.ms", 1),), str(FOREVER)),
+    "delete.retention.ms": TopicSettingName((("log.cleaner.delete.retention.ms", 1),), str(DAY_MS)),
 }
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # brokers make them so
 OF_INTERNAL = {"__share_group_state": "compact,delete"}  # that are more than compacted
 
 
-class Setting(NamedTuple):
+class TopicSetting(NamedTuple):
     """A value, by whom, and whether it is known: the topic's own settings and the broker's file are in the input."""
 
     value: str
@@ -214,13 +214,13 @@ class Setting(NamedTuple):
         return LOWEST if found is None else found
 
 
-def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> Setting:
+def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> TopicSetting:
     """A topic's setting as its replica's broker goes by."""
     own = cluster.setting(topic, name)
     if own is not None:
-        return Setting(own, f"topic {name}", True)
+        return TopicSetting(own, f"topic {name}", True)
     if name == "cleanup.policy" and topic in COMPACTED:
-        return Setting(OF_INTERNAL.get(topic, "compact"), "internal topic", cluster.has_metadata)
+        return TopicSetting(OF_INTERNAL.get(topic, "compact"), "internal topic", cluster.has_metadata)
     names = SETTINGS[name].at_broker
     sure = cluster.has_metadata and not cluster.is_unknown(broker_id, *(at for at, _ in names))
     for at, unit in names:
@@ -228,9 +228,9 @@ def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> S
         if value is None:
             continue
         number = None if unit == 1 else setting_number(value, least=LOWEST)
-        return Setting(value if number is None else str(number * unit), f"broker {at}", sure)
+        return TopicSetting(value if number is None else str(number * unit), f"broker {at}", sure)
     sure = sure and (not names or broker_id in cluster.of_files)
-    return Setting(SETTINGS[name].default, "default", sure)
+    return TopicSetting(SETTINGS[name].default, "default", sure)
 
 
 # Whether a producer that a snapshot lacks may have expired on the broker that took it, and how sure that is.
@@ -321,13 +321,13 @@ def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Differe
 # Records that are stamped ahead of all that brokers wrote.
 
 
-def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool:
+def is_ahead_of_all(log: LogView, ahead: LargestCreateTime, slack_ms: int = HOUR_MS) -> bool:
     """Whether a producer's time lies ahead of all that brokers wrote. Only a controller's log makes that sure: it
     writes twice a second, so nothing can be much later than its end."""
     return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
 
 
-def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: object) -> Finding:
+def at_ahead(log: LogView, rule: str, ahead: LargestCreateTime, **evidence: object) -> Finding:
     """The finding about such a batch."""
     stamp = iso(ahead.time) or ahead.time
     who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"

@@ -7,11 +7,11 @@ from dataclasses import replace
 from shlex import quote
 from typing import NamedTuple
 
-from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, may_be_flinks
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, may_be_flinks
 from auditor.base.errors import DAMAGED_FIELD
 from auditor.base.numbers import setting_number
 from auditor.base.words import few, plural
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.model.policies import SKIPS_MARKERS
 from auditor.rules.lib.replicas import Pair, pairs
@@ -219,7 +219,7 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     which = "the broker" if broker is None else f"broker {broker}"
     if alone is not None and not alone.names:
         safe = Condition(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
-        look = Look(describe_topics(), f"it shows no partition with Isr: {broker} alone")
+        look = CheckCommand(describe_topics(), f"it shows no partition with Isr: {broker} alone")
         return replace(advice, conditions=(*advice.conditions, safe), look=(*advice.look, look))
     ids = _ids_there(cluster, alone, but)
     if alone is None:
@@ -230,7 +230,7 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     else:
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
         seen = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
-    look = Look(describe_topics(), seen)
+    look = CheckCommand(describe_topics(), seen)
     acts = _ended_before(ids) if _may_skip_markers(cluster) else ()
     afterwards = AUDIT_AFTERWARDS if acts else ""
     asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
@@ -323,18 +323,18 @@ def waits(cluster: Cluster, broker: int | None) -> str:
     return f"while broker {broker} is down, writes with acks=all to {some} are refused ({MIN_IN_SYNC})"
 
 
-def seen_all_in_sync() -> Look:
+def seen_all_in_sync() -> CheckCommand:
     """That every replica is in sync now, so that a broker may be stopped."""
-    return Look(under_replicated(), "it lists no partition")
+    return CheckCommand(under_replicated(), "it lists no partition")
 
 
 def _votes(cluster: Cluster, broker: int | None) -> bool:
     return broker in cluster.voters and len(cluster.voters) > 1
 
 
-def _seen_quorum(cluster: Cluster, broker: int | None) -> Look:
+def _seen_quorum(cluster: Cluster, broker: int | None) -> CheckCommand:
     others = [each for each in cluster.voters if each != broker]
-    return Look(quorum(), f"of the voters {few(others)} all but a minority have a Lag near 0")
+    return CheckCommand(quorum(), f"of the voters {few(others)} all but a minority have a Lag near 0")
 
 
 def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
@@ -352,7 +352,7 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
             Advice(
                 Verdict.ACT,
                 "it loses nothing: the voters have what was committed",
-                look=(Look(quorum(), f"it lists broker {broker} as an Observer"),),
+                look=(CheckCommand(quorum(), f"it lists broker {broker} as an Observer"),),
                 act=(again,),
                 moves=Moves(broker, cluster.voters),
             ),
@@ -363,7 +363,7 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
     return Advice(
         Verdict.DO_NOT_ACT,
         VOTE,
-        look=(Look(quorum(), f"it lists broker {broker} as Leader or Follower, which vote"),),
+        look=(CheckCommand(quorum(), f"it lists broker {broker} as Leader or Follower, which vote"),),
         then=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that broker "
         "starts; a static quorum has no way to take in a voter with another log",
     )
@@ -382,7 +382,7 @@ def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
             Condition(f"a majority is left without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
             Condition("the other voters have all of it", None, "kafka-metadata-quorum.sh shows it"),
         ),
-        (Look(quorum(), f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
+        (CheckCommand(quorum(), f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
         then=f"only once that is so: {remove_voter(broker, directory)} ; stop broker {broker}, copy "
         f"{replica.folder} to a safe place, format its metadata.log.dir, which must hold nothing else "
         "(kafka-storage.sh format --no-initial-controllers), start it, and once its Lag is near 0: "
@@ -423,7 +423,7 @@ def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
 def is_damaged(log: LogView, replica: ReplicaFacts) -> bool:
     """Whether batches of a replica are damaged, whose data nobody should fetch from it."""
     damaged = any(e.reason in (*DAMAGED, DAMAGED_FIELD) and e.file in replica.segments for e in replica.errors)
-    return damaged or any(True for _ in log.events(Kind.CRC, replica=replica))
+    return damaged or any(True for _ in log.events(EventKind.CRC, replica=replica))
 
 
 def in_sync(log: LogView, broker: int | None) -> Condition:
@@ -438,9 +438,9 @@ def has_in_sync(name: str, broker: int | None) -> str:
     return f"broker {broker} has {name} in sync"
 
 
-def seen_in_sync(log: LogView, *brokers: int | None) -> Look:
+def seen_in_sync(log: LogView, *brokers: int | None) -> CheckCommand:
     """Who is in sync now."""
-    return Look(describe_topic(log.topic), isr_lists(log.name, brokers))
+    return CheckCommand(describe_topic(log.topic), isr_lists(log.name, brokers))
 
 
 def isr_lists(name: str, brokers: Collection[int | None]) -> str:
@@ -483,7 +483,7 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
         Verdict.ACT if known else Verdict.LOOK,
         cost,
         (has_all,),
-        (Look(unavailable(), f"it lists {some}"),),
+        (CheckCommand(unavailable(), f"it lists {some}"),),
         act,
         then="" if known else leader_back(cluster, names),
     )
@@ -528,7 +528,7 @@ def keep(folder: str, broker: object, look: str) -> Advice:
     return Advice(
         Verdict.DO_NOT_ACT,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
-        look=(Look(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
+        look=(CheckCommand(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
         then=f"copy it to a safe place before broker {broker} next starts; where the Isr lists nobody else, what can "
         "be saved are the records before and behind, read by consumers that seek there",
     )

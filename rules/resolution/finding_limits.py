@@ -10,7 +10,7 @@ from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from auditor.base.advice import Look
+from auditor.base.advice import CheckCommand
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
@@ -86,7 +86,9 @@ class Sum:
             source=each.source,
             if_true=self.if_true,
             outcome=self.outcome,
-            advice=replace(each.advice, look=(Look(command, f"it lists {self.count} more of them"), *each.advice.look)),
+            advice=replace(
+                each.advice, look=(CheckCommand(command, f"it lists {self.count} more of them"), *each.advice.look)
+            ),
         )
 
 
@@ -220,7 +222,7 @@ def _shorten(f: Finding) -> None:
             f.evidence = {**f.evidence, name: value[:ENTRIES], f"{name}_in_all": len(value)}
 
 
-class Kept:
+class LimitedFindings:
     """The findings that a run keeps: ``IN_ALL`` times the limit of a rule in a log, and sums of the others.
 
     Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each kind and

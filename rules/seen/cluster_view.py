@@ -12,7 +12,7 @@ from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
-from auditor.model.policies import Shown
+from auditor.model.policies import ReleaseEvidence
 from auditor.rules.seen.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
@@ -137,7 +137,7 @@ Leaderless = dict[tuple[str, int], list[WithoutLeader]]
 # by the topic ids in ``partition.metadata`` and ``__cluster_metadata`` (KIP-516).
 
 
-class Known(NamedTuple):
+class KnownCopy(NamedTuple):
     """A copy of a partition: its topic, with its id (None: not known), and the newest time (ms) that a broker wrote."""
 
     topic: str
@@ -171,7 +171,7 @@ class Incarnations(NamedTuple):
 
 
 def topic_ids(
-    copies: Iterable[Known], current: Mapping[str, str], removed: Collection[str], metadata_time: int
+    copies: Iterable[KnownCopy], current: Mapping[str, str], removed: Collection[str], metadata_time: int
 ) -> dict[str, str]:
     """By topic of which some copies are of another one the id of those that are not.
 
@@ -201,7 +201,7 @@ def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool,
 # The little of one log that must be known everywhere: where it begins and ends, and until when its file is whole.
 
 
-class Read(NamedTuple):
+class ReadTimes(NamedTuple):
     """When a log was read, as a copy of it says, in ms by its broker's clock: it has what was written before ``begun``,
     and nothing that came after ``done``. Times of one ``clock`` compare as they are.
     """
@@ -211,7 +211,7 @@ class Read(NamedTuple):
     clock: str
 
 
-class Bounds(NamedTuple):
+class LeaderBounds(NamedTuple):
     """Where the leader replica of a log begins and ends, and what its file can prove about time.
 
     ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
@@ -235,7 +235,7 @@ class Bounds(NamedTuple):
     moment: int = -1
     out_of_sync: bool = False
     until: int = -1
-    read: Read | None = None
+    read: ReadTimes | None = None
     end_damaged: bool = False
 
 
@@ -313,7 +313,7 @@ class Cluster:
     as_of: int
     newest_time: int
     policy: dict[str, str] = field(default_factory=dict)
-    releases: dict[int | None, Shown] = field(default_factory=dict)
+    releases: dict[int | None, ReleaseEvidence] = field(default_factory=dict)
     coordinator: CoordinatorHistory | None = None
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -345,7 +345,7 @@ class Cluster:
     short_without: dict[int, tuple[str, int]] = field(default_factory=dict)
     alone: dict[int, Alone] = field(default_factory=dict)
     voters: tuple[int, ...] = ()
-    bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
+    bounds: dict[tuple[str, int], LeaderBounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], Fields] = field(default_factory=dict)
@@ -359,7 +359,7 @@ class Cluster:
     went_back: int = 0
     went_on: frozenset[int] = frozenset()
     until: dict[str, int] = field(default_factory=dict)
-    read_at: dict[tuple[str, str, int], Read] = field(default_factory=dict)
+    read_at: dict[tuple[str, str, int], ReadTimes] = field(default_factory=dict)
     misread: dict[str, str] = field(default_factory=dict)
     mixed: bool = False
     unverified: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -385,7 +385,7 @@ class Cluster:
         """Whether the broker's file sets one of these to a value that cannot be known, so that no default counts."""
         return not self.unknown_settings.get(broker_id, frozenset[str]()).isdisjoint(names)
 
-    def release(self, broker_id: int | None) -> Shown:
+    def release(self, broker_id: int | None) -> ReleaseEvidence:
         """What the input shows of a broker's release."""
         return self.releases.get(broker_id, policies.UNKNOWN)
 

@@ -21,7 +21,7 @@ from auditor.facts.coordinator_log import (
     Columns,
     CoordinatorLog,
     Damaged,
-    Entry,
+    StateRecord,
     clocks,
     pack,
     windows_of,
@@ -56,7 +56,7 @@ Source = tuple[CoordinatorLog, np.ndarray]  # a log, and which of its ids count 
 
 
 @dataclass(slots=True)
-class Window:
+class TransactionWindow:
     """One transaction of an id: from its first Ongoing record to its Complete record, as far as the log shows it.
 
     ``first`` and ``last_ongoing`` are its first and last Ongoing entries, ``prepare`` and ``complete`` the deciding
@@ -71,11 +71,11 @@ class Window:
     producer_id: int
     start_time: int
     end_time: int | None
-    first: Entry | None = None
-    prepare: Entry | None = None
-    complete: Entry | None = None
-    last_ongoing: Entry | None = None
-    added: Entry | None = None
+    first: StateRecord | None = None
+    prepare: StateRecord | None = None
+    complete: StateRecord | None = None
+    last_ongoing: StateRecord | None = None
+    added: StateRecord | None = None
 
     @property
     def partitions(self) -> frozenset[str]:
@@ -84,7 +84,7 @@ class Window:
         return frozenset() if entry is None else entry.partitions
 
     @property
-    def decided(self) -> Entry | None:
+    def decided(self) -> StateRecord | None:
         """The entry that says COMMIT or ABORT."""
         return self.prepare or self.complete
 
@@ -111,7 +111,7 @@ class Window:
 
 
 @dataclass
-class Named:
+class NamedTransactions:
     """What the coordinators wrote of one partition (``name``: ``topic-N``).
 
     ``rows`` (:data:`WINDOW`): the transactions that name it, by producer id, those of one in the order of the log;
@@ -124,7 +124,7 @@ class Named:
     stamps: np.ndarray = field(default_factory=lambda: np.empty(0, STAMP))
     chunks: list[tuple[CoordinatorLog, Columns]] = field(default_factory=list)
     left_out: bool = False
-    at_hand: dict[int, Window] = field(default_factory=dict)
+    at_hand: dict[int, TransactionWindow] = field(default_factory=dict)
     _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def of(self, producer_id: int) -> slice:
@@ -137,7 +137,7 @@ class Named:
             self._columns[table, name] = np.ascontiguousarray(getattr(self, table)[name])
         return self._columns[table, name]
 
-    def window(self, row: int) -> Window:
+    def window(self, row: int) -> TransactionWindow:
         """A row as an object."""
         if row not in self.at_hand:
             if len(self.at_hand) >= WINDOWS_AT_HAND:
@@ -145,17 +145,17 @@ class Named:
             self.at_hand[row] = self._window(self.rows[row])
         return self.at_hand[row]
 
-    def _window(self, found: np.void) -> Window:
+    def _window(self, found: np.void) -> TransactionWindow:
         log, columns = self.chunks[found["chunk"]]
         names = ("first", "prepare", "complete", "ongoing", "added")
         rows = {name: int(found[f"{name}_row"]) for name in names}
         numbers = sorted({number for number in rows.values() if number >= 0})
-        entries: dict[int, Entry] = dict(zip(numbers, log.entries(columns, numbers), strict=True))
+        entries: dict[int, StateRecord] = dict(zip(numbers, log.entries(columns, numbers), strict=True))
         first, prepare, complete, ongoing, added = (entries.get(rows[name]) for name in names)
         some = next(iter(entries.values()))
         end = int(found["ended"]) if found["has_complete"] else None
         own = some.transactional_id, int(found["producer_id"]), int(found["begun"]), end
-        return Window(*own, first, prepare, complete, ongoing, added)
+        return TransactionWindow(*own, first, prepare, complete, ongoing, added)
 
     def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
         """Whether an Ongoing record with this producer id and epoch names the partition within these times (ms)."""
@@ -170,9 +170,9 @@ def _between(column: np.ndarray, value: int) -> tuple[int, int]:
     return int(np.searchsorted(column, value)), int(np.searchsorted(column, value, side="right"))
 
 
-def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Named:
+def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> NamedTransactions:
     """What logs say of a partition. Cost: the pieces that name it; memory: at most ``most`` of their records."""
-    out = Named(name)
+    out = NamedTransactions(name)
     rows, stamps = [out.rows], [out.stamps]
     taken = 0
     for log, counts in sources:
@@ -249,7 +249,7 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
     return out[(prepare < 0) | naming[prepare] | ~without]
 
 
-class Ends(NamedTuple):
+class TransactionEnds(NamedTuple):
     """Which record decided each transaction, which completed it (-1: none), and the result (:data:`NONE` or so)."""
 
     prepare: np.ndarray
@@ -257,7 +257,7 @@ class Ends(NamedTuple):
     decision: np.ndarray
 
 
-def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = None) -> Ends:
+def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = None) -> TransactionEnds:
     """The ends of the transactions that begin at ``starts``; ``inside``: which records are of any, if not all are."""
     state = columns["state"]
     ended = (state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT)
@@ -266,7 +266,7 @@ def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = No
     complete = last_rows(starts, ended)
     decided = np.where(prepare >= 0, prepare, complete)
     commits = (state[decided] == PREPARE_COMMIT) | (state[decided] == COMPLETE_COMMIT)
-    return Ends(prepare, complete, np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT)))
+    return TransactionEnds(prepare, complete, np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT)))
 
 
 def first_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -288,7 +288,7 @@ def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
 # What the coordinators wrote: ``__transaction_state`` as histories of ids and windows of transactions.
 
 
-__all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
+__all__ = ["CoordinatorHistory", "StateRecord", "build_history", "join"]
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
 LISTED = 10  # ids that a sentence may name
@@ -436,14 +436,14 @@ class CoordinatorHistory:
             out[known[mine]] = log.forgotten(owners["id"][mine])
         return out
 
-    def last_of_producer(self, producer_id: int) -> Entry | None:
+    def last_of_producer(self, producer_id: int) -> StateRecord | None:
         """The last record with this producer id."""
         owners = self.owners(producer_id)
         if not len(owners):
             return None
         return self.sources[owners[-1]["source"]][0].at(int(owners[-1]["piece"]), int(owners[-1]["row"]))
 
-    def last_ongoing(self, producer_id: int, epoch: int) -> Entry | None:
+    def last_ongoing(self, producer_id: int, epoch: int) -> StateRecord | None:
         """The last Ongoing record with this producer id and epoch."""
         for owner in self.owners(producer_id)[::-1]:
             log = self.sources[owner["source"]][0]
@@ -465,12 +465,12 @@ class CoordinatorHistory:
                     return True
         return False
 
-    def last_of_owner(self, producer_id: int) -> Entry | None:
+    def last_of_owner(self, producer_id: int) -> StateRecord | None:
         """The last record of the id that had this producer id last."""
         owners = self.owners(producer_id)
         return self.sources[owners[-1]["source"]][0].last(int(owners[-1]["id"])) if len(owners) else None
 
-    def last(self, transactional_id: str) -> Entry | None:
+    def last(self, transactional_id: str) -> StateRecord | None:
         """The last record of an id. Cost: the first call indexes all ids."""
         source, number = self.place(transactional_id)
         return None if source is None else source.last(number)
@@ -492,7 +492,7 @@ class CoordinatorHistory:
         if self.shared.count:
             yield self.shared, self.shared.first_partitions() == partition
 
-    def named(self, name: str) -> Named:
+    def named(self, name: str) -> NamedTransactions:
         """What names a partition (``topic-N``)."""
         return naming(self.sources, name)
 
@@ -529,7 +529,7 @@ class CoordinatorHistory:
         partition = partition_for(transactional_id, self.partition_count)
         return self.whole_log.get(partition, False) and partition not in self.broken
 
-    def known_since(self, entry: Entry, time: int) -> bool:
+    def known_since(self, entry: StateRecord, time: int) -> bool:
         """Whether all records since a time (ms) of the id whose last one this is are there: none was cleaned away."""
         if entry.time <= time or self.complete(entry.transactional_id):
             return True
@@ -559,11 +559,11 @@ class CoordinatorHistory:
         partitions = range(self.partition_count)
         return self.count_known and bool(partitions) and all(holds(p) and p not in self.broken for p in partitions)
 
-    def may_be_outdated(self, entry: Entry) -> bool:
+    def may_be_outdated(self, entry: StateRecord) -> bool:
         """Whether a newer record of the same id may be among those that could not be read."""
         return entry.offset < self.broken.get(entry.partition, -1)
 
-    def intact(self, entry: Entry) -> bool:
+    def intact(self, entry: StateRecord) -> bool:
         """Whether the log was never cleaned from this record on, and all of it could be read."""
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62) and not self.may_be_outdated(entry)
 
@@ -580,7 +580,7 @@ class CoordinatorHistory:
         return time < 0 or time <= first + SKEW_MS
 
 
-def build_history(partition_count: int, entries: Iterable[Entry]) -> CoordinatorHistory:
+def build_history(partition_count: int, entries: Iterable[StateRecord]) -> CoordinatorHistory:
     """The history from entries in the order (partition, offset)."""
     by_partition = itertools.groupby(entries, key=lambda entry: entry.partition)
     return join(partition_count, {partition: pack(mine) for partition, mine in by_partition})
@@ -592,7 +592,7 @@ def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> Coordinato
     names = _in_several(logs.values())
     if names:
         places = [{name: number for number, name in enumerate(log.ids) if name in names} for log in logs.values()]
-        entries: list[Entry] = []
+        entries: list[StateRecord] = []
         ranks: dict[str, int] = {}
         for k, (log, numbers) in enumerate(zip(logs.values(), places, strict=True)):
             for name, number in numbers.items():

@@ -16,8 +16,8 @@ from auditor.base.advice import Advice, text
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import OF_A_RULE
 from auditor.base.remote_segments import RemotePartition
-from auditor.facts.coordinator_log import Entry
-from auditor.facts.events import Event, Kind, events_of
+from auditor.facts.coordinator_log import StateRecord
+from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.rules.seen.cluster_view import Cluster, standing
@@ -248,7 +248,7 @@ class LogView:
         end, since the checkpoint of a running or killed broker is seconds old."""
         return self.high_watermark if self.leader.clean_shutdown else self.leader.log_end
 
-    def events(self, *kinds: Kind, replica: ReplicaFacts | None = None) -> Iterable[Event]:
+    def events(self, *kinds: EventKind, replica: ReplicaFacts | None = None) -> Iterable[Event]:
         """Events of these kinds in log order, of the leader replica unless another is named.
 
         Cost: next to nothing where there are none, as of most kinds in most logs.
@@ -270,7 +270,7 @@ class LogView:
         history = self.cluster.coordinator
         return history.owner(int(producer_id)) if history is not None else None
 
-    def last_entry(self, producer_id: int) -> Entry | None:
+    def last_entry(self, producer_id: int) -> StateRecord | None:
         """The last coordinator record of the id that had this producer id."""
         history = self.cluster.coordinator
         return history.last_of_owner(int(producer_id)) if history is not None else None

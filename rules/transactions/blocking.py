@@ -8,17 +8,17 @@ from enum import StrEnum
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, for_flink, may_be_flinks
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, Entry
+from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Hold
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
-from auditor.rules.seen.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, Window
+from auditor.rules.seen.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow
 from auditor.rules.seen.open_checksums import unverified, verified_first
 from auditor.rules.seen.view import LogView, highest, iso, once
 from auditor.rules.transactions import open_transactions, written_times
@@ -43,7 +43,7 @@ from auditor.rules.transactions.written_times import open_in_time, read_of
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
 
-class Standing(StrEnum):
+class BlockedState(StrEnum):
     """How a partition that is held stands."""
 
     STUCK = "stuck"  # nobody will end the transaction
@@ -53,8 +53,8 @@ class Standing(StrEnum):
     WAITING = "waiting"  # within its time-out: normal
 
 
-ORDER = tuple(Standing)
-BLOCKED = (Standing.STUCK, Standing.OVERDUE, Standing.UNDELIVERABLE)  # longer than is normal
+ORDER = tuple(BlockedState)
+BLOCKED = (BlockedState.STUCK, BlockedState.OVERDUE, BlockedState.UNDELIVERABLE)  # longer than is normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class BlockingStatus:
     to find. ``if_true``: the severity that it would have if it is open still, where that is not known.
     """
 
-    standing: Standing
+    standing: BlockedState
     klass: str
     severity: str | None
     if_true: str | None
@@ -152,7 +152,7 @@ def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
     return open_transactions.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
 
 
-def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
+def undeliverable(cluster: Cluster, entry: StateRecord | None) -> list[str]:
     """Partitions of a decided transaction that nobody leads, so that its markers cannot be written there."""
     if entry is None or entry.state not in PREPARED:
         return []
@@ -180,64 +180,64 @@ def _judge(log: LogView, t: OpenTransaction) -> BlockingStatus:
     if t.klass == "late" and t.entry is not None and t.entry.state in PREPARED:
         grave = highest(grave, prepared_severity(log.cluster, t.entry))
     severity, if_true = _severity(log, t, stands, grave), None
-    if stands is Standing.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
+    if stands is BlockedState.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
         if_true = grave
     return BlockingStatus(stands, _counted_as(t, stands), severity, if_true, _hold(t, stands))
 
 
-def _standing(log: LogView, t: OpenTransaction) -> Standing:
+def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
     if t.in_flight:
-        return Standing.UNKNOWN
+        return BlockedState.UNKNOWN
     if t.ended:
-        return Standing.WAITING
+        return BlockedState.WAITING
     waits = t.klass == "ghost" and open_at_coordinator(log, t)  # who has it open or decided will still end it
     if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not (waits or t.end_unknown or t.missing)):
-        return Standing.STUCK
+        return BlockedState.STUCK
     if (
         t.entry
         and log.name in undeliverable(log.cluster, t.entry)
         and not open_transactions.ended(log.cluster, t.entry)
     ):
-        return Standing.UNDELIVERABLE
+        return BlockedState.UNDELIVERABLE
     if not _too_long(log, t):
-        return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
+        return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
     allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else t.timeout_ms + LATE_MS
     if t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster):
-        return Standing.UNKNOWN
+        return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):
-        return Standing.OVERDUE
+        return BlockedState.OVERDUE
     in_time = t.entry is not None and open_in_time(log, t.entry, log.cluster.as_of - age(log, t), allowed)
-    return Standing.WAITING if in_time else Standing.UNKNOWN
+    return BlockedState.WAITING if in_time else BlockedState.UNKNOWN
 
 
-def _severity(log: LogView, t: OpenTransaction, stands: Standing, grave: str) -> str | None:
+def _severity(log: LogView, t: OpenTransaction, stands: BlockedState, grave: str) -> str | None:
     if stands in BLOCKED:
         return grave
-    if stands is Standing.UNKNOWN:
+    if stands is BlockedState.UNKNOWN:
         old = "control_type" in log.leader.cannot_show and age(log, t) > log.cluster.margin(t.timeout_ms)
         return "warning" if old and not (t.end_unknown or alone(log.cluster)) else "info"
     old = age(log, t) > HOUR_MS and not t.ended
     return "warning" if old and not may_have_ended(log, t, HOUR_MS) else None
 
 
-def _counted_as(t: OpenTransaction, stands: Standing) -> str:
+def _counted_as(t: OpenTransaction, stands: BlockedState) -> str:
     """An alert goes by those that will never end by themselves: what its coordinator will end is none of them."""
-    if stands is Standing.UNKNOWN:
+    if stands is BlockedState.UNKNOWN:
         return "undecidable"
-    if t.klass != "ghost" or stands is Standing.STUCK:
+    if t.klass != "ghost" or stands is BlockedState.STUCK:
         return t.klass
-    return "active" if stands is Standing.WAITING else "late"
+    return "active" if stands is BlockedState.WAITING else "late"
 
 
-def _hold(t: OpenTransaction, stands: Standing) -> Hold:
+def _hold(t: OpenTransaction, stands: BlockedState) -> Hold:
     """Which rule says it."""
     if t.klass in ("hanging", "orphan"):
         return Hold.NOBODYS
     if t.klass == "ghost":
         return Hold.PINNED
-    if stands is Standing.UNDELIVERABLE:
+    if stands is BlockedState.UNDELIVERABLE:
         return Hold.PREPARED
-    return Hold.LONG if stands is Standing.WAITING or t.timeout_ms == NO_TIMEOUT_MS else Hold.OVERDUE
+    return Hold.LONG if stands is BlockedState.WAITING or t.timeout_ms == NO_TIMEOUT_MS else Hold.OVERDUE
 
 
 def blocked(log: LogView, opened: list[OpenTransaction]) -> list[Fields]:
@@ -275,7 +275,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
         "age_ms": age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms if known else None,
-        "beyond_timeout": None if verdict.standing is Standing.UNKNOWN else _beyond(log, t),
+        "beyond_timeout": None if verdict.standing is BlockedState.UNKNOWN else _beyond(log, t),
         **said(verdict),
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,
@@ -334,14 +334,14 @@ def _absent(log: LogView) -> list[Fields]:
     return rows
 
 
-def _of_absent(log: LogView, last: Entry, doubt: bool, away: bool, late: bool) -> BlockingStatus:
-    stands = Standing.UNKNOWN if doubt else Standing.UNDELIVERABLE if away else Standing.OVERDUE
+def _of_absent(log: LogView, last: StateRecord, doubt: bool, away: bool, late: bool) -> BlockingStatus:
+    stands = BlockedState.UNKNOWN if doubt else BlockedState.UNDELIVERABLE if away else BlockedState.OVERDUE
     grave = prepared_severity(log.cluster, last)
     klass = "undecidable" if doubt else "late" if late else "active"
     return BlockingStatus(stands, klass, "info" if doubt else grave, grave if doubt else None, Hold.PREPARED)
 
 
-def prepared_severity(cluster: Cluster, entry: Entry) -> str:
+def prepared_severity(cluster: Cluster, entry: StateRecord) -> str:
     """How grave it is that a decided transaction was not completed, by its age."""
     return "critical" if cluster.as_of - entry.time > cluster.margin(time_allowed(entry)) else "error"
 
@@ -416,7 +416,9 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     if window is not None and window.prepare is not None:
         if t.entry is not None and _is_also_decided(log, t, window):
             return _of_coordinator(log, t, t.entry, gone)
-        commit = Commit(window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare))
+        commit = MissingCommit(
+            window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare)
+        )
         if unsure is None and decision_may_be_lost(log, t.row, window.prepare):
             unsure = DAMAGED
         if unsure is None or (_is_also_open(t) and unsure != DAMAGED):
@@ -444,14 +446,14 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     return _abort(log, t, gone)
 
 
-def committed(log: LogView, t: OpenTransaction) -> Window | None:
+def committed(log: LogView, t: OpenTransaction) -> TransactionWindow | None:
     """The transaction that was decided COMMIT, may hold this data, and has no marker here; a complete one first."""
     time = log.time(t.row["last_time"])
     found = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
     return min(found, key=lambda window: window.end_time is None, default=None)
 
 
-def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[Window]:
+def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[TransactionWindow]:
     """The transactions of its producer that were decided COMMIT before this data ended, and have no marker here; not
     the last of its id while its coordinator sends markers."""
     for w in missing_behind(log, t.row):
@@ -464,7 +466,7 @@ def _holds_committed(log: LogView, t: OpenTransaction) -> bool:
     return any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
 
 
-def _may_hold_part(log: LogView, window: Window, t: OpenTransaction) -> bool:
+def _may_hold_part(log: LogView, window: TransactionWindow, t: OpenTransaction) -> bool:
     """:meth:`Window.may_hold` of some of the data, which may go on with that of later transactions."""
     row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
     epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
@@ -472,7 +474,7 @@ def _may_hold_part(log: LogView, window: Window, t: OpenTransaction) -> bool:
     return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
 
 
-def _is(decision: Entry | None, last: Entry | None) -> bool:
+def _is(decision: StateRecord | None, last: StateRecord | None) -> bool:
     """Whether a decision is the last record of its id: then its coordinator will carry it out by itself."""
     if decision is None or last is None:
         return False
@@ -512,7 +514,7 @@ def _is_also_open(t: OpenTransaction) -> bool:
     return (entry.producer_id, entry.producer_epoch) == (int(t.row["producer_id"]), int(t.row["last_epoch"]))
 
 
-def _is_also_decided(log: LogView, t: OpenTransaction, window: Window) -> bool:
+def _is_also_decided(log: LogView, t: OpenTransaction, window: TransactionWindow) -> bool:
     """Whether this data may be of the transaction too that its coordinator decided last, and whose marker it sends."""
     entry, prepare = t.entry, window.prepare
     if entry is None or entry.state not in PREPARED or prepare is None or not open_at_coordinator(log, t):
@@ -541,7 +543,7 @@ def _until_it_ends(t: OpenTransaction) -> Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class MissingCommit:
     """The COMMIT marker that a partition lacks; ``coordinator_epoch``: None where nothing tells."""
 
     producer_id: int
@@ -549,20 +551,20 @@ class Commit:
     coordinator_epoch: int | None
 
 
-def _coordinator_epoch(log: LogView, decision: Entry) -> int | None:
+def _coordinator_epoch(log: LogView, decision: StateRecord) -> int | None:
     history = log.cluster.coordinator
     return None if history is None else history.leader_epochs.get(decision.partition)
 
 
-def _commit_elsewhere(log: LogView, t: OpenTransaction) -> Commit | None:
+def _commit_elsewhere(log: LogView, t: OpenTransaction) -> MissingCommit | None:
     """The COMMIT marker that another replica has for it, whatever is left of what its coordinator wrote."""
     rows = [row for replica in log.replicas if replica is not log.leader for row in _commits(replica, t)]
     if not rows:
         return None
-    return Commit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
+    return MissingCommit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
 
 
-def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
+def _restore(log: LogView, t: OpenTransaction, commit: MissingCommit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
@@ -655,10 +657,10 @@ def _decision_lost(loses: str, places: list[str]) -> Advice:
     )
 
 
-def _listed(log: LogView, t: OpenTransaction) -> Look:
+def _listed(log: LogView, t: OpenTransaction) -> CheckCommand:
     """That the partition's leader has the transaction open still."""
     first, producer = int(t.row["first_offset"]), int(t.row["producer_id"])
-    return Look(
+    return CheckCommand(
         repairs.describe_producers(log.topic, log.partition),
         f"it lists producer {producer} with CurrentTransactionStartOffset {first}",
     )
@@ -686,7 +688,7 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) 
         ()
         if t.owner is None
         else (
-            Look(
+            CheckCommand(
                 repairs.describe_id(t.owner),
                 f"its state is not Ongoing, or its partitions do not have {log.name}",
             ),
@@ -697,7 +699,7 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) 
         cost,
         (Condition("no coordinator will end it", None, missing),),
         (
-            Look(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}"),
+            CheckCommand(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}"),
             _listed(log, t),
             *own,
         ),
@@ -705,7 +707,7 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) 
     )
 
 
-def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) -> Advice:
+def _of_coordinator(log: LogView, t: OpenTransaction, entry: StateRecord, gone: bool) -> Advice:
     """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
     if entry.state in PREPARED:
         return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
@@ -722,16 +724,16 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     return unended(log.cluster, entry, entry.partition, loses)
 
 
-def _in_state(transactional_id: str, state: str) -> Look:
+def _in_state(transactional_id: str, state: str) -> CheckCommand:
     """That a coordinator has an id in the state that it had by the copy."""
-    return Look(repairs.describe_id(transactional_id), f"its TransactionState is {state}")
+    return CheckCommand(repairs.describe_id(transactional_id), f"its TransactionState is {state}")
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
     return Condition("its coordinator has ended it", False, f"{TOPIC} has it open for {transactional_id}")
 
 
-def _of_two_phases(entry: Entry, loses: str) -> Advice:
+def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
     """It takes part in a two-phase commit: its coordinator never ends it by itself (KIP-939)."""
     return Advice(
         Verdict.LOOK,
@@ -745,7 +747,7 @@ def _of_two_phases(entry: Entry, loses: str) -> Advice:
     )
 
 
-def unended(cluster: Cluster, entry: Entry, coordinator: int, loses: str) -> Advice:
+def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) -> Advice:
     """What to do about a transaction that its coordinator has open beyond its time-out. ``entry``: the last record of
     its id; ``coordinator``: the partition of ``__transaction_state`` that has it; ``loses``: what is gone once it is
     aborted."""
@@ -758,7 +760,7 @@ def unended(cluster: Cluster, entry: Entry, coordinator: int, loses: str) -> Adv
         (_open_at_its_coordinator(transactional_id),),
         (
             _in_state(transactional_id, "Ongoing"),
-            Look(repairs.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+            CheckCommand(repairs.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
         ),
         loses=loses,
         then=("" if may_be_flinks(transactional_id) else RESTARTED)
@@ -810,7 +812,9 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
         COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
         (decides,),
         (
-            Look(repairs.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"),
+            CheckCommand(
+                repairs.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"
+            ),
             _in_state(transactional_id, state),
         ),
         then=f"{back}; if it does not go on then, {other_coordinator(cluster, coordinator)}, so that its markers are "

@@ -25,15 +25,15 @@ from auditor.facts.coordinator_log import (
     Columns,
     CoordinatorLog,
     Damaged,
-    Entry,
+    StateRecord,
     gaps_before,
     tally,
     windows_of,
 )
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.model import policies
 from auditor.model.transaction_states import (
-    Held,
+    CachedTransaction,
     IdAccount,
     Judgement,
     TransactionState,
@@ -46,8 +46,8 @@ from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.coordinator_history import (
     SKEW_MS,
     CoordinatorHistory,
-    Ends,
-    Window,
+    TransactionEnds,
+    TransactionWindow,
     ends_of,
     first_rows,
     last_rows,
@@ -85,7 +85,7 @@ class Transactions(NamedTuple):
 
     starts: np.ndarray
     ongoing: np.ndarray
-    ends: Ends
+    ends: TransactionEnds
     forced: np.ndarray
 
 
@@ -326,9 +326,9 @@ class Ended:
     marker may have come before the data, and gone with what retention deleted.
     """
 
-    window: Window
+    window: TransactionWindow
     row: np.void
-    by: Window | None
+    by: TransactionWindow | None
     doubt: bool = False
 
     @property
@@ -410,7 +410,7 @@ def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
     return found
 
 
-def skipped_key(window: Window) -> tuple[int, int, int]:
+def skipped_key(window: TransactionWindow) -> tuple[int, int, int]:
     """What tells a prepared transaction from all others."""
     assert window.prepare is not None
     return window.producer_id, window.prepare.partition, window.prepare.offset
@@ -427,7 +427,7 @@ def _late_ends(log: LogView) -> set[int]:
     return {int(e.row["marker_offset"]) for e in ended if e.by is None and e.as_decided}
 
 
-def _is_its(log: LogView, window: Window, t: np.void, by: Window | None) -> bool:
+def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: TransactionWindow | None) -> bool:
     """Whether a closed stretch begins with the data of a transaction that its marker was not sent for.
 
     Under transaction.version 2 epochs tell. Before it the data's times do: they lie before the next transaction had
@@ -452,7 +452,7 @@ def _is_its(log: LogView, window: Window, t: np.void, by: Window | None) -> bool
     return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + SAME_CLOCK_MS)
 
 
-def _was_open(log: LogView, window: Window, between: tuple[int, int], t: np.void) -> bool | None:
+def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int], t: np.void) -> bool | None:
     """Whether data was there before the decision of a transaction that it may be of: surely, perhaps (False) or not
     (None).
 
@@ -475,7 +475,7 @@ def _was_open(log: LogView, window: Window, between: tuple[int, int], t: np.void
     return False if began <= prepare.time else None
 
 
-def _may_end_by_hand(epoch: int, window: Window, t: np.void) -> bool:
+def _may_end_by_hand(epoch: int, window: TransactionWindow, t: np.void) -> bool:
     """Whether a marker has the decision's epoch, or is an abort with the data's, as kafka-transactions.sh writes it."""
     of_data = not t["commit"] and t["marker_epoch"] == t["last_epoch"] and window.client_version >= 2
     return bool(t["marker_epoch"] == epoch or of_data)
@@ -489,11 +489,11 @@ def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
 
 @once
 def _single_holes(log: LogView) -> np.ndarray:
-    holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(Kind.OFFSET_HOLE))
+    holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(EventKind.OFFSET_HOLE))
     return np.array(sorted(at for at, behind in holes if at + 1 == behind), np.int64)
 
 
-def of_the_defect(log: LogView, windows: Iterable[Window]) -> Fields | None:
+def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields | None:
     """For the evidence: that the coordinator completed one of these while nobody led this partition, which brokers with
     the defect do instead of waiting for a leader. None where that is not so."""
     history = log.cluster.coordinator
@@ -536,7 +536,7 @@ def records(log: LogView) -> CoordinatorLog | None:
     return history.logs.get(log.partition) if log.topic == TOPIC and history is not None else None
 
 
-def value(entry: Entry) -> TransactionValue | None:
+def value(entry: StateRecord) -> TransactionValue | None:
     """A record as the model's value, None for a tombstone."""
     if entry.state is None:
         return None
@@ -564,17 +564,17 @@ def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[F
     return first if len(first) <= AT_HAND else None
 
 
-def alone(log: LogView) -> Iterable[tuple[Entry, list[str]]]:
+def alone(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
     """Records that are not sound by themselves, with what is wrong; states that are never written among them."""
     return kept(log, _found_alone)
 
 
-def _found_alone(log: LogView) -> Iterator[tuple[Entry, list[str]]]:
+def _found_alone(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
     found = records(log)
     return iter(()) if found is None else _alone(found, log.leader.log_start)
 
 
-def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[Entry, list[str]]]:
+def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
     for columns in found.all_pieces():
         state, start = columns["state"], columns["start"]
         idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
@@ -635,7 +635,7 @@ def raised(columns: Columns) -> np.ndarray:
     return np.flatnonzero(same & ((state == EMPTY) | ended) & (epoch[1:] > epoch[:-1])) + 1
 
 
-def last_entries(log: LogView, *states: int) -> Iterator[Entry]:
+def last_entries(log: LogView, *states: int) -> Iterator[StateRecord]:
     """The last record of every id whose partition this is, where it is in one of these states."""
     (columns, there), found = last_records(log), records(log)
     if found is not None:
@@ -654,26 +654,26 @@ KIND_BITS = 21  # of a number of _kinds
 LATEST = 64  # records of an id that matter for what its coordinator may have in memory
 
 
-class Step(NamedTuple):
+class StateStep(NamedTuple):
     """A record that does not follow the one before it: what is wrong, or which records before it are now known to have
     failed."""
 
-    old: Entry
-    new: Entry
+    old: StateRecord
+    new: StateRecord
     problems: list[str]
-    failed: tuple[Entry, ...] = ()
+    failed: tuple[StateRecord, ...] = ()
 
 
-def steps(log: LogView) -> Iterable[Step]:
+def steps(log: LogView) -> Iterable[StateStep]:
     """The intact records of every id that follow no state which their coordinator can have held."""
     return kept(log, _problems)
 
 
-def _problems(log: LogView) -> Iterator[Step]:
+def _problems(log: LogView) -> Iterator[StateStep]:
     return (step for step in kept(log, _all) if step.problems)
 
 
-def resumed(log: LogView) -> Iterator[Step]:
+def resumed(log: LogView) -> Iterator[StateStep]:
     """The others: their coordinator went on from before records whose append has failed. Id by id."""
     return (step for step in kept(log, _all) if step.failed)
 
@@ -696,7 +696,7 @@ def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[Tran
     return [held.value for held in account.held() if held.value is not None]
 
 
-def _all(log: LogView) -> Iterator[Step]:
+def _all(log: LogView) -> Iterator[StateStep]:
     found, history = records(log), log.cluster.coordinator
     if found is None or history is None:
         return iter(())
@@ -704,7 +704,7 @@ def _all(log: LogView) -> Iterator[Step]:
     return odd_steps(found, log.leader.log_start, intact)
 
 
-def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:
+def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[StateStep]:
     """The steps at or above ``log_start``, from records at or above ``intact``, that the record before does not
     explain."""
     sieve = _Sieve(found)
@@ -739,11 +739,11 @@ def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.nda
     return found
 
 
-def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[Step]:
+def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:
     """The odd steps, each given by the row of its first record, with what the account says of them. ``parted``: rows
     before which something else may have been."""
     account, reached, told = None, -1, -1
-    latest: deque[Entry] = deque(maxlen=AT_HAND)
+    latest: deque[StateRecord] = deque(maxlen=AT_HAND)
     for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
         anew = account is None or begin > reached
         entries = found.entries(columns, slice(begin if anew else reached + 1, row + 2))
@@ -759,7 +759,9 @@ def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: 
         failed = min(judgement.failed, row - told, len(latest) - 1)
         told = row if failed else told
         behind = len(latest) - 1
-        yield Step(latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind)))
+        yield StateStep(
+            latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind))
+        )
 
 
 class _Sieve:
@@ -776,7 +778,7 @@ class _Sieve:
         rows = at[self._judged[kinds] == 0][example]
         for kind, row in zip(new.tolist(), rows.tolist(), strict=True):
             old, following = (value(entry) for entry in self._found.entries(columns, slice(row, row + 2)))
-            self._judged[kind] = -1 if step_problem(Held(old), following) else 1
+            self._judged[kind] = -1 if step_problem(CachedTransaction(old), following) else 1
         return self._judged[kinds] > 0
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.facts.coordinator_log import Entry
+from auditor.facts.coordinator_log import StateRecord
 from auditor.model.transaction_states import IDLE, PREPARED
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Bounds, Cluster, OpenHere
-from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, Window
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere
+from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.rules.seen.view import LogView, iso, once
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
 from auditor.rules.transactions.written_times import at_the_latest, ended_since, recorded
@@ -38,7 +38,7 @@ class OpenTransaction:
     row: np.void
     klass: str
     reason: str
-    entry: Entry | None
+    entry: StateRecord | None
     owner: str | None
     since: int
     age_ms: int
@@ -122,11 +122,11 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     )
 
 
-def _ended_since(log: LogView, row: np.void, entry: Entry | None, timeout: int) -> bool:
+def _ended_since(log: LogView, row: np.void, entry: StateRecord | None, timeout: int) -> bool:
     return entry is not None and ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
 
 
-def time_allowed(entry: Entry | None) -> int:
+def time_allowed(entry: StateRecord | None) -> int:
     """How long, in ms, a transaction may be open by its coordinator's record: its time-out; 15 minutes where none is
     known, or where it has none (two-phase commit) and is decided, since its markers are sent at once."""
     if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in PREPARED):
@@ -152,7 +152,7 @@ def _ends_early(log: LogView) -> bool:
 
 
 def _class(
-    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None, timeout: int
+    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: StateRecord | None, timeout: int
 ) -> tuple[str, str, bool, str | None]:
     below = row["last_offset"] < log.leader.own_start
     below |= bool(row["from_snapshot"] and row["batches"] == 0 and row["first_offset"] < log.leader.own_start)
@@ -180,7 +180,7 @@ def _class(
     return klass, f"the coordinator has it as {entry.state}", False, None
 
 
-def decision_may_be_lost(log: LogView, row: np.void, entry: Entry | None) -> bool:
+def decision_may_be_lost(log: LogView, row: np.void, entry: StateRecord | None) -> bool:
     """Whether the decision about open data may be in a batch of ``__transaction_state`` that has a CRC mismatch: where
     no broker's clock shows that the data came behind that batch. ``entry``: the last record of its id, None where no id
     is known, so that any partition may have it."""
@@ -193,7 +193,7 @@ def decision_may_be_lost(log: LogView, row: np.void, entry: Entry | None) -> boo
 
 
 def _ghost(
-    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None
+    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: StateRecord | None
 ) -> tuple[str, str, bool, str | None]:
     """Its data is gone. Whether somebody will still end it shows only where the coordinator's log was read whole."""
     in_flight, missing = False, None
@@ -219,7 +219,7 @@ def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
     return log.name in entry.partitions and (near <= 0 or (entry.state in PREPARED and near <= 2))
 
 
-def _late(log: LogView, entry: Entry, timeout: int) -> bool:
+def _late(log: LogView, entry: StateRecord, timeout: int) -> bool:
     """Whether the coordinator should have ended its transaction, or sent the markers, by now."""
     if entry.state == "Ongoing" and timeout == NO_TIMEOUT_MS:
         return False
@@ -241,7 +241,7 @@ def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[s
     return "orphan", "no transactional id ever had this producer id", doubt, None
 
 
-def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
+def _contradiction(log: LogView, row: np.void, entry: StateRecord) -> str | None:
     """Why the coordinator will never decide this transaction, None while it still may (conditions a to c)."""
     data_epoch = int(row["last_epoch"])
     if entry.state is None:
@@ -258,7 +258,7 @@ def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
     return None
 
 
-def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
+def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
     """Whether the contradiction may only come of files that were copied at different times.
 
     Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
@@ -282,7 +282,7 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     return not inside and not recorded(log, entry.partition, row)
 
 
-def lost_ends(log: LogView, row: np.void) -> list[Window]:
+def lost_ends(log: LogView, row: np.void) -> list[TransactionWindow]:
     """Transactions of the coordinator that open data may belong to: they are complete, but have no marker here."""
     windows = unmarked_behind(log, row)
     return [w for w in windows if w.end_time is not None and w.may_hold(row, log.time(row["last_time"]))]
@@ -298,7 +298,7 @@ def lost_ends(log: LogView, row: np.void) -> list[Window]:
 UNREADABLE = "a newer record of its id may be in a part of its coordinator's log that is damaged or could not be read"
 
 
-def still_open(cluster: Cluster, entry: Entry) -> dict[str, OpenHere]:
+def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
     """The partitions of an id's transaction in which it is open, by name, as far as they are in the input."""
     begin = entry.start if entry.start >= 0 else entry.time
     raised = 2 if entry.state in PREPARED else 0
@@ -311,7 +311,7 @@ def still_open(cluster: Cluster, entry: Entry) -> dict[str, OpenHere]:
     }
 
 
-def ended(cluster: Cluster, entry: Entry) -> str | None:
+def ended(cluster: Cluster, entry: StateRecord) -> str | None:
     """How it shows that the transaction ended after its coordinator's log was copied, None where nothing shows that.
 
     A marker came behind the record, and no partition where the transaction is open was copied later than that.
@@ -330,7 +330,7 @@ def ended(cluster: Cluster, entry: Entry) -> str | None:
     return None
 
 
-def never_begun(cluster: Cluster, entry: Entry) -> str | None:
+def never_begun(cluster: Cluster, entry: StateRecord) -> str | None:
     """Why an open transaction may never have begun, None where it did or where nobody can tell.
 
     The append of the record that began it may have failed: then no partition has data or a marker of it, all of which
@@ -347,7 +347,7 @@ def never_begun(cluster: Cluster, entry: Entry) -> str | None:
     return "no partition has data of it, and the append of its record may have failed"
 
 
-def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
+def unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
     """Why the transaction may have ended by ``due`` (ms), None where nothing suggests that.
 
     Besides :func:`ended`: it is known by what holds all that was written until ``due``, the coordinator's own log, and
@@ -372,11 +372,11 @@ def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
     return f"other logs of the input are newer than its coordinator's, which ends at {iso(seen)}"
 
 
-def _log_of(entry: Entry) -> str:
+def _log_of(entry: StateRecord) -> str:
     return f"{TRANSACTION_STATE}-{entry.partition}"
 
 
-def _of_one_moment(cluster: Cluster, entry: Entry) -> bool:
+def _of_one_moment(cluster: Cluster, entry: StateRecord) -> bool:
     """Whether the coordinator's log is of the same moment as all that is beside it."""
     bounds = _bounds(cluster, _log_of(entry))
     return cluster.at_once or (bounds is not None and bounds.clean_shutdown)
@@ -391,7 +391,7 @@ def _others_newer(cluster: Cluster, seen: int, broker: int | None) -> bool:
     return False
 
 
-def _ended(cluster: Cluster, history: CoordinatorHistory, entry: Entry) -> int | None:
+def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord) -> int | None:
     """When (ms) a marker was written behind the end of its coordinator's log that can only be of what was decided
     after this record, if there is one.
 
@@ -408,7 +408,7 @@ def _ended(cluster: Cluster, history: CoordinatorHistory, entry: Entry) -> int |
     return None
 
 
-def _all_ended(cluster: Cluster, entry: Entry) -> bool:
+def _all_ended(cluster: Cluster, entry: StateRecord) -> bool:
     """Whether every partition of a decided transaction is in the input, and a marker came behind the decision."""
     there = all(_bounds(cluster, name) is not None for name in entry.partitions)
     marked = any(time > entry.time - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
@@ -434,6 +434,6 @@ def _passed(cluster: Cluster, name: str) -> int:
     return cluster.passed(topic, int(partition)) if partition.isdecimal() else -1
 
 
-def _bounds(cluster: Cluster, name: str) -> Bounds | None:
+def _bounds(cluster: Cluster, name: str) -> LeaderBounds | None:
     topic, _, partition = name.rpartition("-")
     return cluster.bounds.get((topic, int(partition))) if partition.isdecimal() else None

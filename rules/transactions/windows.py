@@ -11,7 +11,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
-from auditor.rules.seen.coordinator_history import COMMIT, NONE, SKEW_MS, Named, Window
+from auditor.rules.seen.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
 from auditor.rules.seen.view import LogView, once
 
 # Which decision of a coordinator each marker of a producer carries out, in one partition.
@@ -332,7 +332,7 @@ class Matching:
     there are none.
     """
 
-    named: Named
+    named: NamedTransactions
     first: int
     windows: np.ndarray
     markers: np.ndarray
@@ -350,7 +350,7 @@ class Matching:
         """Whether no marker before this one is of any window."""
         return not (self.numbers[self.markers < marker_offset] >= 0).any()
 
-    def window(self, number: int) -> Window:
+    def window(self, number: int) -> TransactionWindow:
         """A window as an object."""
         return self.named.window(self.first + number)
 
@@ -435,10 +435,10 @@ def _matchings(log: LogView) -> dict[int, Matching]:
 
 
 @once
-def naming(log: LogView) -> Named:
+def naming(log: LogView) -> NamedTransactions:
     """What the coordinators wrote of this partition, looked up once a log."""
     history = log.cluster.coordinator
-    return Named() if history is None else history.named(log.name)
+    return NamedTransactions() if history is None else history.named(log.name)
 
 
 @once
@@ -571,14 +571,14 @@ def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
     return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
 
 
-def marker_window(log: LogView, t: np.void) -> Window | None:
+def marker_window(log: LogView, t: np.void) -> TransactionWindow | None:
     """The window that sent this marker, None where none fits or the transaction is open."""
     found = matching(log, int(t["producer_id"]))
     number = found.number(int(t["marker_offset"]))
     return None if number is None else found.window(number)
 
 
-def is_late(t: np.void, window: Window) -> bool:
+def is_late(t: np.void, window: TransactionWindow) -> bool:
     """Whether a marker that closed data of a transaction looks like that of the one before it, sent again or late.
 
     Under transaction.version 2 a transaction's own marker has an epoch above its data's; that of the one before it has
@@ -588,7 +588,7 @@ def is_late(t: np.void, window: Window) -> bool:
     return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
 
 
-def contradicting_window(log: LogView, t: np.void) -> Window | None:
+def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
     """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
     found = matching(log, int(t["producer_id"]))
     if found.number(int(t["marker_offset"])) is not None:
@@ -606,7 +606,7 @@ def contradicting_window(log: LogView, t: np.void) -> Window | None:
     return None
 
 
-def _may_be_of_one_before(log: LogView, window: Window, t: np.void) -> bool:
+def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -> bool:
     """Whether a marker may be of an older decision that the cleaner took away, and the window's own come behind the
     copy of this log."""
     history, prepare = log.cluster.coordinator, window.prepare
@@ -616,7 +616,7 @@ def _may_be_of_one_before(log: LogView, window: Window, t: np.void) -> bool:
     return log.doubt(end, other_clock=skew(log, prepare.partition) > SAME_CLOCK_MS, committed=True)
 
 
-def own_window(log: LogView, t: np.void) -> Window | None:
+def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
     """The transaction that a closed stretch of data belongs to, of those that no marker before its end carried out.
 
     Goes by the data, whenever and by whomever it was ended: the first transaction behind the marker before it that had
@@ -643,12 +643,12 @@ def own_window(log: LogView, t: np.void) -> Window | None:
     return None if window is None or _may_be_of_one_before(log, window, t) else window
 
 
-def _first(found: Matching, fits: np.ndarray) -> Window | None:
+def _first(found: Matching, fits: np.ndarray) -> TransactionWindow | None:
     numbers = np.flatnonzero(fits)
     return found.window(int(numbers[0])) if len(numbers) else None
 
 
-def unmarked_behind(log: LogView, t: np.void) -> Iterator[Window]:
+def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
 
     Where nobody knows whose that marker is, those remain that ended after it: the cleaner takes the markers of older
@@ -658,7 +658,7 @@ def unmarked_behind(log: LogView, t: np.void) -> Iterator[Window]:
     return (found.window(number) for number in _unmarked_behind(log, found, t).tolist())
 
 
-def missing_behind(log: LogView, t: np.void) -> Iterator[Window]:
+def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     """Those of :func:`unmarked_behind` whose marker is not in what was deleted, or not read, at the log's beginning."""
     found = matching(log, int(t["producer_id"]))
     numbers = _unmarked_behind(log, found, t)
@@ -679,7 +679,7 @@ def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
     return found.unmarked[_may_follow(log, found.windows[found.unmarked], int(t["prev_marker_time"]))]
 
 
-def unmarked_windows(log: LogView) -> Iterator[tuple[Window, tuple[int, int]]]:
+def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
     """Complete windows that name this partition and of which no marker is found in the leader replica.
 
     Each with the offsets between which its marker should be: of the producer's markers of windows before and after.
@@ -695,7 +695,7 @@ def unmarked_windows(log: LogView) -> Iterator[tuple[Window, tuple[int, int]]]:
             yield found.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
-def window_after(log: LogView, t: np.void) -> Window | None:
+def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
     """A window of the producer that names the partition and may have allowed this data after the marker before it.
 
     Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may

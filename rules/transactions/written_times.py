@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.facts.coordinator_log import Entry
+from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib.log_bounds import cleaned
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, Read
-from auditor.rules.seen.coordinator_history import SKEW_MS, Window
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, ReadTimes
+from auditor.rules.seen.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, owner_complete, skew
 
@@ -19,7 +19,7 @@ from auditor.rules.transactions.windows import SAME_CLOCK_MS, owner_complete, sk
 # coordinator's log: so a transaction that ended in between is open in the one and over in the other.
 
 
-def read_of(log: LogView) -> Read | None:
+def read_of(log: LogView) -> ReadTimes | None:
     """When a log was read."""
     bounds = log.cluster.bounds.get((log.topic, log.partition))
     return None if bounds is None else bounds.read
@@ -31,7 +31,7 @@ def read_behind(cluster: Cluster, log: tuple[str, int], other: tuple[str, int]) 
     return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
 
 
-def ended_behind(log: LogView, window: Window) -> bool:
+def ended_behind(log: LogView, window: TransactionWindow) -> bool:
     """Whether a transaction was complete no sooner than its log was read, where a copy says when that was: its marker
     may have come behind it, and that it lacks it says nothing. The next copy shows it."""
     read, end = read_of(log), window.end_time
@@ -42,7 +42,7 @@ def ended_behind(log: LogView, window: Window) -> bool:
     return end >= read.begun + (0 if same else SKEW_MS)
 
 
-def ended_since(log: LogView, row: np.void, entry: Entry, ends: list[Window], allowed_ms: int) -> bool:
+def ended_since(log: LogView, row: np.void, entry: StateRecord, ends: list[TransactionWindow], allowed_ms: int) -> bool:
     """Whether a transaction was open when its log was read, and ended behind that.
 
     ``entry``: the last record of its id, which has nothing of it; ``ends``: the transactions of the id, complete there,
@@ -60,7 +60,7 @@ def ended_since(log: LogView, row: np.void, entry: Entry, ends: list[Window], al
     return same and young and not log.cluster.coordinator.known_since(entry, read.begun)
 
 
-def open_in_time(log: LogView, entry: Entry, begun: int, allowed_ms: int) -> bool:
+def open_in_time(log: LogView, entry: StateRecord, begun: int, allowed_ms: int) -> bool:
     """Whether a transaction that its coordinator has as open, read behind the data, was open for no longer than is
     allowed when that was read. ``begun``: ms."""
     coordinators = TRANSACTION_STATE, entry.partition
@@ -196,7 +196,7 @@ def closed(log: LogView) -> np.ndarray:
     return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
 
 
-def must_have_marker(log: LogView, window: Window, before: int = -1) -> bool:
+def must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) -> bool:
     """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it.
 
     ``before``: the offset of the last marker of an earlier decision of its producer; where that is kept, behind all

@@ -20,7 +20,7 @@ from auditor.connectors.tables.internal_rows import InternalRows, row_of
 from auditor.connectors.tables.rows import batch_rows
 from auditor.connectors.tables.schema import from_rows
 from auditor.connectors.text.dump import parse_dump
-from auditor.connectors.text.folder import _Gathered
+from auditor.connectors.text.folder import _DumpedLogs
 from auditor.connectors.text.internal_topics import parse_console
 from auditor.connectors.text.lines import normalise, sniff
 from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader
@@ -161,7 +161,7 @@ def dump(data: bytes) -> None:
     sniff(data)
     text = normalise(data)
     reported(len(text), parse_dump(text, "f").errors)
-    gathered = _Gathered()
+    gathered = _DumpedLogs()
     gathered.dump(text, "f")
     gathered.replicas()
 
@@ -170,7 +170,7 @@ def console(data: bytes) -> None:
     sniff(data)
     text = normalise(data)
     reported(len(text), parse_console(text, "f").errors)
-    gathered = _Gathered()
+    gathered = _DumpedLogs()
     gathered.console(text, "f")
     for replica in gathered.replicas():
         for table, rows in replica.rows.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError
-from auditor.connectors.codec.damaged_fields import Known
+from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.storage import PATIENCE_S
@@ -237,7 +237,7 @@ def test_a_note_that_was_not_finished_does_not_count() -> None:
 
 def headers_of(place: CrashingPlace) -> list[object]:
     """What the judge reads again of a long replica."""
-    return list(SegmentHeaders(place, (("0.log", 0, 100, Known()),), DEFAULT_LIMITS).read(0, 0, None, 0))  # type: ignore[arg-type]
+    return list(SegmentHeaders(place, (("0.log", 0, 100, SegmentContext()),), DEFAULT_LIMITS).read(0, 0, None, 0))  # type: ignore[arg-type]
 
 
 def test_a_file_that_kills_when_replicas_are_compared_is_left_out(tmp_path: Path) -> None:

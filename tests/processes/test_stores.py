@@ -20,7 +20,7 @@ from auditor.base.errors import AuditInputError, DecodeError, StoreTrouble
 from auditor.cli import main
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.results import Folder, folder
+from auditor.connectors.stores.results import ResultFolder, folder
 from auditor.outputs import runs
 from auditor.outputs.delivery import writable
 from auditor.rules.catalogue import registry
@@ -158,20 +158,20 @@ def test_a_manifest_that_breaks_off_in_a_bucket_counts_for_nothing(
     store.upload(tmp_path, "broken", s3)
     history, rows = "s3://broken/history", pa.table({"fingerprint": ["a"]})
     kept = runs.publish(history, "r", {"findings": rows}, {})
-    put = Folder.put
+    put = ResultFolder.put
 
-    def breaks_off(where: Folder, name: str, content: bytes, kind: str = "") -> None:
+    def breaks_off(where: ResultFolder, name: str, content: bytes, kind: str = "") -> None:
         cut = name.startswith("manifest")
         put(where, name, content[:-9] if cut else content)
         if cut:
             raise StoreTrouble("SlowDown")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "put", breaks_off)
+        patch.setattr(ResultFolder, "put", breaks_off)
         for run_id in ("r", "new"):
             with pytest.raises(StoreTrouble):
                 runs.publish(history, run_id, {"findings": rows.slice(0, 0)}, {})
-    assert runs.kept(history) == runs.Kept([kept], ["new"])
+    assert runs.kept(history) == runs.HistoryContent([kept], ["new"])
     assert runs.read(history, kept, "findings").num_rows == 1
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from auditor.base.errors import AuditFailure
 from auditor.connectors.stores import remote_files
-from auditor.connectors.stores.results import Folder
+from auditor.connectors.stores.results import ResultFolder
 from auditor.outputs.delivery import RESULTS
 from auditor.pipeline import table_tasks
 from auditor.pipeline.options import AuditOptions
@@ -124,7 +124,7 @@ def breaking_at(number: int) -> Iterator[list[int]]:
 
     with pytest.MonkeyPatch.context() as patched:
         for name in CHANGES:
-            patched.setattr(Folder, name, counted(getattr(Folder, name)))
+            patched.setattr(ResultFolder, name, counted(getattr(ResultFolder, name)))
         yield coming
 
 

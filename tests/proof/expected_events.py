@@ -28,22 +28,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, ERRORS
 from tests.proof import stored_history
 from tests.proof.stored_history import ACCEPTED, MAX_SEQUENCE, Stored, after
 
-SEQUENCE_KINDS = frozenset({
-    Kind.SEQUENCE_GAP, Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET, Kind.BUMP_NONZERO, Kind.FIRST_NONZERO,
-    Kind.SEQUENCE_RESUMED,
-})  # fmt: skip
-RESUMED = frozenset({Kind.SEQUENCE_RESUMED})
+SEQUENCE_KINDS = frozenset(
+    {
+        EventKind.SEQUENCE_GAP,
+        EventKind.SEQUENCE_OVERLAP,
+        EventKind.SEQUENCE_RESET,
+        EventKind.BUMP_NONZERO,
+        EventKind.FIRST_NONZERO,
+        EventKind.SEQUENCE_RESUMED,
+    }
+)
+RESUMED = frozenset({EventKind.SEQUENCE_RESUMED})
 KINDS = SEQUENCE_KINDS | {
-    Kind.EPOCH_REGRESSION, Kind.MARKER_EPOCH_REGRESSION, Kind.PLAIN_IN_TRANSACTION, Kind.COORDINATOR_EPOCH_REGRESSION,
-}  # fmt: skip
-MARKER_KINDS = frozenset({Kind.MARKER_EPOCH_REGRESSION, Kind.COORDINATOR_EPOCH_REGRESSION})
-NONE: frozenset[Kind] = frozenset()
+    EventKind.EPOCH_REGRESSION,
+    EventKind.MARKER_EPOCH_REGRESSION,
+    EventKind.PLAIN_IN_TRANSACTION,
+    EventKind.COORDINATOR_EPOCH_REGRESSION,
+}
+MARKER_KINDS = frozenset({EventKind.MARKER_EPOCH_REGRESSION, EventKind.COORDINATOR_EPOCH_REGRESSION})
+NONE: frozenset[EventKind] = frozenset()
 BELOW = -1
 PERHAPS, SURELY = 1, 2
 CODES = {name: code for code, name in ERRORS.items()} | {stored_history.DUPLICATE: DUPLICATE}
@@ -58,8 +67,8 @@ class Said(NamedTuple):
     ``verdict``: True where a verdict must be, False where none may be, None where what is missing decides.
     """
 
-    must: tuple[frozenset[Kind], ...]
-    may: frozenset[Kind]
+    must: tuple[frozenset[EventKind], ...]
+    may: frozenset[EventKind]
     verdict: bool | None
 
 
@@ -105,27 +114,27 @@ class Account:
             if (first - r.first) & MAX_SEQUENCE < r.many or (r.first - first) & MAX_SEQUENCE < count
         }  # fmt: skip
 
-    def kinds(self, item: dict[str, Any], content: int) -> tuple[frozenset[Kind], bool]:
+    def kinds(self, item: dict[str, Any], content: int) -> tuple[frozenset[EventKind], bool]:
         """What the numbers of a batch of data are behind all before, and whether one of these must be said."""
         first, touched = item["first_seq"], self.touched(item["first_seq"], _count(item))
         again = self.numbering in touched
         if self.front < 0 or item["epoch"] > self.epoch:
-            return _one(Kind.FIRST_NONZERO if self.front < 0 else Kind.BUMP_NONZERO if first else None, first)
+            return _one(EventKind.FIRST_NONZERO if self.front < 0 else EventKind.BUMP_NONZERO if first else None, first)
         if self.as_if == (item["epoch"], first):
             said = again or (self.repeating and touched)
-            return frozenset({Kind.SEQUENCE_OVERLAP} if said else ()), self.repeating == SURELY and again
+            return frozenset({EventKind.SEQUENCE_OVERLAP} if said else ()), self.repeating == SURELY and again
         if self.stood_at(item) and not again:
-            return frozenset({Kind.SEQUENCE_OVERLAP} if touched else ()), False
+            return frozenset({EventKind.SEQUENCE_OVERLAP} if touched else ()), False
         if first == 0:
             same = self.zero == _bytes(item, content)
             either = (same and self.zero_below) or self.stood_at(item)
-            both = {Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET} if either else set()
-            return frozenset(both or {Kind.SEQUENCE_OVERLAP if same else Kind.SEQUENCE_RESET}), True
+            both = {EventKind.SEQUENCE_OVERLAP, EventKind.SEQUENCE_RESET} if either else set()
+            return frozenset(both or {EventKind.SEQUENCE_OVERLAP if same else EventKind.SEQUENCE_RESET}), True
         if self.stood_at(item):
-            return frozenset({Kind.SEQUENCE_OVERLAP}) | RESUMED, True
+            return frozenset({EventKind.SEQUENCE_OVERLAP}) | RESUMED, True
         if again or not touched:
-            return _one(Kind.SEQUENCE_OVERLAP if again else Kind.SEQUENCE_GAP, 1)
-        return frozenset({Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_GAP}), True
+            return _one(EventKind.SEQUENCE_OVERLAP if again else EventKind.SEQUENCE_GAP, 1)
+        return frozenset({EventKind.SEQUENCE_OVERLAP, EventKind.SEQUENCE_GAP}), True
 
     def stood_at(self, item: dict[str, Any]) -> bool:
         """Whether a batch of data begins where the producer stood, now or before something was repeated."""
@@ -140,18 +149,18 @@ class Account:
         continues = was == (epoch, first)
         self.open, self.judged = self.open or item["transactional"], self.judged or judged
         self.note_epoch(epoch, judged=judged)
-        repeats = Kind.SEQUENCE_OVERLAP in kinds
+        repeats = EventKind.SEQUENCE_OVERLAP in kinds
         if (repeats and not continues) or epoch < self.epoch:
             self.stood |= {self.front, was[1] if was[0] == self.epoch else self.front}
         if epoch < self.epoch:
             return
         if epoch > self.epoch:
             self.ranges, self.numbering, self.stood, self.zero, self.anew = [], 0, set(), None, False
-        self.anew |= Kind.SEQUENCE_RESET in kinds or (first == 0 and not continues)
-        if kinds == {Kind.SEQUENCE_RESET}:
+        self.anew |= EventKind.SEQUENCE_RESET in kinds or (first == 0 and not continues)
+        if kinds == {EventKind.SEQUENCE_RESET}:
             self.numbering += 1
         if not continues:
-            self.repeating = SURELY if must and kinds == {Kind.SEQUENCE_OVERLAP} else PERHAPS if repeats else 0
+            self.repeating = SURELY if must and kinds == {EventKind.SEQUENCE_OVERLAP} else PERHAPS if repeats else 0
         else:
             self.repeating = min(self.repeating, SURELY if must else PERHAPS) if repeats else 0
         if repeated:
@@ -191,7 +200,7 @@ def _bytes(item: dict[str, Any], content: int) -> tuple[int, ...]:
     return item["last_seq"], item["timestamp"], item["transactional"], content
 
 
-def _one(kind: Kind | None, must: int) -> tuple[frozenset[Kind], bool]:
+def _one(kind: EventKind | None, must: int) -> tuple[frozenset[EventKind], bool]:
     return (frozenset({kind}), True) if kind is not None and must else (NONE, False)
 
 
@@ -202,37 +211,37 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     verdict = None if refused and cut and evicts else refused
     kinds, must = account.kinds(item, stored.content)
     must = must and (refused or not account.anew)  # (f)
-    may = frozenset({Kind.PLAIN_IN_TRANSACTION}) if account.open and not item["transactional"] else NONE
+    may = frozenset({EventKind.PLAIN_IN_TRANSACTION}) if account.open and not item["transactional"] else NONE
     if item["epoch"] < max(account.highest, account.below):  # (c): its sequences are another instance's
-        wanted = (frozenset({Kind.EPOCH_REGRESSION}),) if item["epoch"] < account.highest else ()
+        wanted = (frozenset({EventKind.EPOCH_REGRESSION}),) if item["epoch"] < account.highest else ()
         verdict = None if refused and cut and not account.judged else verdict  # (e)
         fenced = account.judged and not cut and item["epoch"] < account.epoch  # by data, not by a marker alone
-        return Said(wanted, may | (NONE if fenced else SEQUENCE_KINDS) | {Kind.EPOCH_REGRESSION}, verdict)
+        return Said(wanted, may | (NONE if fenced else SEQUENCE_KINDS) | {EventKind.EPOCH_REGRESSION}, verdict)
     back, first = account.stood_at(item), item["first_seq"]
     if cut and not account.judged:  # (e)
         wanted = (SEQUENCE_KINDS,) if said in OF_SEQUENCES and first and not back else ()
         if not first and account.zero == _bytes(item, stored.content):  # (b), and goes on from a forced one
-            may |= {Kind.SEQUENCE_OVERLAP}
+            may |= {EventKind.SEQUENCE_OVERLAP}
         return Said(wanted, may | kinds | (SEQUENCE_KINDS if refused or first else NONE), None if refused else False)
     touched = account.touched(first, _count(item))
     behind_older = account.as_if[0] < item["epoch"] == account.epoch
-    from_zero = frozenset({Kind.SEQUENCE_RESET} if behind_older and first == 0 else ())  # (d)
+    from_zero = frozenset({EventKind.SEQUENCE_RESET} if behind_older and first == 0 else ())  # (d)
     if said == "INVALID_TXN_STATE":
-        return Said((may,), kinds | from_zero | ({Kind.SEQUENCE_OVERLAP} if touched else NONE), verdict)
+        return Said((may,), kinds | from_zero | ({EventKind.SEQUENCE_OVERLAP} if touched else NONE), verdict)
     may |= from_zero
     known = touched != {BELOW} and any(r.numbering != BELOW for r in account.ranges)
     if cut and said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
         return Said((), may | SEQUENCE_KINDS, verdict)
     if cut and BELOW in touched:  # (e)
-        may, must = may | {Kind.SEQUENCE_OVERLAP}, must and refused
+        may, must = may | {EventKind.SEQUENCE_OVERLAP}, must and refused
     goes_on = account.as_if == (item["epoch"], first)
     if said == stored_history.DUPLICATE and (touched - {BELOW}) and (first or goes_on):
         anew = RESUMED if account.anew and (back or goes_on) else NONE  # (f)
-        kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}) | anew, True
+        kinds, must = frozenset({EventKind.SEQUENCE_OVERLAP}) | anew, True
     if said in OF_SEQUENCES and not must:  # (d), and nothing else
-        resumed = RESUMED if first else RESUMED | {Kind.SEQUENCE_RESET}
+        resumed = RESUMED if first else RESUMED | {EventKind.SEQUENCE_RESET}
         sure = {first} == {account.front, *account.stood} and not account.anew and account.repeating != PERHAPS
-        resumed = resumed if sure else resumed | {Kind.SEQUENCE_GAP}
+        resumed = resumed if sure else resumed | {EventKind.SEQUENCE_GAP}
         return Said((resumed | kinds,) if back else (NONE,), may | kinds | (resumed if back else NONE), verdict)
     return Said((kinds,) if must and (known or refused) else (), may | kinds, verdict)  # (a), (b), (e)
 
@@ -241,10 +250,10 @@ def of_marker(account: Account, item: dict[str, Any], said: str, *, evicts: bool
     """What has to be said of a marker above the log start."""
     old = item["epoch"] < account.highest
     kinds = frozenset(
-        ({Kind.COORDINATOR_EPOCH_REGRESSION} if item["coordinator_epoch"] < account.coordinator else set())
-        | ({Kind.MARKER_EPOCH_REGRESSION} if old else set())
+        ({EventKind.COORDINATOR_EPOCH_REGRESSION} if item["coordinator_epoch"] < account.coordinator else set())
+        | ({EventKind.MARKER_EPOCH_REGRESSION} if old else set())
     )
-    must = frozenset({Kind.MARKER_EPOCH_REGRESSION}) if old else kinds
+    must = frozenset({EventKind.MARKER_EPOCH_REGRESSION}) if old else kinds
     verdict = (None if evicts else True) if said != ACCEPTED else False
     if said != ACCEPTED and not must:  # (e): by what lies below the log start
         return Said((), MARKER_KINDS, verdict)
@@ -282,10 +291,10 @@ class Comparison:
 
     def differences(self, facts: ReplicaFacts, policy: str) -> Iterator[str]:
         """A line for each batch of which the audit, or the what-if under the policy, does not say what it has to."""
-        events: dict[int, set[Kind]] = {}
+        events: dict[int, set[EventKind]] = {}
         for event in facts.events:
             if event["kind"] in KINDS:
-                events.setdefault(int(event["base_offset"]), set()).add(Kind(int(event["kind"])))
+                events.setdefault(int(event["base_offset"]), set()).add(EventKind(int(event["kind"])))
         assert facts.outcomes is not None
         verdicts = facts.outcomes.by_policy[policy].verdicts
         for stored, said, what in self.expected():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import POLICIES
 from auditor.replay.reading.replica_reader import read_replica
@@ -84,9 +84,16 @@ def read(
     replica = Replica("broker-1", "topic", 0, "", segments=tuple(written), snapshots=tuple(files))
     asked = tuple(PolicySettings(name, chosen, retention_ms=-1) for name, chosen in POLICIES.items())
     task = ReplicaTask(
-        Place("", str(folder)), replica, None, 1, "", clean_shutdown=True, log_start=log_start, policy=POLICIES[policy],
+        StorageLocation("", str(folder)),
+        replica,
+        None,
+        1,
+        "",
+        clean_shutdown=True,
+        log_start=log_start,
+        policy=POLICIES[policy],
         policies=asked,
-    )  # fmt: skip
+    )
     facts = read_replica(task)
     assert not facts.errors, facts.errors
     return facts

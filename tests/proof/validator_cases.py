@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from auditor.connectors.logdir.files import Replica, SegmentFile
-from auditor.connectors.stores.storage import Place
-from auditor.facts.events import Kind
+from auditor.connectors.stores.storage import StorageLocation
+from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.task import ReplicaTask
@@ -27,7 +27,13 @@ COUNTERS = {
     "invalid_magic": ("invalid_magic",), "invalid_checksum": ("invalid_checksum",),
     "no_key_compacted": ("no_key_compacted",), "invalid_offset_or_sequence": ("invalid_offset", "invalid_sequence"),
 }  # fmt: skip
-STRUCTURE = {Kind.CRC, Kind.HEADER_FLAW, Kind.COUNT_BELOW_SPAN, Kind.RECORD_FLAW, Kind.NULL_KEY}
+STRUCTURE = {
+    EventKind.CRC,
+    EventKind.HEADER_FLAW,
+    EventKind.COUNT_BELOW_SPAN,
+    EventKind.RECORD_FLAW,
+    EventKind.NULL_KEY,
+}
 # What no log can hold, and why.
 REQUEST = "how a request was cut into batches, and who sent it, is in no log"
 SIZES = "sizes are checked against settings of the moment, offsets of a request against the log's end of the moment"
@@ -89,7 +95,7 @@ def differences(
         known = [metrics[name] for name in theirs if name in metrics]
         if (known or error is None) and (counted := facts.sums.get(ours, 0)) != sum(known):
             found.append(f"{ours}: ours {counted}, the leader's {sum(known)}")
-    events = {Kind(int(kind)).name for kind in facts.events["kind"] if kind in STRUCTURE}
+    events = {EventKind(int(kind)).name for kind in facts.events["kind"] if kind in STRUCTURE}
     events |= {error.reason for error in facts.errors}
     if bool(events) != (error is not None):
         found.append(f"the leader says {error or 'accepted'}, events {sorted(events) or 'none'}")
@@ -108,10 +114,17 @@ def read(args: Args, folder: Path, op: str) -> ReplicaFacts:
     compacted = args.get("compacted", False)
     return read_replica(
         ReplicaTask(
-            Place("", str(folder)), replica, None, 1, "", clean_shutdown=True, compacted=compacted, cleaner_offset=0,
+            StorageLocation("", str(folder)),
+            replica,
+            None,
+            1,
+            "",
+            clean_shutdown=True,
+            compacted=compacted,
+            cleaner_offset=0,
             records=True,
         )
-    )  # fmt: skip
+    )
 
 
 def batch(fields: Args) -> bytes:

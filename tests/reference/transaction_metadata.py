@@ -18,7 +18,7 @@ from auditor.model.transaction_states import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     STATES_BY_ID,
-    Held,
+    CachedTransaction,
     TransactionState,
     TransactionValue,
     bumps_epoch,
@@ -176,7 +176,7 @@ class TransactionMetadata:
         ):
             raise Refused(ILLEGAL_STATE)
         without_start = new.state in COMPLETED and new.start_ts == NO_TIMESTAMP
-        if without_start or step_problem(Held(self.value, self.has_failed_epoch_fence), new):
+        if without_start or step_problem(CachedTransaction(self.value, self.has_failed_epoch_fence), new):
             raise Refused(ILLEGAL_STATE)
         if new.state == TransactionState.EMPTY:
             new = new._replace(start_ts=self.value.start_ts)  # only the record says -1

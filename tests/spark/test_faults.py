@@ -18,7 +18,7 @@ import pytest
 from pyspark import TaskContext
 
 from auditor import running
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.judge import judge_log
@@ -124,7 +124,7 @@ class Long(NamedTuple):
     facts: list[ReplicaFacts]
     clusters: dict[str, Cluster]
     kinds: tuple[str, ...]
-    again: list[tuple[Place, str]]
+    again: list[tuple[StorageLocation, str]]
 
     def rows(self) -> list[KeptFacts]:
         return [kept(facts) for facts in self.facts]
@@ -147,7 +147,7 @@ def said(rows: Iterable[Judged]) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def long(monkeypatch: pytest.MonkeyPatch) -> Long:
-    again: list[tuple[Place, str]] = []
+    again: list[tuple[StorageLocation, str]] = []
     read = SegmentHeaders.read
 
     def noted(self: SegmentHeaders, number: int, *where: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from auditor.pipeline import work_folder
 from auditor.pipeline.runner import REPLICA, kept, read_task
-from auditor.pipeline.work_folder import FACTS, Kept, WorkFolder, identities, is_kept
+from auditor.pipeline.work_folder import FACTS, WorkFolder, WorkFolderContent, identities, is_kept
 from auditor.replay.reading.task import ReplicaTask
 from auditor.spark import jobs
 from tests import corpora
@@ -44,7 +44,9 @@ def test_what_another_attempt_kept_counts_once(
     mine = [kept(facts) for facts in read_task(tasks[0])]
     read_missing = jobs._read_missing
 
-    def also_loose(spark: SparkSession, named: Sequence[jobs.Identified], work: WorkFolder, before: Kept) -> DataFrame:
+    def also_loose(
+        spark: SparkSession, named: Sequence[jobs.Identified], work: WorkFolder, before: WorkFolderContent
+    ) -> DataFrame:
         assert read_missing(spark, named, work, before) is None
         return jobs.held(spark, mine)
 

@@ -19,7 +19,7 @@ from auditor.connectors.codec.batches import (
 )
 from auditor.connectors.codec.indexes import ProducerEntries
 from auditor.connectors.logdir.files import Replica, SegmentFile
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.reading.replica_reader import ReplicaReader
@@ -186,7 +186,7 @@ def facts_of(
     segments = (SegmentFile("0.log", made.rows[0]["base_offset"], 0), SegmentFile("1.log", half, 0))
     replica = Replica("broker-1", "t", 0, "t-0", segments=segments)
     task = ReplicaTask(
-        Place("", "/nowhere"),
+        StorageLocation("", "/nowhere"),
         replica,
         None,
         1,

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from auditor.base.advice import Act, Advice, Condition, Look, Moves, Verdict, joined, pieces, text, whole
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, joined, pieces, text, whole
 from auditor.rules.seen.view import Finding
 from tests.one_advice import acts_by_its_acts, nobody_is_source_and_target
 
 KNOWN, UNKNOWN, WRONG = (Condition(f"it is {name}", holds, "a file") for name, holds in
                          (("so", True), ("perhaps so", None), ("not so", False)))  # fmt: skip
 ABORT = Act("kafka-transactions.sh --bootstrap-server B abort --topic t --partition 0 --start-offset 7")
-SAFE = Advice(Verdict.ACT, "aborting is safe", (KNOWN,), (Look("kafka-x.sh --list", "it lists 7"),), (ABORT,))
+SAFE = Advice(Verdict.ACT, "aborting is safe", (KNOWN,), (CheckCommand("kafka-x.sh --list", "it lists 7"),), (ABORT,))
 
 
 @pytest.mark.parametrize("condition", [UNKNOWN, WRONG])
@@ -61,7 +61,7 @@ def test_an_advice_of_a_run_of_the_past_is_one_too() -> None:
 
 @pytest.mark.parametrize("hidden", [
     {"then": f"do this too: {ABORT.command}"}, {"cost": "stop broker 2 first"},
-    {"look": (Look(ABORT.command, "it is so"),)},
+    {"look": (CheckCommand(ABORT.command, "it is so"),)},
     {"then": "let another lead, then move t-0 away"}, {"then": "kafka-configs.sh --bootstrap-server B --alter"},
 ])  # fmt: skip
 def test_the_test_of_all_audits_sees_acts_that_hide(hidden: dict[str, Any]) -> None:

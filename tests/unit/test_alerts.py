@@ -15,12 +15,12 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.base.user_input import Named
+from auditor.base.user_input import ClusterName
 from auditor.commands import arguments
 from auditor.commands.watch import LookedAt, Watch
 from auditor.outputs import alerts, runs
 from auditor.outputs import alerts as messages
-from auditor.outputs.alerts import Asked, News
+from auditor.outputs.alerts import AlertOptions, News
 from auditor.outputs.printing import RESOLVED, Journal
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
@@ -179,7 +179,7 @@ def test_a_secret_that_is_missing_ends_the_call_before_the_work(
 ) -> None:
     monkeypatch.delenv("AUDITOR_PAGERDUTY_KEY", raising=False)
     with pytest.raises(AuditInputError, match="AUDITOR_PAGERDUTY_KEY"):
-        alerts.check(Asked(["pagerduty"]))
+        alerts.check(AlertOptions(["pagerduty"]))
     assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
     assert "AUDITOR_PAGERDUTY_KEY" in capsys.readouterr().err
 
@@ -199,7 +199,7 @@ def test_an_address_that_is_none_is_said_before_the_work_and_never_printed(
 ) -> None:
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", address)
     with pytest.raises(AuditInputError, match="AUDITOR_SLACK_WEBHOOK") as raised:
-        alerts.check(Asked(["slack"]))
+        alerts.check(AlertOptions(["slack"]))
     assert "secret" not in str(raised.value)
     (line,) = alerts.send(reported(new=1), ["slack", "pagerduty"])
     assert line.startswith("slack got no alert: its address ")
@@ -277,7 +277,7 @@ def test_what_one_look_brought_is_the_news(receiver: Receiver) -> None:
         {"event": "resolved", "key": "f3:error", "severity": "error", "topic": "t", "partition": 3, "offset": 3},
         {"event": "resolved", "key": "f2:critical", "severity": "critical", "topic": "t", "partition": 3, "offset": 2},
     ]
-    news = alerts.news_of_watch(lines, {"f1:error": row(1), "f2:error": held}, audit, Asked())
+    news = alerts.news_of_watch(lines, {"f1:error": row(1), "f2:error": held}, audit, AlertOptions())
     assert alerts.send(news, ["pagerduty"], again=False) == []
     assert [(p["event_action"], p["dedup_key"]) for p in receiver.posts] == [("trigger", "f1"), ("resolve", "f3")]
 
@@ -287,7 +287,7 @@ def held() -> News:
     """The four of hanging-36, as an audit at the time of the copy finds them, with a name and pages."""
     folder, as_of = corpora.unpack("hanging-36"), corpora.manifest("hanging-36")["copied_at"]
     audit = opened(folder, as_of=as_of, cluster_name="prod-eu")
-    return alerts.news(audit, Asked(least="critical", pages="https://audits.example/kafka/"))
+    return alerts.news(audit, AlertOptions(least="critical", pages="https://audits.example/kafka/"))
 
 
 def test_a_block_says_who_since_when_what_is_safe_and_where_to_read_on(held: News, receiver: Receiver) -> None:
@@ -414,12 +414,12 @@ def test_a_token_s_file_that_is_missing_is_said_before_the_work(
 ) -> None:
     monkeypatch.setenv("AUDITOR_WEBHOOK_TOKEN_FILE", str(tmp_path / "none"))
     with pytest.raises(AuditInputError, match="AUDITOR_WEBHOOK_TOKEN_FILE"):
-        alerts.check(Asked(["webhook"]))
+        alerts.check(AlertOptions(["webhook"]))
 
 
 def test_no_section_is_longer_than_slack_takes_and_no_cluster_mentions_anybody() -> None:
     """Slack refuses a whole message for one section of more than 3000 characters."""
-    long = {"c": Named("<!channel>" + "c" * 2000)}
+    long = {"c": ClusterName("<!channel>" + "c" * 2000)}
     said = messages.slack(News([row(topic="t" * 1000, message="m" * 1000)], [], [], None, long))
     assert max(len(block["text"]["text"]) for block in said["blocks"] if block["type"] == "section") <= 3000
     assert "<!" not in said["text"]
@@ -436,7 +436,7 @@ def test_what_an_audit_could_not_read_is_not_gone(tmp_path: Path, monkeypatch: p
         table = summary.findings(audit)
         facts = {"complete": whole, "clusters": audit.cluster_ids, "accepted": None}
         runs.publish(history, run_id, {"findings": table}, facts)
-        return alerts.news(audit, Asked(least="info"))
+        return alerts.news(audit, AlertOptions(least="info"))
 
     as_of = corpora.manifest("hanging-36")["copied_at"]
     names = {each["fingerprint"] for each in news("1", True, as_of=as_of).new}
@@ -458,7 +458,7 @@ def test_what_an_audit_was_not_asked_is_not_gone(tmp_path: Path) -> None:
         audit = opened(corpora.unpack("hanging-36"), history=history, run_id=run_id, as_of=as_of, **options)
         facts = {"clusters": audit.cluster_ids, "accepted": None, "asked": audit.options.asked}
         runs.publish(history, run_id, {"findings": summary.findings(audit)}, facts)
-        return alerts.news(audit, Asked(least="info"))
+        return alerts.news(audit, AlertOptions(least="info"))
 
     as_of = corpora.manifest("hanging-36")["copied_at"]
     names = {each["fingerprint"] for each in news("1").new}

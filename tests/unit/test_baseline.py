@@ -17,7 +17,7 @@ from auditor.base.errors import AuditInputError
 from auditor.commands import watch
 from auditor.outputs import alerts, delivery
 from auditor.pipeline import options as baseline
-from auditor.pipeline.options import AuditOptions, Baseline, Entry
+from auditor.pipeline.options import AcceptedFinding, AuditOptions, Baseline
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import here
@@ -27,11 +27,13 @@ A, B = "a" * 64, "b" * 64
 LAST_MS, NEXT_MS = 1795305599999, 1795305600000  # 2026-11-21T23:59:59.999Z, and a millisecond later
 
 
-def entry(fingerprint: str = A, severity: str = "error", until: datetime.date | None = DAY, rule: str = "") -> Entry:
-    return Entry(fingerprint, severity, "known", "ann", until, rule)
+def entry(
+    fingerprint: str = A, severity: str = "error", until: datetime.date | None = DAY, rule: str = ""
+) -> AcceptedFinding:
+    return AcceptedFinding(fingerprint, severity, "known", "ann", until, rule)
 
 
-def of(*entries: Entry) -> Baseline:
+def of(*entries: AcceptedFinding) -> Baseline:
     return Baseline("f", {e.fingerprint: e for e in entries})
 
 
@@ -146,7 +148,7 @@ def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Pa
     rows = delivery.read(first / "out").findings
     grave = {row["fingerprint"] for row in rows if row["severity"] == "critical"}
     file = tmp_path / "b.json"
-    entries = [Entry(name, "critical", "known", "ann", None) for name in grave]
+    entries = [AcceptedFinding(name, "critical", "known", "ann", None) for name in grave]
     file.write_text(baseline.text_of(entries), encoding="utf-8")
     copied_at = corpora.manifest("hanging-36")["copied_at"]
 
@@ -159,7 +161,7 @@ def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Pa
 
         audit = Audit(options, here())
         running.write(audit)
-        return alerts.news(audit, alerts.Asked(least="critical"))
+        return alerts.news(audit, alerts.AlertOptions(least="critical"))
 
     def names(rows: Any) -> set[str]:
         return {row["fingerprint"] for row in rows}

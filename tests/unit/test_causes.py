@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditor.dashboards.answers import Blocked, Open
+from auditor.dashboards.answers import BlockedSummary, Open
 from auditor.dashboards.finding_groups import causes, holders
 from tests.unit import report_samples as samples
 
@@ -43,13 +43,13 @@ def test_the_worst_comes_first_and_no_finding_is_lost() -> None:
     assert causes([]) == []
 
 
-def blocked(partition: int, producer_id: int, standing: str = "stuck") -> Blocked:
+def blocked(partition: int, producer_id: int, standing: str = "stuck") -> BlockedSummary:
     row = {
         "topic": "t", "partition": partition, "producer_id": producer_id, "producer_epoch": 0, "first_offset": 5,
         "transactional_id": None, "class": "hanging", "standing": standing, "last_stable_offset": 5,
         "high_watermark": 15, "readers": [f"g{partition % 2}"],
     }  # fmt: skip
-    return Blocked(Open(row))
+    return BlockedSummary(Open(row))
 
 
 def test_partitions_go_by_who_holds_them_and_how_they_stand() -> None:

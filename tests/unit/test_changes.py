@@ -11,7 +11,7 @@ import pytest
 from auditor import cli
 from auditor.dashboards import overview
 from auditor.outputs import alerts, publish, runs
-from auditor.outputs.alerts import Asked
+from auditor.outputs.alerts import AlertOptions
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
@@ -103,7 +103,7 @@ def test_audits_of_one_broker_after_another_resolve_nothing(tmp_path: Path) -> N
         paths = tuple(str(copies / f"broker-{n}") for n in brokers)
         audit = Audit(AuditOptions(paths, tmp_path, history=history, run_id=run_id, as_of=as_of), here())
         publish.keep(audit, publish.summarise(audit), None)
-        return alerts.news(audit, Asked(least="info"))
+        return alerts.news(audit, AlertOptions(least="info"))
 
     first = news("1", 1, 2, 3)
     names = {row["fingerprint"] for row in first.new}

@@ -9,7 +9,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.base.user_input import Named, of_table
+from auditor.base.user_input import ClusterName, of_table
 from auditor.outputs import alerts, runs
 from auditor.outputs.alerts import News
 from auditor.outputs.runs import Shelf
@@ -97,7 +97,7 @@ def test_alerts_say_the_cluster() -> None:
         "severity": "error", "rule": "r", "topic": None, "offset": None, "cluster_id": "i",
         "fingerprint": "f", "advice": None, **dict.fromkeys(alerts.DETAILS, None),
     } | {"message": "m", "remedy": ""}  # fmt: skip
-    named = Named("prod-eu", "payments", "https://wiki.example/prod-eu", (("stage", "prod"),))
+    named = ClusterName("prod-eu", "payments", "https://wiki.example/prod-eu", (("stage", "prod"),))
     news = News([row], [], [], None, {"i": named})
     assert alerts.slack(news)["text"] == "Kafka audit of prod-eu: 1 new, 0 gone, 0 still there"
     (event,) = alerts.pagerduty(news, "key")

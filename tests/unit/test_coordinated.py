@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from auditor.facts.coordinator_log import Entry, pack
+from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.pipeline import derived_tables
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import build_history
@@ -21,13 +21,15 @@ START, TIMEOUT = 1_000_000, 60_000
 Step = tuple[str, int, int, int]  # state, epoch, ms since the beginning, transaction.version of the client
 
 
-def entries(steps: Sequence[Step], *, timeouts: dict[int, int] | None = None, producer_id: int = 7) -> list[Entry]:
+def entries(
+    steps: Sequence[Step], *, timeouts: dict[int, int] | None = None, producer_id: int = 7
+) -> list[StateRecord]:
     """Records of one id; ``timeouts``: of some of them, by number."""
     out = []
     for number, (state, epoch, after, version) in enumerate(steps):
         going = state in ("Ongoing", "PrepareCommit", "PrepareAbort")
         out.append(
-            Entry(
+            StateRecord(
                 3, number, START + after + 2, 0, "payments-7", state, producer_id, epoch,
                 (timeouts or {}).get(number, TIMEOUT),
                 frozenset({"a-0", "b-1"}) if going else frozenset(), not going, START + after,

@@ -11,7 +11,7 @@ import pytest
 
 from auditor.connectors.tables import schema
 from auditor.facts import coordinator_log
-from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, pack, tally
+from auditor.facts.coordinator_log import STATES, CoordinatorLog, StateRecord, pack, tally
 from auditor.model.transaction_states import PREPARED, IdAccount
 from auditor.rules.transactions.coordinated import (
     KIND_BITS,
@@ -27,7 +27,7 @@ from auditor.rules.transactions.coordinated import (
 PARTITIONS = ("orders-0", "orders-1", "payments-3", "__consumer_offsets-7")
 
 
-def history(seed: int, count: int = 400, ids: int = 23) -> list[Entry]:
+def history(seed: int, count: int = 400, ids: int = 23) -> list[StateRecord]:
     """Records of some ids in turns, most as a coordinator writes them, some not."""
     rng = random.Random(seed)
     at = {n: (1_000 + n, 0, frozenset[str](), -1, "Empty") for n in range(ids)}
@@ -50,7 +50,7 @@ def history(seed: int, count: int = 400, ids: int = 23) -> list[Entry]:
         gone = rng.random() < 0.03
         at[n] = (producer, epoch, partitions, start, "Empty" if gone else state)
         out.append(
-            Entry(
+            StateRecord(
                 5, 100 + offset, 10_000 + offset, 3 + offset // 150, f"id-{n}", None if gone else state, producer,
                 epoch, 60_000 if rng.random() < 0.97 else 5, frozenset() if gone else partitions, False,
                 10_000 + offset if rng.random() < 0.8 else -1, start, rng.choice((0, 0, 0, 2)), "0.log",
@@ -60,15 +60,15 @@ def history(seed: int, count: int = 400, ids: int = 23) -> list[Entry]:
     return out
 
 
-def by_id(entries: list[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
+def by_id(entries: list[StateRecord]) -> dict[str, list[StateRecord]]:
+    found: dict[str, list[StateRecord]] = {}
     for entry in entries:
         found.setdefault(entry.transactional_id, []).append(entry)
     return found
 
 
 @pytest.fixture(params=[(seed, rows) for seed in (1, 2, 3) for rows in (7, 60, 100_000)])
-def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Entry], CoordinatorLog]:
+def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[list[StateRecord], CoordinatorLog]:
     """Entries, and their log in pieces of about so many rows."""
     seed, rows = request.param
     monkeypatch.setattr(coordinator_log, "PIECE_ROWS", rows)
@@ -78,7 +78,7 @@ def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
     return entries, log
 
 
-def test_what_is_read_back(both: tuple[list[Entry], CoordinatorLog]) -> None:
+def test_what_is_read_back(both: tuple[list[StateRecord], CoordinatorLog]) -> None:
     entries, log = both
     found = by_id(entries)
     assert log.ids == list(found)
@@ -88,7 +88,7 @@ def test_what_is_read_back(both: tuple[list[Entry], CoordinatorLog]) -> None:
 
 
 @pytest.mark.parametrize("least", [None, 0, 250, 480, 10_000])
-def test_the_last_record_of_every_id(both: tuple[list[Entry], CoordinatorLog], least: int | None) -> None:
+def test_the_last_record_of_every_id(both: tuple[list[StateRecord], CoordinatorLog], least: int | None) -> None:
     entries, log = both
     columns, there = log.last_rows(least)
     for number, mine in enumerate(by_id(entries).values()):
@@ -99,7 +99,7 @@ def test_the_last_record_of_every_id(both: tuple[list[Entry], CoordinatorLog], l
 
 
 @pytest.mark.parametrize("least", [None, 250, 10_000])
-def test_neighbours_are_all_pairs_of_records(both: tuple[list[Entry], CoordinatorLog], least: int | None) -> None:
+def test_neighbours_are_all_pairs_of_records(both: tuple[list[StateRecord], CoordinatorLog], least: int | None) -> None:
     entries, log = both
     found = []
     for columns in log.neighbours(least):
@@ -114,10 +114,10 @@ def test_neighbours_are_all_pairs_of_records(both: tuple[list[Entry], Coordinato
     assert found == wanted
 
 
-def test_steps_in_which_something_is_wrong(both: tuple[list[Entry], CoordinatorLog]) -> None:
+def test_steps_in_which_something_is_wrong(both: tuple[list[StateRecord], CoordinatorLog]) -> None:
     """Each id is replayed from its beginning here; from the last place that may matter, and by kinds of steps there."""
     entries, log = both
-    wanted: list[tuple[Entry, Entry, list[str]]] = []
+    wanted: list[tuple[StateRecord, StateRecord, list[str]]] = []
     failed: set[int] = set()
     for mine in by_id(entries).values():
         account = None
@@ -140,7 +140,7 @@ def test_steps_in_which_something_is_wrong(both: tuple[list[Entry], CoordinatorL
     assert {e.offset for step in found for e in step.failed} == failed
 
 
-def test_records_that_are_not_sound_by_themselves(both: tuple[list[Entry], CoordinatorLog]) -> None:
+def test_records_that_are_not_sound_by_themselves(both: tuple[list[StateRecord], CoordinatorLog]) -> None:
     entries, log = both
     never = {e.offset for e in entries if e.state is not None and e.state not in STATES and e.offset >= 120}
     found = {e.offset: problems for e, problems in _alone(log, 120)}
@@ -149,13 +149,13 @@ def test_records_that_are_not_sound_by_themselves(both: tuple[list[Entry], Coord
     assert idle <= set(found)
 
 
-def gone_back_on(entry: Entry, after: Entry) -> bool:
+def gone_back_on(entry: StateRecord, after: StateRecord) -> bool:
     """Whether a decision is not the last word on its transaction."""
     same = (entry.producer_id, entry.start) == (after.producer_id, after.start)
     return same and entry.state in PREPARED and after.state in ("Ongoing", *PREPARED)
 
 
-def test_decisions_and_rises_are_counted_by_id(both: tuple[list[Entry], CoordinatorLog]) -> None:
+def test_decisions_and_rises_are_counted_by_id(both: tuple[list[StateRecord], CoordinatorLog]) -> None:
     entries, log = both
     decided, aborted, forced = decisions(log)
     rises = np.zeros(log.id_count, np.int64)
@@ -180,7 +180,7 @@ def test_decisions_and_rises_are_counted_by_id(both: tuple[list[Entry], Coordina
         )  # fmt: skip
 
 
-def test_where_an_id_gets_another_producer_id(both: tuple[list[Entry], CoordinatorLog]) -> None:
+def test_where_an_id_gets_another_producer_id(both: tuple[list[StateRecord], CoordinatorLog]) -> None:
     entries, log = both
     wanted = []
     for number, mine in enumerate(by_id(entries).values()):

@@ -17,7 +17,7 @@ from auditor.connectors.logdir.copy_lists import LIST, Taken
 from auditor.connectors.logdir.inventory import Drafts, discover, drafts
 from auditor.connectors.stores import storage
 from auditor.connectors.stores import storage as stores_storage
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.copying import folders, run, taken_segments, target
 from auditor.copying.folders import now_ms
 from tests import corpora
@@ -326,7 +326,7 @@ def test_a_folder_in_which_a_file_is_renamed_while_it_is_listed_is_as_of_then(
     listing, gone = storage.listing, list[str]()
     error = DecodeError(f"{15:020}.log.swap", 0, -1, "vanished", "gone since the directory was listed")
 
-    def listed(where: Place, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> storage.Listing:
+    def listed(where: StorageLocation, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> storage.FolderListing:
         if where.path.endswith("t-0") and not gone:
             rolled(source)
             gone.append(where.path)

@@ -13,7 +13,7 @@ import pytest
 
 from auditor import cli
 from auditor.copying import run
-from auditor.copying.folders import Folder
+from auditor.copying.folders import InputFolder
 from auditor.copying.run import copied
 from auditor.copying.target import time_to_keep
 from tests import segments
@@ -161,9 +161,9 @@ def test_what_was_held_goes_with_its_topic(source: Path, tmp_path: Path) -> None
 
 def test_what_vanishes_while_it_is_copied_is_held(source: Path, tmp_path: Path) -> None:
     copied([str(source.parent)], tmp_path / "copy")
-    listed = Folder.refresh
+    listed = InputFolder.refresh
 
-    def vanish(folder: Folder) -> None:
+    def vanish(folder: InputFolder) -> None:
         listed(folder)
         if folder.name.endswith("t-0") and (log(source) / segment(0)).exists():  # then it is read once more
             retention(source)
@@ -173,7 +173,7 @@ def test_what_vanishes_while_it_is_copied_is_held(source: Path, tmp_path: Path) 
         (log(source) / segment(first)).rename(tmp_path / "old")
         (log(source) / segment(first)).write_bytes(content)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Folder, "refresh", vanish)
+        patched.setattr(InputFolder, "refresh", vanish)
         assert copied([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 2
     assert bases(tmp_path / "copy") == list(range(0, 60, 3))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.advice import Act, Advice, Condition, Look, Verdict
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
 from auditor.rules.lib import repairs
 from tests.terminal_text import expanded
 from tests.unit import report_samples as samples
@@ -22,7 +22,7 @@ def abort(topic: str, partition: int, producer: int, offset: int, records: int) 
         Verdict.ACT, f"aborting is safe: {records} {stay} unread",
         (Condition("no coordinator will end it", True, "the coordinator has nothing open for this id: CompleteAbort"),
          Condition("no replica in the input has a COMMIT marker for it", True, "broker 1, broker 2, broker 3")),
-        (Look(repairs.describe_producers(topic, partition),
+        (CheckCommand(repairs.describe_producers(topic, partition),
               f"it lists producer {producer} with CurrentTransactionStartOffset {offset}"),),
         (Act(repairs.abort(topic, partition, offset)),),
     )  # fmt: skip

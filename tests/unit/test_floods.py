@@ -130,7 +130,7 @@ def test_what_a_run_keeps_depends_on_no_order() -> None:
     found = [at(n, partition=partition) for partition in range(4) for n in range(100)]
     results = set()
     for seed in range(5):
-        kept = finding_limits.Kept(registry.kinds(), 1)
+        kept = finding_limits.LimitedFindings(registry.kinds(), 1)
         for f in random.Random(seed).sample(found, len(found)):
             kept.add(f)
         listed = resolve(kept.findings())
@@ -153,7 +153,7 @@ def test_findings_are_in_the_order_of_all_their_fields() -> None:
 
 def test_sums_of_sums_count_all() -> None:
     log = log_of([facts()])
-    kept = finding_limits.Kept(registry.kinds(), 1)
+    kept = finding_limits.LimitedFindings(registry.kinds(), 1)
     for _ in range(2):
         for f in finding_limits.judge_bounded(log, [rule_of(*(at(n) for n in range(10)))], 3):
             kept.add(f)

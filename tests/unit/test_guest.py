@@ -13,7 +13,7 @@ import pytest
 
 from auditor.connectors.stores import remote_files, storage
 from auditor.connectors.stores.remote_files import Guest, Pace, visiting
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.copying import target
 from auditor.copying.run import copied
 from tests import corpora
@@ -68,7 +68,7 @@ def read_as_guest(path: Path, sizes: Iterator[int], starts: Iterator[int] | None
     """What a guest reads of a file by requests of these sizes, from where it is on or from ``starts``."""
     data, size = b"", path.stat().st_size
     with visiting(Guest(FAST)):
-        f = storage.open_file(Place("", str(path)))
+        f = storage.open_file(StorageLocation("", str(path)))
         assert not isinstance(f, storage.DecodeError)
         while len(data) < size:
             if starts is not None:
@@ -128,7 +128,7 @@ def test_our_own_files_are_read_as_they_come(tmp_path: Path) -> None:
     path.write_bytes(bytes(PAGE))
     forget(path)
     with visiting(Guest(Pace(1), tmp_path)):  # a byte a second
-        assert storage.read_file(Place("", str(path))) == bytes(PAGE)
+        assert storage.read_file(StorageLocation("", str(path))) == bytes(PAGE)
     assert state(path) == [True]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.rules.seen.cluster_view import NOBODY, Known, topic_ids
+from auditor.rules.seen.cluster_view import NOBODY, KnownCopy, topic_ids
 
 OLD, NEW, OTHER = "old-id", "new-id", "other-id"
 
@@ -28,4 +28,4 @@ OLD, NEW, OTHER = "old-id", "new-id", "other-id"
 def test_the_topic_that_there_is(
     copies: list[tuple[str | None, int]], current: dict[str, str], removed: set[str], expected: dict[str, str]
 ) -> None:
-    assert topic_ids([Known("t", *copy) for copy in copies], current, removed, 100) == expected
+    assert topic_ids([KnownCopy("t", *copy) for copy in copies], current, removed, 100) == expected

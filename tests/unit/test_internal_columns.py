@@ -14,7 +14,7 @@ import pytest
 from auditor.base.errors import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.tables.internal_rows import TABLES, InternalRows
-from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, pack, windows_of
+from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, StateRecord, pack, windows_of
 from auditor.facts.offsets import WatchedOffsets
 from auditor.pipeline.cluster_context import entries
 from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader, PartitionSets, Room
@@ -37,16 +37,16 @@ def chunks(data: bytes, **how: bool) -> list[Chunk]:
     return list(read_segment(io.BytesIO(data), len(data), file="0.log", limits=LIMITS, **how))
 
 
-def all_entries(log: CoordinatorLog) -> list[Entry]:
+def all_entries(log: CoordinatorLog) -> list[StateRecord]:
     return [entry for number in range(log.id_count) for entry in log.entries_of(number)]
 
 
-def by_id(found: list[Entry]) -> list[Entry]:
+def by_id(found: list[StateRecord]) -> list[StateRecord]:
     order = {name: number for number, name in enumerate(dict.fromkeys(e.transactional_id for e in found))}
     return sorted(found, key=lambda e: order[e.transactional_id])
 
 
-def both_logs(data: bytes) -> tuple[InternalRows, CoordinatorReader, list[Entry], list[Entry]]:
+def both_logs(data: bytes) -> tuple[InternalRows, CoordinatorReader, list[StateRecord], list[StateRecord]]:
     plain, quick = InternalRows(STATE, LIMITS), CoordinatorReader(0, LIMITS)
     for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):
         assert plain.add("0.log", one) == quick.take("0.log", other)

@@ -32,17 +32,20 @@ from auditor.connectors.logdir.files import (
     Unreadable,
 )
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.tiered import Chunked, Stretch
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.logdir.tiered import Chunked, ObjectRange
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables import source_options
 from tests import corpora
 
 NUMBERS = st.integers(-1, 1 << 63)
 NAMES = st.text(st.characters(), max_size=3)  # surrogates, too: names on disk need not be UTF-8
 VIEWS = (
-    st.none() | st.builds(CopyView, NUMBERS) | st.builds(Chunked, NAMES) | st.builds(Stretch, NAMES, NUMBERS, NUMBERS)
+    st.none()
+    | st.builds(CopyView, NUMBERS)
+    | st.builds(Chunked, NAMES)
+    | st.builds(ObjectRange, NAMES, NUMBERS, NUMBERS)
 )
-PLACES = st.builds(Place, NAMES, NAMES, VIEWS)
+PLACES = st.builds(StorageLocation, NAMES, NAMES, VIEWS)
 FILES = st.builds(DataFile, NAMES, NUMBERS, NAMES, NUMBERS, st.none() | PLACES)
 SOME_FILES = st.lists(FILES, max_size=1).map(tuple)
 MAYBE_FILE = st.none() | FILES

@@ -14,7 +14,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.connectors.stores.results import Folder
+from auditor.connectors.stores.results import ResultFolder
 from auditor.outputs import runs
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
@@ -93,19 +93,19 @@ def test_a_run_killed_before_its_manifest_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rerun: bool
 ) -> None:
     before = [runs.publish(tmp_path, "a", {"findings": table(finding(partition=1))}, FACTS)] if rerun else []
-    put = Folder.put
+    put = ResultFolder.put
 
-    def killed(where: Folder, name: str, content: bytes) -> None:
+    def killed(where: ResultFolder, name: str, content: bytes) -> None:
         if name.startswith("manifest"):
             put(where, name, content[: len(content) // 2])
             raise KeyboardInterrupt
         put(where, name, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "put", killed)
+        patch.setattr(ResultFolder, "put", killed)
         with pytest.raises(KeyboardInterrupt):
             runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
-    assert runs.kept(tmp_path) == runs.Kept(before, [] if rerun else ["a"])
+    assert runs.kept(tmp_path) == runs.HistoryContent(before, [] if rerun else ["a"])
     assert [runs.read(tmp_path, run, "findings").num_rows for run in before] == [1] * len(before)
     runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
     assert len(kept(tmp_path)) == 2, "somebody may be writing it just now"

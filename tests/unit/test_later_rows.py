@@ -9,7 +9,7 @@ import pytest
 
 from auditor.connectors.codec.batches import FLAW_CRC, rows_of
 from auditor.connectors.codec.primitives import crc_of_change
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.replay.producers.state import has_broker_time, is_control, is_foreign, is_marker
 from auditor.replay.reading.task import DAY_MS, as_records
 from tests.made import APPEND_TIME, TRANSACTIONAL
@@ -111,8 +111,8 @@ def compared(made: History, chunk: int) -> tuple[int, int, int]:
         if not a.transactional:
             assert row["idle_count"] == a.idle
             idle += a.idle
-    epochs = facts.events[(facts.events["kind"] == Kind.EPOCH_REGRESSION)]
-    markers = facts.events[(facts.events["kind"] == Kind.MARKER_EPOCH_REGRESSION)]
+    epochs = facts.events[(facts.events["kind"] == EventKind.EPOCH_REGRESSION)]
+    markers = facts.events[(facts.events["kind"] == EventKind.MARKER_EPOCH_REGRESSION)]
     found = {
         tuple(map(int, (e["position"], e["producer_id"], e["known_epoch_offset"], e["known_leader_epoch"])))
         for events in (epochs, markers)
@@ -120,7 +120,7 @@ def compared(made: History, chunk: int) -> tuple[int, int, int]:
     }
     assert set(down) <= found
     assert {place for place, *_ in found - set(down)} <= first  # what snapshots and batches below say comes to these
-    overlaps = facts.events[facts.events["kind"] == Kind.SEQUENCE_OVERLAP]
+    overlaps = facts.events[facts.events["kind"] == EventKind.SEQUENCE_OVERLAP]
     stored = {(int(e["position"]), int(e["producer_id"])): int(e["stored_base_offset"]) for e in overlaps}
     for place, pid, base_offset, _ in again:
         assert stored[place, pid] == base_offset
@@ -166,6 +166,6 @@ def test_an_epoch_below_none_is_compared_with_nothing() -> None:
     made = history(2, 20, 1, 0, transactional=0)
     made.rows[0]["producer_epoch"], made.log_start = -5, 0
     events = facts_of(made).events
-    (found,) = events[events["kind"] == Kind.EPOCH_REGRESSION]
+    (found,) = events[events["kind"] == EventKind.EPOCH_REGRESSION]
     assert found["base_offset"] == made.rows[0]["base_offset"]
     assert (found["known_epoch"], found["known_epoch_offset"], found["known_leader_epoch"]) == (-1, -1, -1)

@@ -10,7 +10,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.stores import results, storage
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 
 PREFIX = ".running-"
 
@@ -20,7 +20,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RENEW_S", 0.02)
 
 
-def deny(_where: Place, *, deep: bool) -> list[pafs.FileInfo]:
+def deny(_where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:
     """What a store answers to who may write and read, and not list."""
     raise PermissionError(13, "Permission denied")
 

@@ -21,11 +21,11 @@ from auditor.connectors.live.live_cluster import (
     EARLIEST,
     TOPIC,
     Budget,
-    Fetched,
-    Listing,
+    FetchedBatches,
+    ListedTransaction,
     LiveCluster,
-    Log,
     Name,
+    PartitionMetadata,
     Producer,
 )
 from auditor.connectors.tables import schema
@@ -34,7 +34,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts
 from auditor.pipeline import derived_tables
 from auditor.pipeline.judge import judge_log
-from auditor.pipeline.live_audit import Abandoned, LiveAudit, Reading
+from auditor.pipeline.live_audit import Abandoned, ClusterReading, LiveAudit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading.other_replicas import LiveReader, LiveTask, whole_batches
 from auditor.rules.seen.cluster_view import Cluster
@@ -115,8 +115,8 @@ class OneLog:
     def __init__(self, data: bytes, settings: dict[str, str]) -> None:
         self.data, self.settings = data, settings
 
-    def metadata(self) -> tuple[str, list[int], list[Log]]:
-        return "c", [1], [Log("t", 0, 1, 0, (1,), (1,))]
+    def metadata(self) -> tuple[str, list[int], list[PartitionMetadata]]:
+        return "c", [1], [PartitionMetadata("t", 0, 1, 0, (1,), (1,))]
 
     def configs(self, kind: int, names: list[str], node: int | None = None) -> dict[str, dict[str, str]]:
         return {name: self.settings for name in names if kind == TOPIC}
@@ -127,11 +127,11 @@ class OneLog:
     def producers(self, *_: object) -> dict[Name, list[Producer]]:
         return {}
 
-    def transactions(self, *_: object) -> dict[str, Listing]:
+    def transactions(self, *_: object) -> dict[str, ListedTransaction]:
         return {}
 
-    def fetch(self, log: Log, offset: int, most: int) -> Fetched:
-        return Fetched(self.data, 16, 16)
+    def fetch(self, log: PartitionMetadata, offset: int, most: int) -> FetchedBatches:
+        return FetchedBatches(self.data, 16, 16)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_topic_whose_settings_are_not_known_may_have_been_cleaned(
     """Offsets 3 to 9 are not there: lost, or taken by the cleaner."""
     held = segments.simple(0) + segments.simple(10) + segments.simple(13)
     cluster, options = cast(LiveCluster, OneLog(held, settings)), AuditOptions(("c",), Path())
-    reading = Reading(cluster, options, Budget(1 << 20, 1 << 30), "start")
+    reading = ClusterReading(cluster, options, Budget(1 << 20, 1 << 30), "start")
     reading.run(lambda _: None)
     assert [(facts.log_end, facts.intact_from) for facts in reading.facts] == [(16, intact_from)]
     assert [f.kind for f in judge([log_of(reading.facts)], "offset-hole")] == rules
@@ -164,8 +164,8 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     held = segments.simple(0) + segments.simple(10) + segments.simple(13)
     cluster = cast(LiveCluster, OneLog(held, {"cleanup.policy": "delete"}))
     options = AuditOptions(("c",), tmp_path, records=True, tables=True, as_of=0)
-    audit = LiveAudit(Reading(cluster, options, Budget(1 << 20, 1 << 30), "start"), here())
-    status = running.command(audit, Printing(quiet=True), alerts.Asked(["slack"], "info"))
+    audit = LiveAudit(ClusterReading(cluster, options, Budget(1 << 20, 1 << 30), "start"), here())
+    status = running.command(audit, Printing(quiet=True), alerts.AlertOptions(["slack"], "info"))
     found = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
     assert "offset-hole" in [f["kind"] for f in found]
     assert {f["file"] for f in found} == {None}
@@ -181,11 +181,11 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
 class Hidden(OneLog):
     """A cluster that lists these partitions to a user, and shows nothing of them."""
 
-    def __init__(self, logs: list[Log]) -> None:
+    def __init__(self, logs: list[PartitionMetadata]) -> None:
         super().__init__(b"", {})
         self.listed = logs
 
-    def metadata(self) -> tuple[str, list[int], list[Log]]:
+    def metadata(self) -> tuple[str, list[int], list[PartitionMetadata]]:
         return "c", [1], self.listed
 
     def offsets(self, *_: object, **__: object) -> dict[Name, int]:
@@ -199,16 +199,16 @@ NOT_VISIBLE = "no partitions visible: empty cluster, or missing Describe permiss
     ("listed", "said"),
     [
         ([], NOT_VISIBLE),
-        ([Log("t", 0, -1, 0, (1,), ())], "no visible partition could be read"),
-        ([Log("t", 0, 1, 0, (1,), (1,))], "no visible partition could be read"),
+        ([PartitionMetadata("t", 0, -1, 0, (1,), ())], "no visible partition could be read"),
+        ([PartitionMetadata("t", 0, 1, 0, (1,), (1,))], "no visible partition could be read"),
     ],
     ids=["nothing-listed", "no-leader", "no-answer"],
 )
 def test_a_cluster_of_which_nothing_was_read_is_no_all_clear(
-    listed: list[Log], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    listed: list[PartitionMetadata], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = AuditOptions(("c",), tmp_path, as_of=1_795_838_417_137)
-    reading = Reading(cast(LiveCluster, Hidden(listed)), options, Budget(1 << 20, 1 << 30), "lso")
+    reading = ClusterReading(cast(LiveCluster, Hidden(listed)), options, Budget(1 << 20, 1 << 30), "lso")
     assert running.command(LiveAudit(reading, here()), Printing(quiet=True)) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"auditor: {said}")
@@ -221,7 +221,7 @@ def test_a_cluster_of_which_nothing_was_read_is_no_all_clear(
 @pytest.mark.parametrize("scope", [{"topics": ("t",)}, {"only_partitions": ("t-0",), "may_lack": True}])
 def test_where_nothing_is_visible_no_filter_is_wrong(scope: dict[str, Any]) -> None:
     options = AuditOptions(("c",), Path(), **scope)
-    audit = LiveAudit(Reading(cast(LiveCluster, Hidden([])), options, Budget(1 << 20, 1 << 30), "lso"), here())
+    audit = LiveAudit(ClusterReading(cast(LiveCluster, Hidden([])), options, Budget(1 << 20, 1 << 30), "lso"), here())
     assert audit.empty_input is not None
     assert audit.empty_input.reason == NOT_VISIBLE
 
@@ -253,8 +253,8 @@ def test_a_budget_keeps_to_its_rate_and_its_bytes() -> None:
     assert budget.spent
 
 
-EMPTY = Listing("CompleteCommit", 7)
-ONGOING = Listing("Ongoing", 7, 0, frozenset({"t-1"}))
+EMPTY = ListedTransaction("CompleteCommit", 7)
+ONGOING = ListedTransaction("Ongoing", 7, 0, frozenset({"t-1"}))
 
 
 @pytest.mark.parametrize(
@@ -264,14 +264,14 @@ ONGOING = Listing("Ongoing", 7, 0, frozenset({"t-1"}))
         ({"a": ONGOING}, {"a": ONGOING}, True),  # of another partition
         ({"a": ONGOING._replace(partitions=frozenset({"t-0"}))},) * 2 + (False,),
         ({"a": ONGOING}, {"a": EMPTY}, False),
-        ({"a": Listing("PrepareCommit", 7, 0)},) * 2 + (False,),
-        ({"a": Listing("Ongoing", 7)},) * 2 + (False,),  # not described, so its partitions are not known
+        ({"a": ListedTransaction("PrepareCommit", 7, 0)},) * 2 + (False,),
+        ({"a": ListedTransaction("Ongoing", 7)},) * 2 + (False,),  # not described, so its partitions are not known
         ({}, {}, True),  # no id has this producer id
         (None, {}, False),  # a coordinator did not answer
     ],
 )
 def test_only_what_no_coordinator_has_open_is_abandoned(
-    before: dict[str, Listing] | None, after: dict[str, Listing] | None, abandoned: bool
+    before: dict[str, ListedTransaction] | None, after: dict[str, ListedTransaction] | None, abandoned: bool
 ) -> None:
     assert Abandoned(before, after)(7, ("t", 0)) is abandoned
 
@@ -325,9 +325,9 @@ class Timed(OneLog):
     """Its last stable offset is 5, the first offset as young as a second 10, and nothing is younger than two; the
     coordinator's log is as long."""
 
-    def metadata(self) -> tuple[str, list[int], list[Log]]:
+    def metadata(self) -> tuple[str, list[int], list[PartitionMetadata]]:
         topics = ("t", "u", "__transaction_state")
-        return "c", [1, 2], [Log(topic, 0, 2 if topic == "u" else 1, 0, (1,), (1,)) for topic in topics]
+        return "c", [1, 2], [PartitionMetadata(topic, 0, 2 if topic == "u" else 1, 0, (1,), (1,)) for topic in topics]
 
     def offsets(self, node: int, names: list[Name], spec: int, *isolation: int, **__: int) -> dict[Name, int]:
         at = {EARLIEST: 0, 1000: 10, 2000: -1}.get(spec, 5 if isolation else 16)
@@ -342,7 +342,7 @@ def test_since_begins_at_the_last_stable_offset_where_that_is_lower(since: str, 
     """So that whoever holds the log is named."""
     options = AuditOptions((), Path(), since=since_of(since), only_partitions=("t-0",))
     held = b"".join(segments.simple(at) for at in range(0, 16, 3))
-    reading = Reading(cast(LiveCluster, Timed(held, {})), options, Budget(1 << 20, 1 << 30), "lso")
+    reading = ClusterReading(cast(LiveCluster, Timed(held, {})), options, Budget(1 << 20, 1 << 30), "lso")
     reading.run(lambda _: None)
     assert {log.topic: reading.first(log) for log in reading.logs} == {"t": begins, "__transaction_state": 0}
     assert reading.left_out == 1
@@ -352,7 +352,7 @@ def test_a_scope_of_a_cluster_is_by_leaders_and_must_match() -> None:
     def logs_of(**asked: tuple[int, ...] | tuple[str, ...]) -> list[str]:
         options = AuditOptions((), Path(), **asked)  # type: ignore[arg-type]
         cluster = cast(LiveCluster, Timed(segments.simple(0), {}))
-        reading = Reading(cluster, options, Budget(1 << 20, 1 << 30), "lso")
+        reading = ClusterReading(cluster, options, Budget(1 << 20, 1 << 30), "lso")
         reading.run(lambda _: None)
         return [log.topic for log in reading.logs]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.facts.events import Kind, blank_events, events_of
+from auditor.facts.events import EventKind, blank_events, events_of
 from tests.facts import judge, log_of
 from tests.made import facts
 
 
-def events(*kinds: Kind) -> np.ndarray:
+def events(*kinds: EventKind) -> np.ndarray:
     rows = blank_events(len(kinds))
     rows["kind"] = kinds
     rows["segment"] = 0
@@ -18,7 +18,7 @@ def events(*kinds: Kind) -> np.ndarray:
 
 
 def test_each_replica_has_events_of_its_own() -> None:
-    kinds = list(Kind)
+    kinds = list(EventKind)
     first, second = (
         facts(events=events(*kinds[::2])),
         facts(log_dir="broker-2", broker_id=2, events=events(*kinds[1::2])),
@@ -32,5 +32,5 @@ def test_each_replica_has_events_of_its_own() -> None:
 
 
 def test_an_event_is_found_where_no_producer_and_no_transaction_is_known() -> None:
-    found = judge([log_of([facts(events=events(Kind.EPOCH_RESERVED))])], "epoch-near-exhaustion")
+    found = judge([log_of([facts(events=events(EventKind.EPOCH_RESERVED))])], "epoch-near-exhaustion")
     assert [(f.severity, f.offset) for f in found] == [("error", 0)]

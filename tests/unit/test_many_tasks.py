@@ -11,7 +11,7 @@ import pytest
 from auditor.base.at_rest import OPEN, SORTED_TOGETHER, TOGETHER, RowsAtRest, TextRows, as_json, row_text
 from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentFile
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.work_folder import WorkFolder
@@ -31,7 +31,9 @@ def inventory(*sizes: list[int]) -> Inventory:
     dirs, first = [], 0
     for number, some in enumerate(sizes):
         rows = tuple(replica(f"b{number}", first + n, size) for n, size in enumerate(some))
-        dirs.append(LogDir(f"b{number}", Place("", f"/b{number}"), "cluster c", broker_id=number, replicas=rows))
+        dirs.append(
+            LogDir(f"b{number}", StorageLocation("", f"/b{number}"), "cluster c", broker_id=number, replicas=rows)
+        )
         first += len(some)
     return Inventory(tuple(dirs), (), (), (), ())
 

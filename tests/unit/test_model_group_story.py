@@ -12,9 +12,9 @@ from auditor.model.groups import (
     KIP_848_MEMBER,
     STREAMS_EPOCH,
     STREAMS_MEMBER,
-    Commit,
+    CommitReplay,
     Generation,
-    Story,
+    OffsetCommit,
 )
 
 GROUP = "g"
@@ -36,16 +36,16 @@ class Seen:
     def __init__(self) -> None:
         self.lived: list[int] = []
 
-    def live(self, commit: Commit) -> None:
+    def live(self, commit: OffsetCommit) -> None:
         self.lived.append(commit.record_offset)
 
-    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+    def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
         pass
 
 
 @pytest.mark.parametrize(("epoch", "member"), [(KIP_848_EPOCH, KIP_848_MEMBER), (STREAMS_EPOCH, STREAMS_MEMBER)])
 def test_members_of_a_group_with_epochs_come_and_go_within_one(epoch: int, member: int) -> None:
-    story = Story()
+    story = CommitReplay()
     story.group_record(1, record(member, False, None, ["a"]))
     assert story.generations == {}  # no epoch is known yet
     story.group_record(2, record(epoch, False, 4, None))
@@ -59,14 +59,14 @@ def test_members_of_a_group_with_epochs_come_and_go_within_one(epoch: int, membe
 
 
 def test_a_group_that_is_removed_leaves_its_generation() -> None:
-    story = Story()
+    story = CommitReplay()
     story.group_record(1, record(CLASSIC, False, 1, ["a"]))
     story.group_record(2, record(CLASSIC, True, 2, []))
     assert story.generations == {GROUP: Generation(1, 1, True, False, 1000)}
 
 
 def test_a_tombstone_lets_go_of_the_value_in_force_and_of_every_pending_one() -> None:
-    story = Story()
+    story = CommitReplay()
     for record, (value, producer_id) in enumerate([(10, -1), (20, 7), (30, 8)]):
         story.offset_record(record, offset(value, producer_id))
     assert set(story.commits) == {0, 1, 2}
@@ -76,7 +76,7 @@ def test_a_tombstone_lets_go_of_the_value_in_force_and_of_every_pending_one() ->
 
 def test_watchers_hear_of_commits_in_the_order_of_their_records_as_soon_as_they_are_decided() -> None:
     seen = Seen()
-    story = Story((seen,))
+    story = CommitReplay((seen,))
     for record, producer_id in enumerate([7, 8, 9]):
         story.offset_record(record, offset(record, producer_id))
     story.marker(8, commit=True)

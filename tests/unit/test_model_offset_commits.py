@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from auditor.model import groups
-from auditor.model.groups import CLASSIC, KIP_848_ASSIGNMENT, KIP_848_EPOCH, Assignments, Commit, GroupPartition, Story
+from auditor.model.groups import (
+    CLASSIC,
+    KIP_848_ASSIGNMENT,
+    KIP_848_EPOCH,
+    Assignments,
+    CommitReplay,
+    GroupPartition,
+    OffsetCommit,
+)
 from auditor.model.offset_watch import Committers, Rivals, Zombie
 
 HUNG = 1_000  # a producer whose transaction nothing ends
@@ -21,15 +29,15 @@ class Everything:
     """Keeps all commits for as long as one before them is undecided, as they are."""
 
     def __init__(self) -> None:
-        self.queues: dict[GroupPartition, deque[tuple[Commit, list[bool]]]] = {}
+        self.queues: dict[GroupPartition, deque[tuple[OffsetCommit, list[bool]]]] = {}
         self.open: dict[int, list[bool]] = {}
         self.places: dict[int, dict[GroupPartition, None]] = {}
 
-    def add(self, c: Commit) -> None:
+    def add(self, c: OffsetCommit) -> None:
         self.queues.setdefault(c.place, deque()).append((c, self.open.setdefault(c.producer_id, [])))
         self.places.setdefault(c.producer_id, {})[c.place] = None
 
-    def end(self, producer_id: int, committed: bool) -> Iterator[Commit]:
+    def end(self, producer_id: int, committed: bool) -> Iterator[OffsetCommit]:
         self.open.pop(producer_id, []).append(committed)
         for place in self.places.pop(producer_id, {}):
             while self.queues[place] and self.queues[place][0][1]:
@@ -37,7 +45,7 @@ class Everything:
                 if counts:
                     yield c
 
-    def rest(self) -> Iterator[Commit]:
+    def rest(self) -> Iterator[OffsetCommit]:
         return (c for place in sorted(self.queues) for c, ended in self.queues[place] if ended != [False])
 
 
@@ -47,7 +55,7 @@ class Told:
     def __init__(self, most: int = groups.MOST_BEHIND) -> None:
         assignments = Assignments()
         self.rivals, self.committers = Rivals(assignments), Committers()
-        self.story = Story((self.committers, self.rivals), assignments=assignments, most_waiting=most)
+        self.story = CommitReplay((self.committers, self.rivals), assignments=assignments, most_waiting=most)
         self.offset = -1
 
     def commit(self, producer_id: int, group: str = "g", partition: int = 0, value: int | None = None) -> None:
@@ -77,7 +85,7 @@ class Told:
         return zombies, self.rivals.interleaved, self.rivals.handed_over, self.committers.seen
 
 
-def _kind(c: Commit) -> Any:
+def _kind(c: OffsetCommit) -> Any:
     return c.producer_id, c.generation
 
 

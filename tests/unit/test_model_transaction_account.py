@@ -10,7 +10,7 @@ import pytest
 
 from auditor.model.transaction_states import (
     MOST_STATES,
-    Held,
+    CachedTransaction,
     IdAccount,
     TransactionState,
     TransactionValue,
@@ -183,19 +183,22 @@ def test_behind_a_finding_the_account_goes_on_from_the_record() -> None:
 
 
 def test_a_fence_that_failed_is_in_memory_alone() -> None:
-    (held,) = after_failure(Held(OPEN), FENCE)
+    (held,) = after_failure(CachedTransaction(OPEN), FENCE)
     assert held.value == OPEN._replace(producer_epoch=4)
     assert held.has_failed_epoch_fence
     assert after_failure(held, FENCE) == (held,)
-    assert after_failure(Held(OPEN), ABORT) == (Held(OPEN),)
-    assert after_failure(Held(OPEN), ABORT_2) == (Held(OPEN),)
+    assert after_failure(CachedTransaction(OPEN), ABORT) == (CachedTransaction(OPEN),)
+    assert after_failure(CachedTransaction(OPEN), ABORT_2) == (CachedTransaction(OPEN),)
 
 
 def test_what_an_abort_with_the_last_epoch_was_is_not_told() -> None:
     """A client's of the last epoch but one, or a fence of it: only the fence is in memory when the append fails."""
     abort = ABORT_2._replace(producer_epoch=32767)
     before = [OPEN._replace(producer_epoch=epoch) for epoch in (32765, 32766, 32767)]
-    left = [[held.value.producer_epoch for held in after_failure(Held(old), abort) if held.value] for old in before]
+    left = [
+        [held.value.producer_epoch for held in after_failure(CachedTransaction(old), abort) if held.value]
+        for old in before
+    ]
     assert left == [[32766], [32766, 32767], [32767]]
 
 

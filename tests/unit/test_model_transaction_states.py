@@ -6,7 +6,7 @@ import pytest
 
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.model.transaction_states import (
-    Held,
+    CachedTransaction,
     TransactionState,
     TransactionValue,
     bumps_epoch,
@@ -97,7 +97,7 @@ def test_only_version_2_bumps() -> None:
     ],
 )
 def test_legal(old: TransactionValue | None, new: TransactionValue | None) -> None:
-    assert step_problem(Held(old), new) == []
+    assert step_problem(CachedTransaction(old), new) == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_legal(old: TransactionValue | None, new: TransactionValue | None) -> No
     ],
 )
 def test_illegal(old: TransactionValue | None, new: TransactionValue | None, code: str) -> None:
-    assert step_problem(Held(old), new) == [code]
+    assert step_problem(CachedTransaction(old), new) == [code]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_record_by_itself(value: TransactionValue, codes: list[str]) -> None:
 def test_real_coordinators_keep_to_it(name: str) -> None:
     problems, seen = [], 0
     for folder in sorted(corpora.unpack(name).glob("**/__transaction_state-*")):
-        last: dict[str, Held] = {}
+        last: dict[str, CachedTransaction] = {}
         for read in read_partition(folder):
             row, _ = decode_transaction_log(read.key, read.value)
             assert row is not None
@@ -186,7 +186,7 @@ def test_real_coordinators_keep_to_it(name: str) -> None:
                 problems += value_problem(value)
             if row.transactional_id in last:
                 problems += step_problem(last[row.transactional_id], value)
-            last[row.transactional_id] = Held(value)
+            last[row.transactional_id] = CachedTransaction(value)
             seen += 1
     assert seen > 20
     assert problems == []

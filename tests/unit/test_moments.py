@@ -9,7 +9,7 @@ from auditor.pipeline.cluster_context import brief, build
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
 from auditor.rules.resolution.resolve import resolve
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Bounds, Cluster, Election, Read
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, Election, LeaderBounds, ReadTimes
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.view import Finding, LogView
 from tests import made
@@ -75,7 +75,7 @@ def test_a_marker_shows_that_the_coordinators_log_was_copied_before_its_decision
 
 def lacks(needed_by: int, *, moment: int, copied: int = -1, **given: bool) -> bool:
     whole = given.pop("whole", False)
-    bounds = {("t", 0): Bounds(0, 9, 9, copied, whole, None, 1, moment=moment)}
+    bounds = {("t", 0): LeaderBounds(0, 9, 9, copied, whole, None, 1, moment=moment)}
     return Cluster(NOW, NOW, bounds=bounds, **given).lacks("t", 0, needed_by, other_clock=False)  # type: ignore[arg-type]
 
 
@@ -86,7 +86,7 @@ def test_what_a_log_must_have() -> None:
     assert not lacks(NOW + MIN, moment=-1, whole=True)
     assert not lacks(NOW + MIN, moment=-1, at_once=True)
     assert Cluster(NOW, NOW, at_once=True).lacks("t", 0, -1, other_clock=False)  # it is not in the input at all
-    two_clocks = Cluster(NOW, NOW, bounds={("t", 0): Bounds(0, 9, 9, NOW, False, None, 1)})
+    two_clocks = Cluster(NOW, NOW, bounds={("t", 0): LeaderBounds(0, 9, 9, NOW, False, None, 1)})
     assert two_clocks.lacks("t", 0, NOW - 30 * S, other_clock=True)
     assert not two_clocks.lacks("t", 0, NOW - 30 * S - 1, other_clock=True)
 
@@ -186,17 +186,17 @@ def test_two_directories_have_two_checkpoints() -> None:
 @pytest.mark.parametrize(("committed", "wanted"), [(True, False), (False, True)])
 def test_only_what_had_to_be_committed_is_known_by_a_checkpoint(committed: bool, wanted: bool) -> None:
     """A client's stamp says nothing of when its data was committed."""
-    bounds = {("t", 0): Bounds(0, 9, 9, NOW - 9 * MIN, False, None, 1)}
+    bounds = {("t", 0): LeaderBounds(0, 9, 9, NOW - 9 * MIN, False, None, 1)}
     cluster = Cluster(NOW, NOW, bounds=bounds, passes={("t", 0): ("broker-1", NOW)})
     assert cluster.lacks("t", 0, NOW - S, other_clock=False, committed=committed) == wanted
 
 
 @pytest.mark.parametrize(
     ("isr", "read", "known"),
-    [((1, 2), Read(NOW, NOW + S, "m"), True), ((2,), Read(NOW, NOW + S, "m"), False), ((1, 2), None, False)],
+    [((1, 2), ReadTimes(NOW, NOW + S, "m"), True), ((2,), ReadTimes(NOW, NOW + S, "m"), False), ((1, 2), None, False)],
 )
 def test_a_broker_that_ran_on_was_in_sync_when_its_log_was_read(
-    isr: tuple[int, ...], read: Read | None, known: bool
+    isr: tuple[int, ...], read: ReadTimes | None, known: bool
 ) -> None:
     """Of three brokers that are copied while they run, all but one go on behind their own copy of the metadata. Only
     where nobody says when a log was read may it be of any time before."""

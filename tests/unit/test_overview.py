@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from auditor.dashboards import answers, overview, timeline
-from auditor.dashboards.overview import Board, Cluster, Links, step
+from auditor.dashboards.overview import Board, ClusterLabel, Links, step
 from auditor.dashboards.timeline import Axis, milliseconds
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
@@ -17,14 +17,14 @@ DAY = 86_400_000
 DAYS_OF = "2026-11-{:02d}T04:00:00+00:00"
 
 
-def night(n: int, **counts: int) -> overview.Step:
+def night(n: int, **counts: int) -> overview.RunPoint:
     return step(f"night-{n}", DAYS_OF.format(n), {"as_of": DAYS_OF.format(n), "counts": counts, "batches": n})
 
 
-def board(steps: list[overview.Step], at: int, new: Any = (), gone: Any = (), still: int = 0) -> Board:
+def board(steps: list[overview.RunPoint], at: int, new: Any = (), gone: Any = (), still: int = 0) -> Board:
     decided = answers.of_run((), answers.summary({"counts": {"by_severity": steps[at].counts}}))
     compared = (new, gone) if at else (None, None)
-    return Board(Cluster("c", "prod-eu"), decided, steps[at].as_of, *compared, still, {"new": 0, "gone": 0})
+    return Board(ClusterLabel("c", "prod-eu"), decided, steps[at].as_of, *compared, still, {"new": 0, "gone": 0})
 
 
 def test_a_run_stands_where_its_time_is() -> None:
@@ -90,7 +90,7 @@ def test_a_row_that_names_nobody_is_left_out_and_the_rest_add_up() -> None:
     }
 
 
-def page(steps: list[overview.Step], shown: int, of: Board | None, *tallies: Any) -> Page:
+def page(steps: list[overview.RunPoint], shown: int, of: Board | None, *tallies: Any) -> Page:
     found = Page(overview.render_overview(steps, shown, of, *(tallies or ([{}], [{}])), Links("../"), True))
     assert found.faults == []
     return found
@@ -152,7 +152,7 @@ def test_hostile_names_are_inert() -> None:
     )  # fmt: skip
     steps = [step("b", "", {"counts": {}}), step(name, "", {"as_of": name, "counts": {"error": 1}})]
     named = board(steps, 1, [bad], [bad])
-    named = dataclasses.replace(named, cluster=Cluster(name, name, name, "https://wiki.example/", {name: name}))
+    named = dataclasses.replace(named, cluster=ClusterLabel(name, name, name, "https://wiki.example/", {name: name}))
     found = page(steps, 1, named, [{key: {"error": 1}}], [{key: {"error": 1}}])
     assert len(found.all("script")) == 1
     assert "alert(1)" not in "".join(found.raw["script"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auditor.base.words import NO_TIMEOUT_MS
-from auditor.model.policies import Shown
+from auditor.model.policies import ReleaseEvidence
 from auditor.rules.catalogue import registry, safeguards
 from auditor.rules.catalogue.safeguards import (
     CLEAN_ELECTION,
@@ -29,12 +29,12 @@ from auditor.rules.seen.view import Finding
 
 TOPIC = "bank ledger"  # a name that a shell has to be given in quotes
 DAY, WEEK = "86400000", "604800000"
-V33, V36, V40 = Shown((3, 3), (3, 4)), Shown((3, 6)), Shown((4, 0))
+V33, V36, V40 = ReleaseEvidence((3, 3), (3, 4)), ReleaseEvidence((3, 6)), ReleaseEvidence((4, 0))
 ALTER = "kafka-configs.sh --bootstrap-server B --entity-type"
 UNKNOWN = "now: the input does not show it"
 
 
-def cluster(release: Shown = V40, replicas: int | None = 3, **given: Any) -> Cluster:
+def cluster(release: ReleaseEvidence = V40, replicas: int | None = 3, **given: Any) -> Cluster:
     known = Cluster(as_of=0, newest_time=0, has_metadata=True, releases={1: release}, **given)
     known.leaders = {(TOPIC, 0): 1}
     if replicas is not None:
@@ -70,7 +70,7 @@ def test_a_value_that_is_not_known_gets_no_command() -> None:
 
 
 def test_a_release_that_nothing_shows_gets_no_command() -> None:
-    known = cluster(Shown(), broker_configs={"": {"producer.id.expiration.ms": DAY}})
+    known = cluster(ReleaseEvidence(), broker_configs={"": {"producer.id.expiration.ms": DAY}})
     (row,) = said(PRODUCER_EXPIRATION, known)
     assert row[1:] == ("now 1 d by __cluster_metadata", "")
 
@@ -116,9 +116,9 @@ def test_brokers_before_3_4_know_no_expiration_of_producers_by_itself() -> None:
 
 def test_brokers_before_3_6_cannot_verify() -> None:
     assert [row[0] for row in said(LATE_WRITES, cluster(V33))] == ["brokers of 3.6 or newer"]
-    assert [row[0] for row in said(LATE_WRITES, cluster(Shown((3, 6), (3, 7)), levels={"transaction.version": 0}))] == [
-        "transaction.partition.verification.enable=true"
-    ]
+    assert [
+        row[0] for row in said(LATE_WRITES, cluster(ReleaseEvidence((3, 6), (3, 7)), levels={"transaction.version": 0}))
+    ] == ["transaction.partition.verification.enable=true"]
 
 
 def test_a_feature_is_raised_where_the_release_has_it() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.batches import FLAW_CRC
-from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, Kind
+from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER
 from auditor.replay.producers import explanations
@@ -17,10 +17,15 @@ from auditor.replay.producers.state import LATER, MAX_OLD_RUNS, PARAMS, new_repl
 from tests.made import data, marker
 from tests.unit.batch_histories import History, facts_of
 
-GAP, OVERLAP, RESET, RESUMED = Kind.SEQUENCE_GAP, Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET, Kind.SEQUENCE_RESUMED
-BUMP, LOWER, FIRST = Kind.BUMP_NONZERO, Kind.EPOCH_REGRESSION, Kind.FIRST_NONZERO
+GAP, OVERLAP, RESET, RESUMED = (
+    EventKind.SEQUENCE_GAP,
+    EventKind.SEQUENCE_OVERLAP,
+    EventKind.SEQUENCE_RESET,
+    EventKind.SEQUENCE_RESUMED,
+)
+BUMP, LOWER, FIRST = EventKind.BUMP_NONZERO, EventKind.EPOCH_REGRESSION, EventKind.FIRST_NONZERO
 OUT = OUT_OF_ORDER_SEQUENCE_NUMBER
-OF_PRODUCERS = {GAP, OVERLAP, RESET, RESUMED, BUMP, LOWER, FIRST, Kind.MARKER_EPOCH_REGRESSION}
+OF_PRODUCERS = {GAP, OVERLAP, RESET, RESUMED, BUMP, LOWER, FIRST, EventKind.MARKER_EPOCH_REGRESSION}
 LAST = 2**31 - 1
 
 
@@ -42,7 +47,7 @@ def log(
 def said(facts: ReplicaFacts, *names: str) -> list[tuple[Any, ...]]:
     """Number of the batch and kind of each event on producers, and these columns."""
     return [
-        (int(e["position"]) // 100, Kind(int(e["kind"])), *(int(e[name]) for name in names))
+        (int(e["position"]) // 100, EventKind(int(e["kind"])), *(int(e[name]) for name in names))
         for e in facts.events
         if e["kind"] in OF_PRODUCERS
     ]
@@ -124,7 +129,7 @@ def test_a_batch_behind_its_own_fencing_marker_is_of_an_old_epoch_alone() -> Non
     ],
 )
 def test_what_lies_below_the_log_start_was_stored_before(
-    batches: list[tuple[int, int]], expected: list[tuple[int, Kind]]
+    batches: list[tuple[int, int]], expected: list[tuple[int, EventKind]]
 ) -> None:
     assert [one for one in said(log(*batches, log_start=7)) if one[0] > 1] == expected
 
@@ -188,7 +193,7 @@ def test_a_first_batch_behind_bytes_that_cannot_be_read_says_so(broken: bool) ->
     (event,) = facts_of(History([row | {"position": 100 * n} for n, row in enumerate(rows)]), checkpoint=False).events[
         -1:
     ]
-    assert (Kind(int(event["kind"])), bool(event["context"] & AFTER_UNREADABLE)) == (FIRST, broken)
+    assert (EventKind(int(event["kind"])), bool(event["context"] & AFTER_UNREADABLE)) == (FIRST, broken)
 
 
 @pytest.mark.parametrize("pid", [1, 2], ids=["its own batch", "another producer's"])
@@ -211,7 +216,7 @@ def test_a_first_batch_says_whether_its_producer_is_known_from_below_the_log_sta
     ],
 )
 def test_what_is_repeated_from_below_the_log_start_stands_above_it(
-    batches: list[tuple[int, int]], log_start: int, expected: list[tuple[int, Kind]]
+    batches: list[tuple[int, int]], log_start: int, expected: list[tuple[int, EventKind]]
 ) -> None:
     facts = log(*batches, log_start=log_start)
     assert [one for one in said(facts) if one[0] > 1 and one[1] != FIRST] == expected

@@ -108,7 +108,7 @@ def test_no_more_files_than_the_limit(tmp_path: Path) -> None:
 
 
 def test_a_place_shows_no_password() -> None:
-    where = storage.Place("s3://key:hunter2@bucket?secret_key=hunter2", "bucket/logs")
+    where = storage.StorageLocation("s3://key:hunter2@bucket?secret_key=hunter2", "bucket/logs")
     assert where.shown == "s3://bucket/logs"
 
 

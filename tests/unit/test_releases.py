@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auditor.model import policies
-from auditor.model.policies import DAY_MS, WEEK_MS, Shown, shown_by
+from auditor.model.policies import DAY_MS, WEEK_MS, ReleaseEvidence, shown_by
 from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 
 OLD, NEW = "transactional.id.expiration.ms", "producer.id.expiration.ms"
@@ -14,41 +14,43 @@ OLD, NEW = "transactional.id.expiration.ms", "producer.id.expiration.ms"
 @pytest.mark.parametrize(
     ("evidence", "expected"),
     [
-        ({}, Shown((0, 11), None)),
-        ({"metadata_version": 7}, Shown((3, 3), None)),  # 3.3-IV3
-        ({"metadata_version": 11}, Shown((3, 4), None)),  # 3.5-IV2
-        ({"metadata_version": 19}, Shown((3, 7), None)),  # 3.7-IV4
-        ({"metadata_version": 25}, Shown((4, 0), None)),  # 4.0-IV3
-        ({"protocol": "0.11.0-IV2"}, Shown((0, 11), (0, 12))),
-        ({"protocol": "2.8-IV1"}, Shown((2, 8), (2, 9))),
-        ({"protocol": "2.8", "metadata_version": 8}, Shown((3, 4), None)),
-        ({"message_format": "2.0-IV1"}, Shown((2, 0), None)),  # it may lag behind
-        ({"cluster_id": False}, Shown((0, 11), (2, 4))),
-        ({"cluster_id": True, "directory_id": True}, Shown((3, 7), None)),
-        ({"cluster_id": False, "protocol": "x"}, Shown((0, 11), (2, 4))),
-        ({"cluster_id": False, "directory_id": True}, Shown((3, 7), None)),  # not from one broker
+        ({}, ReleaseEvidence((0, 11), None)),
+        ({"metadata_version": 7}, ReleaseEvidence((3, 3), None)),  # 3.3-IV3
+        ({"metadata_version": 11}, ReleaseEvidence((3, 4), None)),  # 3.5-IV2
+        ({"metadata_version": 19}, ReleaseEvidence((3, 7), None)),  # 3.7-IV4
+        ({"metadata_version": 25}, ReleaseEvidence((4, 0), None)),  # 4.0-IV3
+        ({"protocol": "0.11.0-IV2"}, ReleaseEvidence((0, 11), (0, 12))),
+        ({"protocol": "2.8-IV1"}, ReleaseEvidence((2, 8), (2, 9))),
+        ({"protocol": "2.8", "metadata_version": 8}, ReleaseEvidence((3, 4), None)),
+        ({"message_format": "2.0-IV1"}, ReleaseEvidence((2, 0), None)),  # it may lag behind
+        ({"cluster_id": False}, ReleaseEvidence((0, 11), (2, 4))),
+        ({"cluster_id": True, "directory_id": True}, ReleaseEvidence((3, 7), None)),
+        ({"cluster_id": False, "protocol": "x"}, ReleaseEvidence((0, 11), (2, 4))),
+        ({"cluster_id": False, "directory_id": True}, ReleaseEvidence((3, 7), None)),  # not from one broker
     ],
 )
-def test_the_range_of_releases_that_fits(evidence: dict[str, object], expected: Shown) -> None:
+def test_the_range_of_releases_that_fits(evidence: dict[str, object], expected: ReleaseEvidence) -> None:
     assert shown_by(**evidence) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("shown", "settings", "expected"),
     [
-        (Shown(), {}, DAY_MS),  # undecidable: what any release remembers at least
-        (Shown((0, 11), (2, 4)), {}, WEEK_MS),  # KIP-854: it was transactional.id.expiration.ms before 3.4
-        (Shown((3, 3), (3, 4)), {}, WEEK_MS),
-        (Shown((3, 4)), {}, DAY_MS),
-        (Shown((3, 4)), {OLD: "5"}, DAY_MS),  # which says nothing about producers any more
-        (Shown((3, 4)), {NEW: "5", OLD: "7"}, 5),
-        (Shown((2, 8), (2, 9)), {NEW: "5", OLD: "7"}, 7),
-        (Shown(), {OLD: "7"}, 7),
-        (Shown(), {NEW: "5", OLD: "7"}, 5),
-        (Shown(), {NEW: "none"}, DAY_MS),
+        (ReleaseEvidence(), {}, DAY_MS),  # undecidable: what any release remembers at least
+        (ReleaseEvidence((0, 11), (2, 4)), {}, WEEK_MS),  # KIP-854: it was transactional.id.expiration.ms before 3.4
+        (ReleaseEvidence((3, 3), (3, 4)), {}, WEEK_MS),
+        (ReleaseEvidence((3, 4)), {}, DAY_MS),
+        (ReleaseEvidence((3, 4)), {OLD: "5"}, DAY_MS),  # which says nothing about producers any more
+        (ReleaseEvidence((3, 4)), {NEW: "5", OLD: "7"}, 5),
+        (ReleaseEvidence((2, 8), (2, 9)), {NEW: "5", OLD: "7"}, 7),
+        (ReleaseEvidence(), {OLD: "7"}, 7),
+        (ReleaseEvidence(), {NEW: "5", OLD: "7"}, 5),
+        (ReleaseEvidence(), {NEW: "none"}, DAY_MS),
     ],
 )
-def test_how_long_an_idle_producer_is_remembered(shown: Shown, settings: dict[str, str], expected: int) -> None:
+def test_how_long_an_idle_producer_is_remembered(
+    shown: ReleaseEvidence, settings: dict[str, str], expected: int
+) -> None:
     assert policies.expiration_ms(shown, settings.get) == expected
 
 
@@ -61,26 +63,26 @@ def test_a_supposed_broker_remembers_as_long_as_the_first_release_of_its_policy(
 
 
 def test_what_two_log_directories_show_of_one_broker() -> None:
-    assert Shown((1, 0), (2, 4)).also(Shown()) == Shown((1, 0), (2, 4))
-    assert Shown((1, 0), (2, 4)).also(Shown((3, 4))) == Shown((3, 4))
+    assert ReleaseEvidence((1, 0), (2, 4)).also(ReleaseEvidence()) == ReleaseEvidence((1, 0), (2, 4))
+    assert ReleaseEvidence((1, 0), (2, 4)).also(ReleaseEvidence((3, 4))) == ReleaseEvidence((3, 4))
 
 
 def test_every_release_has_a_policy_and_the_table_is_in_order() -> None:
     assert [r.since for r in policies.RELEASES] == sorted({r.since for r in policies.RELEASES})
     assert {r.policy for r in policies.RELEASES} <= set(policies.POLICIES)
-    assert all(Shown(r.since).rows[0] is r for r in policies.RELEASES)
+    assert all(ReleaseEvidence(r.since).rows[0] is r for r in policies.RELEASES)
 
 
 @pytest.mark.parametrize(
     ("shown", "error"),
     [
-        (Shown((0, 11), (1, 0)), policies.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (Shown((1, 0), (2, 4)), policies.UNKNOWN_PRODUCER_ID),
-        (Shown((0, 11), (2, 4)), policies.UNKNOWN_PRODUCER_ID),  # undecided: as most of its releases do
-        (Shown((4, 0)), policies.UNKNOWN_PRODUCER_ID),  # none of its releases
+        (ReleaseEvidence((0, 11), (1, 0)), policies.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (ReleaseEvidence((1, 0), (2, 4)), policies.UNKNOWN_PRODUCER_ID),
+        (ReleaseEvidence((0, 11), (2, 4)), policies.UNKNOWN_PRODUCER_ID),  # undecided: as most of its releases do
+        (ReleaseEvidence((4, 0)), policies.UNKNOWN_PRODUCER_ID),  # none of its releases
     ],
 )
-def test_what_an_unknown_producer_is_answered(shown: Shown, error: int) -> None:
+def test_what_an_unknown_producer_is_answered(shown: ReleaseEvidence, error: int) -> None:
     """0.11 had no UNKNOWN_PRODUCER_ID, as its brokers show."""
     assert policies.policy_at("pre-kip-360", shown).unknown_error == error
 
@@ -109,20 +111,20 @@ def test_which_setting_limits_timestamps(
     least: tuple[int, int], configs: dict[str, str], side: str, expected: int | None
 ) -> None:
     """KIP-937: the old setting stands in for whichever new one is unset, until it is gone in 4.0."""
-    cluster = ClusterSettings(topic_configs={"t": configs}, releases={1: Shown(least)})
+    cluster = ClusterSettings(topic_configs={"t": configs}, releases={1: ReleaseEvidence(least)})
     assert timestamp_limit(cluster, side, "t", 1) == expected
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (Shown((4, 2)), True),  # or newer: it may be 4.3
-        (Shown((4, 2), (4, 3)), False),  # 4.2 it is
-        (Shown((4, 2), (4, 4)), True),
-        (Shown((4, 4)), True),
-        (Shown((4, 5)), False),
+        (ReleaseEvidence((4, 2)), True),  # or newer: it may be 4.3
+        (ReleaseEvidence((4, 2), (4, 3)), False),  # 4.2 it is
+        (ReleaseEvidence((4, 2), (4, 4)), True),
+        (ReleaseEvidence((4, 4)), True),
+        (ReleaseEvidence((4, 5)), False),
     ],
 )
-def test_which_brokers_may_skip_a_marker(shown: Shown, expected: bool) -> None:
+def test_which_brokers_may_skip_a_marker(shown: ReleaseEvidence, expected: bool) -> None:
     """KAFKA-20734: 4.3.0, 4.3.1 and 4.4.0, as tried on these; 4.2.1 waits."""
     assert shown.may_have(policies.SKIPS_MARKERS) is expected

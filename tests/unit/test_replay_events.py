@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from auditor.facts.events import EVENT, FIELDS, PLACE, Event, Kind, blank_events, events_of
+from auditor.facts.events import EVENT, FIELDS, PLACE, Event, EventKind, blank_events, events_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers import kernel as replaying
 from auditor.replay.producers import state as st
@@ -27,11 +27,11 @@ def replay() -> st.Replay:
 def raise_all(of: st.Replay, batch: np.record) -> list[int]:
     """The rows of an event of every kind about a batch."""
     of.progress["first_event"] = of.progress["events"]
-    return [int(new_event(of.log, np.int64(kind), batch, np.int64(0), np.int64(0))) for kind in Kind]
+    return [int(new_event(of.log, np.int64(kind), batch, np.int64(0), np.int64(0))) for kind in EventKind]
 
 
 def test_each_kind_names_its_columns_and_the_table_has_no_others() -> None:
-    assert set(FIELDS) == set(Kind)
+    assert set(FIELDS) == set(EventKind)
     assert set(PLACE) | {name for names in FIELDS.values() for name in names} == set(EVENT.names or ())
     assert tuple(Event.__annotations__) == EVENT.names
 
@@ -44,18 +44,22 @@ def test_no_column_is_hidden_by_what_numpy_records_have_of_their_own() -> None:
 def test_the_replay_fills_in_the_columns_of_an_events_kind_and_no_others() -> None:
     events = np.concatenate([facts_of(history(seed)).events for seed in range(20)])
     for kind in np.unique(events["kind"]):
-        others = set(EVENT.names or ()) - {*PLACE, *FIELDS[Kind(kind)]}
+        others = set(EVENT.names or ()) - {*PLACE, *FIELDS[EventKind(kind)]}
         mine = events[events["kind"] == kind]
         assert {name for name in others if np.any(mine[name] != -1)} == set()
 
 
 def test_an_event_has_the_columns_of_its_kind_alone() -> None:
     table = blank_events(2)
-    table["kind"], table["stored_crc"], table["first_missing_offset"] = [Kind.CRC, Kind.OFFSET_HOLE], [7, -1], [-1, 5]
-    crc, hole = events_of(table, Kind.OFFSET_HOLE, Kind.CRC)
+    table["kind"], table["stored_crc"], table["first_missing_offset"] = (
+        [EventKind.CRC, EventKind.OFFSET_HOLE],
+        [7, -1],
+        [-1, 5],
+    )
+    crc, hole = events_of(table, EventKind.OFFSET_HOLE, EventKind.CRC)
     assert (crc["stored_crc"], hole["first_missing_offset"]) == (7, 5)
     assert "stored_crc" not in hole
-    assert list(events_of(table, Kind.NULL_KEY)) == []
+    assert list(events_of(table, EventKind.NULL_KEY)) == []
 
 
 def test_a_batch_never_has_more_events_than_there_are_kinds() -> None:
@@ -65,7 +69,9 @@ def test_a_batch_never_has_more_events_than_there_are_kinds() -> None:
     assert raise_all(of, batches[1]) == [row + len(first) for row in first]
     of.progress["first_event"] = 0
     of.progress["events"] = len(first)
-    rows = [int(new_event(of.log, np.int64(kind), batches[0], np.int64(0), np.int64(0))) for kind in reversed(Kind)]
+    rows = [
+        int(new_event(of.log, np.int64(kind), batches[0], np.int64(0), np.int64(0))) for kind in reversed(EventKind)
+    ]
     assert rows == first[::-1]  # raised twice by one batch, a kind has its row anew
     assert of.progress["events"] == len(first)
 
@@ -104,6 +110,6 @@ def test_rows_taken_leave_blank_rows_behind() -> None:
     of = replay()
     raise_all(of, np.zeros(1, BATCH)[0])
     events, _ = st.take_rows(of)
-    assert events["kind"].tolist() == list(Kind)
+    assert events["kind"].tolist() == list(EventKind)
     assert of.progress["events"] == 0
     assert of.log.events.tobytes() == blank_events(len(of.log.events)).tobytes()

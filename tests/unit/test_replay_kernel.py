@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import PRODUCER
 from auditor.replay.producers import audit_replay
 from auditor.replay.producers.state import Replay, column, rows_of_producers
@@ -34,7 +34,7 @@ def test_rows_of_producers_are_their_columns(monkeypatch: pytest.MonkeyPatch, se
 
 
 def test_the_histories_hold_every_kind_of_event_that_a_replay_can_tell() -> None:
-    found, expected = set[int](), {int(kind) for kind in Kind if kind < Kind.INDEX_ENTRY}
+    found, expected = set[int](), {int(kind) for kind in EventKind if kind < EventKind.INDEX_ENTRY}
     for seed in range(200):
         if found == expected:
             break
@@ -45,7 +45,13 @@ def test_the_histories_hold_every_kind_of_event_that_a_replay_can_tell() -> None
 @pytest.mark.parametrize("seed", range(20))
 def test_a_sound_history_has_no_sequence_events(seed: int) -> None:
     facts = facts_of(history(seed, oddities=0))
-    broken = (Kind.SEQUENCE_GAP, Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET, Kind.BUMP_NONZERO, Kind.EPOCH_REGRESSION)
+    broken = (
+        EventKind.SEQUENCE_GAP,
+        EventKind.SEQUENCE_OVERLAP,
+        EventKind.SEQUENCE_RESET,
+        EventKind.BUMP_NONZERO,
+        EventKind.EPOCH_REGRESSION,
+    )
     assert not np.isin(facts.events["kind"], broken).any()
 
 
@@ -78,7 +84,7 @@ def test_open_transactions_begin_in_any_order_of_offsets() -> None:
 def test_sequences_go_on_behind_the_largest() -> None:
     rows = [data(0, LAST - 1, 2), data(2, 0, 3), data(5, 3)]
     kinds = facts_of(History(rows)).events["kind"].tolist()
-    assert kinds == [Kind.FIRST_NONZERO]
+    assert kinds == [EventKind.FIRST_NONZERO]
 
 
 def test_as_many_producers_as_it_takes_to_grow_all_tables() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from auditor.connectors.codec.batches import FLAW_CRC, rows_of
-from auditor.facts.replica_facts import PolicyOutcome, state_bytes
+from auditor.facts.replica_facts import ReplicaPolicyOutcome, state_bytes
 from auditor.model import policies
 from auditor.model import policies as model
 from auditor.replay.producers import policy_kernel as pol
@@ -40,7 +40,7 @@ def replay(policy: str, *rows: dict[str, Any], w: World | None = None, **given: 
     return w
 
 
-def outcome(w: World) -> PolicyOutcome:
+def outcome(w: World) -> ReplicaPolicyOutcome:
     (only,) = w.finish().by_policy.values()
     return only
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from auditor.base.advice import Advice, Verdict, text
 from auditor.dashboards import answers, finding_groups
-from auditor.dashboards.report import ADVISED, Table, table
+from auditor.dashboards.report import ADVISED, BlockedTable, table
 from tests.unit import report_samples as samples
 
 Rows = list[dict[str, Any]]
@@ -20,7 +20,7 @@ def entry(producer: int, partition: int, kind: str, standing: str, **given: Any)
     }  # fmt: skip
 
 
-def made(held: Rows, opened: Rows, findings: Rows | None = None, anchors: tuple[str, ...] = ()) -> Table:
+def made(held: Rows, opened: Rows, findings: Rows | None = None, anchors: tuple[str, ...] = ()) -> BlockedTable:
     found, summary = findings or [], samples.empty_summary(blocked=held, inputs=[], logs=[])
     everything = answers.open_transactions(opened, found, summary)
     rows = answers.blocked(everything, found, summary)

@@ -18,9 +18,9 @@ from auditor.model.log_maintenance import (
     UNDATED,
     WATERMARK,
     YOUNG,
-    Kept,
     RetainedSegment,
     RetentionSettings,
+    RetentionVerdict,
     kept,
 )
 
@@ -35,7 +35,7 @@ LOG = [
 
 def said(
     segments: list[RetainedSegment], rules: RetentionSettings, *, start: int = 0, watermark: int = 40, now: int = NOW
-) -> list[Kept]:
+) -> list[RetentionVerdict]:
     return kept(segments, start, 40, watermark, rules, now)
 
 
@@ -43,8 +43,8 @@ def test_segments_go_by_their_largest_timestamp_and_the_active_one_too() -> None
     """A breach is strict: exactly retention.ms old stays."""
     found = said(LOG, RetentionSettings(True, 7_000, -1))
     assert [k.goes for k in found] == [TIME, TIME, "", ""]
-    assert found[2] == Kept("", YOUNG, -1, 10_001)
-    assert found[3] == Kept("", YOUNG, -1, 11_001)
+    assert found[2] == RetentionVerdict("", YOUNG, -1, 10_001)
+    assert found[3] == RetentionVerdict("", YOUNG, -1, 11_001)
     assert [k.goes for k in said(LOG, RetentionSettings(True, 100, -1))] == [TIME] * 4
 
 
@@ -52,8 +52,8 @@ def test_deletion_stops_at_the_first_that_may_not_go() -> None:
     """A batch of the future in the first segment keeps all behind it."""
     ahead = [LOG[0]._replace(largest_time=99_000), *LOG[1:]]
     found = said(ahead, RetentionSettings(True, 1_000, -1))
-    assert found[0] == Kept("", FUTURE, -1, 100_001)
-    assert found[1:] == [Kept("", OLDER, 0, 100_001)] * 3
+    assert found[0] == RetentionVerdict("", FUTURE, -1, 100_001)
+    assert found[1:] == [RetentionVerdict("", OLDER, 0, 100_001)] * 3
 
 
 @pytest.mark.parametrize(

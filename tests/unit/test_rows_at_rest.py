@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auditor.base import at_rest as base_at_rest
-from auditor.base.at_rest import SORTED_TOGETHER, TOGETHER, Gathered, RowsAtRest, RowsSeen
+from auditor.base.at_rest import SORTED_TOGETHER, TOGETHER, ExternalSort, RowsAtRest, RowsSeen
 
 
 @pytest.mark.parametrize("count", [0, 1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 3 * TOGETHER + 5])
@@ -50,7 +50,7 @@ def test_like_rows_take_little() -> None:
 @pytest.mark.parametrize("count", [3, SORTED_TOGETHER, 2 * SORTED_TOGETHER + 7])
 def test_rows_are_put_in_order_and_those_alike_stay_as_they_came(count: int) -> None:
     rows = [(n % (count // 3), n) for n in random.Random(1).sample(range(count), count)]
-    gathered = Gathered[tuple[int, int]](lambda row: row[0])
+    gathered = ExternalSort[tuple[int, int]](lambda row: row[0])
     for row in rows:
         gathered.append(row)
     assert list(gathered.in_order()) == sorted(rows, key=lambda row: row[0])
@@ -62,7 +62,7 @@ def test_rows_that_come_in_order_are_joined_and_one_that_does_not_is_found(count
     """The row out of place is the last: it comes when all before it are packed."""
     rows = [(n // 2, n) for n in range(count)]
     for ask in ("in_order", "merged"):
-        gathered = Gathered[tuple[int, int]](lambda row: row[0])
+        gathered = ExternalSort[tuple[int, int]](lambda row: row[0])
         for row in rows[1:] + rows[:1] if swapped else rows:
             gathered.append(row)
         found = getattr(gathered, ask)()
@@ -104,7 +104,7 @@ def test_json_text_is_what_pythons_own_encoder_gives() -> None:
 def test_rows_that_are_packed_by_others_are_joined_whatever_their_blocks(order: str) -> None:
     """Packed in runs that end in short blocks, as tasks leave them; mixed: as Spark's tasks share out logs."""
     apart, mixed = [range(70), range(70, 75), range(75, 300)], [range(k, 300, 3) for k in range(3)]
-    gathered = Gathered[int](lambda row: row)
+    gathered = ExternalSort[int](lambda row: row)
     for run in apart if order == "as they are" else mixed:
         gathered.take(RowsAtRest(run).settled())
     found = gathered.in_order()

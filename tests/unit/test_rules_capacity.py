@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.model.policies import Shown
+from auditor.model.policies import ReleaseEvidence
 from auditor.pipeline.what_if_verdicts import VERDICTS, judge_log
 from auditor.rules.catalogue import registry
 from auditor.rules.producer_memory import Peak, broker_memory, known_peaks
@@ -121,10 +121,10 @@ def test_idempotence_is_not_switched_off_under_a_transactional_id(transactional:
 
 
 @pytest.mark.parametrize(("shown", "said"), [
-    (Shown((3, 3), (3, 4)), ""), (Shown((3, 4)), "; lower producer.id.expiration.ms"),
-    (Shown(), "; from 3.4 on, lower producer.id.expiration.ms"),
+    (ReleaseEvidence((3, 3), (3, 4)), ""), (ReleaseEvidence((3, 4)), "; lower producer.id.expiration.ms"),
+    (ReleaseEvidence(), "; from 3.4 on, lower producer.id.expiration.ms"),
 ])  # fmt: skip
-def test_brokers_before_3_4_are_told_of_no_setting_that_they_refuse(shown: Shown, said: str) -> None:
+def test_brokers_before_3_4_are_told_of_no_setting_that_they_refuse(shown: ReleaseEvidence, said: str) -> None:
     log = many(1_000, 1, 1)
     log.cluster.releases = {log.leader.broker_id: shown}
     (f,) = found(log, "short-lived-producers")

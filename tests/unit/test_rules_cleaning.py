@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts.events import Event, Kind, blank_events
+from auditor.facts.events import Event, EventKind, blank_events
 from auditor.rules.lib.log_bounds import Cleaned, Missing, between, both_intact, cleaned, missing
 from auditor.rules.seen.cluster_view import Cluster, Election
 from auditor.rules.seen.view import LogView
@@ -64,7 +64,7 @@ def holes(*rows: dict[str, int]) -> np.ndarray:
     """Events of holes, absent columns as blank."""
     events = blank_events(len(rows))
     for event, row in zip(events, rows, strict=True):
-        event["kind"] = Kind.OFFSET_HOLE
+        event["kind"] = EventKind.OFFSET_HOLE
         for name, value in row.items():
             event[name] = value
     return events
@@ -95,7 +95,7 @@ def test_who_led_is_not_known_of_a_broker_without_a_name() -> None:
 ])  # fmt: skip
 def test_what_shows_that_a_topic_is_compacted(given: dict[str, Any], expected: Missing) -> None:
     events = holes({"first_missing_offset": 10, "base_offset": 12}, {"base_offset": 20, "last_offset": 25})
-    events[1]["kind"] = Kind.COUNT_BELOW_SPAN
+    events[1]["kind"] = EventKind.COUNT_BELOW_SPAN
     events = events if given.pop("partial", None) else events[:1]
     replica = facts(leader_epochs=[(0, 0)], log_end=100, events=events, **given)
     assert missing(LogView([replica], Cluster(0, 0)), replica, 10, 12) == expected
@@ -111,7 +111,7 @@ def test_a_log_is_whole_from_behind_the_last_hole_that_nobody_can_decide() -> No
     assert cleaned(log, replica) == Cleaned(12, 700)
     cluster.topic_configs = {"t": DELETE}
     assert cleaned(LogView([replica], cluster), replica) == Cleaned(0, -1)
-    cluster.topic_configs, replica.dropped_events = {"t": COMPACT}, {int(Kind.OFFSET_HOLE): 1}
+    cluster.topic_configs, replica.dropped_events = {"t": COMPACT}, {int(EventKind.OFFSET_HOLE): 1}
     assert cleaned(LogView([replica], cluster), replica).end == 100  # which are the last ones is not known
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.connectors.live.live_cluster import Listing
+from auditor.connectors.live.live_cluster import ListedTransaction
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
@@ -77,40 +77,42 @@ ENTRY = Entry(
 @pytest.mark.parametrize(
     ("held", "other"),
     [
-        (Listing("Ongoing", 7, 1, frozenset({"t-0"})), []),
-        (Listing("Ongoing", 7), []),
-        (Listing("Dead", 9), []),  # a state that no log has
-        (Listing("CompleteCommit", 7), ["state"]),
-        (Listing("Ongoing", 9, 1, frozenset({"t-0"})), ["producer_id"]),
-        (Listing("Ongoing", 7, 2, frozenset()), ["producer_epoch", "partitions"]),
+        (ListedTransaction("Ongoing", 7, 1, frozenset({"t-0"})), []),
+        (ListedTransaction("Ongoing", 7), []),
+        (ListedTransaction("Dead", 9), []),  # a state that no log has
+        (ListedTransaction("CompleteCommit", 7), ["state"]),
+        (ListedTransaction("Ongoing", 9, 1, frozenset({"t-0"})), ["producer_id"]),
+        (ListedTransaction("Ongoing", 7, 2, frozenset()), ["producer_epoch", "partitions"]),
     ],
 )
-def test_what_a_coordinator_remembers_of_an_id(held: Listing, other: list[str]) -> None:
+def test_what_a_coordinator_remembers_of_an_id(held: ListedTransaction, other: list[str]) -> None:
     found = coordinator_differences(held, asked_at=30_002)
     assert [sorted(f.evidence["found"]) for f in found] == ([sorted(other)] if other else [])
 
 
 def test_an_id_that_was_at_work_is_not_compared() -> None:
-    assert coordinator_differences(Listing("CompleteCommit", 7), asked_at=30_000) == []
+    assert coordinator_differences(ListedTransaction("CompleteCommit", 7), asked_at=30_000) == []
 
 
 @pytest.mark.parametrize(
     ("held", "leader_epoch", "severity"),
     [
-        (Listing("CompleteCommit", 7, 1, frozenset()), 0, "info"),
-        (Listing("CompleteCommit", 7), 0, "info"),
-        (Listing("CompleteCommit", 7, 0, frozenset()), 0, "warning"),
-        (Listing("CompleteAbort", 7), 0, "warning"),
-        (Listing("CompleteCommit", 7, 1, frozenset()), 1, "warning"),  # a coordinator that has loaded the log
+        (ListedTransaction("CompleteCommit", 7, 1, frozenset()), 0, "info"),
+        (ListedTransaction("CompleteCommit", 7), 0, "info"),
+        (ListedTransaction("CompleteCommit", 7, 0, frozenset()), 0, "warning"),
+        (ListedTransaction("CompleteAbort", 7), 0, "warning"),
+        (ListedTransaction("CompleteCommit", 7, 1, frozenset()), 1, "warning"),  # a coordinator that has loaded the log
     ],
 )
-def test_a_coordinator_whose_last_append_failed(held: Listing, leader_epoch: int, severity: str) -> None:
+def test_a_coordinator_whose_last_append_failed(held: ListedTransaction, leader_epoch: int, severity: str) -> None:
     before = ENTRY._replace(offset=4, state="CompleteCommit", partitions=frozenset())
     found = coordinator_differences(held, 30_002, before, ENTRY, leader_epoch=leader_epoch)
     assert [f.severity for f in found] == [severity]
 
 
-def coordinator_differences(held: Listing, asked_at: int, *entries: Entry, leader_epoch: int = 0) -> list[Finding]:
+def coordinator_differences(
+    held: ListedTransaction, asked_at: int, *entries: Entry, leader_epoch: int = 0
+) -> list[Finding]:
     memory = CoordinatorMemory({"tid": held._asdict()}, asked_at)
     history = build_history(1, entries or [ENTRY])
     history.leader_epochs[0] = leader_epoch

@@ -10,7 +10,7 @@ import pytest
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.groups import GroupPartition
 from auditor.rules.lib.evidence import story_of
-from auditor.rules.seen.cluster_view import Bounds, Cluster
+from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
 from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, facts, made
@@ -355,8 +355,8 @@ def test_another_producer_in_the_same_generation_goes_on(group: Row | None, expe
 # --- committed-offset-out-of-range ----------------------------------------------------------------------------------
 
 
-def bounds(start: int, end: int, copied: int, broker: int | None = 1) -> dict[tuple[str, int], Bounds]:
-    return {("t", 0): Bounds(start, end, end, copied, False, None, broker)}
+def bounds(start: int, end: int, copied: int, broker: int | None = 1) -> dict[tuple[str, int], LeaderBounds]:
+    return {("t", 0): LeaderBounds(start, end, end, copied, False, None, broker)}
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def blocked(state: str | None, age: int, copied: int = HOUR) -> list[Finding]:
     if state is not None:
         history = build_history(1, [owner(7, state, HOUR - age + 30_000)])
         history.complete_from, history.brokers = {0: 0}, {0: 1}
-        log.cluster.bounds |= {("__transaction_state", 0): Bounds(0, 9, 9, copied, False, None, 1)}
+        log.cluster.bounds |= {("__transaction_state", 0): LeaderBounds(0, 9, 9, copied, False, None, 1)}
         log.cluster.coordinator = history
     return found(log, "pending-offsets-blocked")
 
@@ -438,7 +438,7 @@ def test_a_transaction_that_the_coordinator_has_open_blocks_nobody_yet() -> None
     entry = owner(7, "Ongoing", HOUR - 1000)._replace(partitions=frozenset({"__consumer_offsets-0"}))
     history = build_history(1, [entry])
     history.complete_from, history.brokers = {0: 0}, {0: 1}
-    log.cluster.bounds |= {("__transaction_state", 0): Bounds(0, 9, 9, HOUR, False, None, 1)}
+    log.cluster.bounds |= {("__transaction_state", 0): LeaderBounds(0, 9, 9, HOUR, False, None, 1)}
     log.cluster.coordinator = history
     assert found(log, "pending-offsets-blocked") == []
 

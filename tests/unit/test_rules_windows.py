@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from auditor.facts.events import Kind, blank_events
+from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.cluster_view import Bounds, Cluster
+from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
 from auditor.rules.seen.coordinator_history import STAMP, WINDOW, CoordinatorHistory, Entry, build_history, naming
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, windows
@@ -41,7 +41,7 @@ def log(entries: list[Entry], *rows: dict[str, Any], **given: Any) -> LogView:
     history.brokers[0] = 2
     rows = tuple({"producer_id": PID, "producer_epoch": 0, "last_epoch": 0, **row} for row in rows)
     replica: ReplicaFacts = made.facts(transactions=made.transactions(*rows), clean_shutdown=True, **given)
-    cluster = Cluster(NOW, NOW, coordinator=history, bounds={COORDINATOR: Bounds(0, 9, 9, NOW, True, None, 2)})
+    cluster = Cluster(NOW, NOW, coordinator=history, bounds={COORDINATOR: LeaderBounds(0, 9, 9, NOW, True, None, 2)})
     return LogView([replica], cluster)
 
 
@@ -145,7 +145,7 @@ def test_bytes_that_cannot_be_read_may_hold_the_marker_of_what_began_below_the_l
 @pytest.mark.parametrize(("began", "severity"), [(500_500, "info"), (499_000, "warning")])
 def test_a_producer_that_wrote_before_the_log_began_is_no_stranger_to_it(began: int, severity: str) -> None:
     events = blank_events(1)
-    events["kind"], events["producer_id"], events["base_offset"] = Kind.FIRST_NONZERO, PID, 0
+    events["kind"], events["producer_id"], events["base_offset"] = EventKind.FIRST_NONZERO, PID, 0
     events["found_sequence"], events["context"] = 40, 0
     view = log(transaction(0, 500_000), events=events, first_time=began)
     assert findings("unknown-producer-first-sequence", view) == [severity]
@@ -216,7 +216,7 @@ def test_a_two_phase_commit_that_is_decided_is_carried_out_at_once(minutes: int,
     states = LogView([replica], data.cluster)
     states.cluster.as_of = NOW + minutes * 60_000
     assert findings("stuck-prepare", states) == severities
-    late = blocking.judged(data, open_transactions(data)[0]).standing is blocking.Standing.OVERDUE
+    late = blocking.judged(data, open_transactions(data)[0]).standing is blocking.BlockedState.OVERDUE
     assert late == bool(severities)
 
 
@@ -236,7 +236,7 @@ def test_data_whose_stamps_are_old_came_no_later_than_its_marker(copied: int, ex
     elsewhere = entry(0, "Ongoing", 300_000, start=300_000)._replace(partitions=frozenset({"u-0"}))
     row = {**closed(10, 600_000), "first_time": 400_000, "last_time": 400_000, "first_timestamp": 400_000}
     view = log([elsewhere], row)
-    view.cluster.bounds[COORDINATOR] = Bounds(0, 9, 9, copied, False, None, 2)
+    view.cluster.bounds[COORDINATOR] = LeaderBounds(0, 9, 9, copied, False, None, 2)
     assert findings("partition-not-in-transaction", view) == expected
 
 
@@ -255,7 +255,7 @@ def test_a_marker_whose_decision_was_cleaned_away_is_not_against_one_that_came_b
     history = view.cluster.coordinator
     assert history is not None
     history.brokers[0], history.whole_log[0], history.complete_from[0] = 1, not cleaned, 100 if cleaned else 0
-    view.cluster.bounds[view.topic, view.partition] = Bounds(0, 12, 12, moment, False, None, 1)
+    view.cluster.bounds[view.topic, view.partition] = LeaderBounds(0, 12, 12, moment, False, None, 1)
     assert findings("marker-contradicts-decision", view) == expected
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex
 from auditor.connectors.codec.segment import Chunk
-from auditor.facts.events import EVENT, Kind
+from auditor.facts.events import EVENT, EventKind
 from auditor.replay.reading import index_checks
 from auditor.replay.reading.index_checks import OffsetCheck, TimeCheck
 from tests import segments
@@ -40,7 +40,7 @@ def fed(check: Check, rows: np.ndarray, cut: int) -> Check:
 
 
 def found(events: Iterable[np.ndarray]) -> list[tuple[int, ...]]:
-    second = {Kind.INDEX_ENTRY: "entry_position", Kind.TIME_INDEX_ENTRY: "entry_timestamp"}
+    second = {EventKind.INDEX_ENTRY: "entry_position", EventKind.TIME_INDEX_ENTRY: "entry_timestamp"}
     return [
         tuple(int(row[n]) for n in ("position", "entry_offset", second[row["kind"]], "fault", "larger_last_offset"))
         for part in events

@@ -45,7 +45,7 @@ def site(tmp_path: Path) -> Path:
 def test_every_link_leads_to_a_file_and_every_file_is_led_to(history: Path, site: Path) -> None:
     done = outputs_site.export(history, site)
     found = files(site)
-    assert done == outputs_site.Written(len(found), 0, 0)
+    assert done == outputs_site.ExportResult(len(found), 0, 0)
     assert {path for path in found if "~" not in path} == {
         "index.html", "cluster/ill.html", "report/ill-21.html", *(f"finding/ill{n}.html" for n in (5, 6, 7)),
     }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from auditor.connectors.codec.segment import end_offset
 from auditor.connectors.logdir import files as logdir_files
 from auditor.connectors.logdir import names
-from auditor.connectors.logdir.files import Found, keep
+from auditor.connectors.logdir.files import FoundFile, keep
 from auditor.connectors.logdir.names import DataName, PartitionFolder
 
 UID = "0123456789abcdef0123456789abcdef"
@@ -66,9 +66,9 @@ def test_trailing_digits(name: str, digits: int | None) -> None:
     assert names.trailing_digits(name) == digits
 
 
-def file(offset: int, kind: str = "log", state: str = "") -> Found:
+def file(offset: int, kind: str = "log", state: str = "") -> FoundFile:
     name = f"t-0/{offset:020}.{kind}" + (f".{state}" if state else "")
-    return Found(name, 10, DataName(offset, kind, state))
+    return FoundFile(name, 10, DataName(offset, kind, state))
 
 
 def test_a_sound_folder_keeps_all() -> None:

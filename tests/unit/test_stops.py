@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from auditor.base.advice import Act, Advice, Moves, Verdict
 from auditor.base.advice import text as advice_text
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.policies import Shown
+from auditor.model.policies import ReleaseEvidence
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind
 from auditor.rules.lib import repairs
@@ -65,7 +65,11 @@ def test_every_state_of_a_broker_that_is_to_be_stopped(seen: str, unclean: str, 
     assert bool(quorum) == (voters in ("of two", "of three"))
 
 
-DEFECT = {"no release shown": {}, "4.0 or newer": {1: Shown((4, 0))}, "2.8": {1: Shown((2, 8), (2, 9))}}
+DEFECT = {
+    "no release shown": {},
+    "4.0 or newer": {1: ReleaseEvidence((4, 0))},
+    "2.8": {1: ReleaseEvidence((2, 8), (2, 9))},
+}
 
 
 @pytest.mark.parametrize("releases", DEFECT)

@@ -13,7 +13,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError, Limits
 from auditor.connectors.stores import remote_files, storage
-from auditor.connectors.stores.storage import Entry, Place, Unused
+from auditor.connectors.stores.storage import ListedFile, StorageLocation, Unused
 
 
 def test_lists_files_with_sizes_and_follows_no_link(tmp_path: Path) -> None:
@@ -26,14 +26,14 @@ def test_lists_files_with_sizes_and_follows_no_link(tmp_path: Path) -> None:
     (root / "loop").symlink_to(root)
     os.mkfifo(root / "pipe")
     found = storage.listing(storage.place(str(root)))
-    assert found.files == [Entry("a/x.log", 5), Entry("b", 0)]
+    assert found.files == [ListedFile("a/x.log", 5), ListedFile("b", 0)]
     assert found.unused == [
         Unused("link", 0, storage.LINK),
         Unused("loop", 0, storage.LINK),
         Unused("pipe", 0, storage.SPECIAL),
     ]
     assert found.errors == []
-    assert storage.listing(storage.place(str(root)), deep=False).files == [Entry("b", 0)]
+    assert storage.listing(storage.place(str(root)), deep=False).files == [ListedFile("b", 0)]
 
 
 def test_names_that_are_no_utf8_are_reported_and_not_opened(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_uri_reads_as_a_path_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for module in (storage, remote_files):
         monkeypatch.setattr(module, "filesystem", given)
     place = storage.place("s3://key:secret@bucket/dir?region=x")
-    assert place == Place("s3://key:secret@bucket?region=x", "bucket/dir")
+    assert place == StorageLocation("s3://key:secret@bucket?region=x", "bucket/dir")
     assert storage.is_folder(place)
-    assert storage.listing(place).files == [Entry("x.log", 3)]
+    assert storage.listing(place).files == [ListedFile("x.log", 3)]
     assert storage.read_file(place, "x.log") == b"abc"
     assert storage.file_size(place.child("x.log")) == 3
     missing = storage.open_file(place, "gone.log")
@@ -137,14 +137,22 @@ def test_a_uri_reads_as_a_path_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_file_uris_are_local_paths(tmp_path: Path) -> None:
     folder = tmp_path / "with space"
     folder.mkdir()
-    assert storage.place(f"file://{tmp_path}/with%20space") == storage.place(str(folder)) == Place("", str(folder))
+    assert (
+        storage.place(f"file://{tmp_path}/with%20space")
+        == storage.place(str(folder))
+        == StorageLocation("", str(folder))
+    )
 
 
 def test_places_travel() -> None:
-    place = Place("s3://b", "b/x")
+    place = StorageLocation("s3://b", "b/x")
     assert pickle.loads(pickle.dumps(place)) == place
     assert place.child("y/z").parent.parent == place
-    assert (place.name, Place("", "/a").parent, Place("", "/").child("a")) == ("x", Place("", "/"), Place("", "/a"))
+    assert (place.name, StorageLocation("", "/a").parent, StorageLocation("", "/").child("a")) == (
+        "x",
+        StorageLocation("", "/"),
+        StorageLocation("", "/a"),
+    )
 
 
 @pytest.mark.parametrize(("head", "size"), [
@@ -155,11 +163,11 @@ def test_of_a_file_with_a_hole_at_its_end_what_is_written_alone_is_read(tmp_path
     with (tmp_path / "f.index").open("wb") as f:
         f.write(head)
         f.truncate(size)
-    found = storage.read_data(Place("", str(tmp_path)), "f.index", 10 << 20)
+    found = storage.read_data(StorageLocation("", str(tmp_path)), "f.index", 10 << 20)
     assert not isinstance(found, DecodeError)
     data, length = found
     assert (data.ljust(length, b"\0"), length) == ((tmp_path / "f.index").read_bytes(), size)
     assert len(data) <= len(head) + 65_536  # to the end of its last block
-    too_large = storage.read_data(Place("", str(tmp_path)), "f.index", size - 1)
+    too_large = storage.read_data(StorageLocation("", str(tmp_path)), "f.index", size - 1)
     assert isinstance(too_large, DecodeError)
     assert too_large.reason == "limit"

@@ -18,8 +18,8 @@ from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec.remote_log_metadata import Manifest, decode_manifest
 from auditor.connectors.logdir import names, tiered
 from auditor.connectors.logdir.files import Replica
-from auditor.connectors.logdir.tiered import Chunked, Stretch
-from auditor.connectors.stores.storage import Place, open_file, read_file, read_head
+from auditor.connectors.logdir.tiered import Chunked, ObjectRange
+from auditor.connectors.stores.storage import StorageLocation, open_file, read_file, read_head
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
@@ -242,13 +242,13 @@ def test_a_list_of_sizes_cannot_explode() -> None:
 # chunks
 
 
-def stored(tmp_path: Path, plain: bytes, chunk: int, says: bytes | None = None) -> Place:
+def stored(tmp_path: Path, plain: bytes, chunk: int, says: bytes | None = None) -> StorageLocation:
     """A segment in chunks; its manifest may lie."""
     chunks = [bytes(cramjam.zstd.compress(plain[at : at + chunk])) for at in range(0, len(plain), chunk)]
     index = {"transformedChunks": packed([len(c) for c in chunks])}
     (tmp_path / "a.log").write_bytes(b"".join(chunks))
     (tmp_path / "a.rsm-manifest").write_bytes(says or manifest(len(plain), chunk, chunkIndex=index))
-    return Place("", str(tmp_path), Chunked("a.rsm-manifest"))
+    return StorageLocation("", str(tmp_path), Chunked("a.rsm-manifest"))
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 100), (0, 10_000), (33, 1), (95, 10), (999, 5), (1000, 5), (2000, 5)])
@@ -271,11 +271,11 @@ def test_chunks_do_not_become_more_than_the_manifest_says(tmp_path: Path) -> Non
 
 def test_what_is_cut_out_ends_where_it_ends(tmp_path: Path) -> None:
     (tmp_path / "a.indexes").write_bytes(bytes(range(100)))
-    place = Place("", str(tmp_path), Stretch("a.indexes", 10, 20))
+    place = StorageLocation("", str(tmp_path), ObjectRange("a.indexes", 10, 20))
     assert read_file(place, "a.indexes#index", limit=DEFAULT_LIMITS.max_index_bytes) == bytes(range(10, 30))
-    beyond = Place("", str(tmp_path), Stretch("a.indexes", 95, 20))
+    beyond = StorageLocation("", str(tmp_path), ObjectRange("a.indexes", 95, 20))
     assert read_file(beyond, "a.indexes#index") == bytes(range(95, 100))
-    gone = open_file(Place("", str(tmp_path), Stretch("b.indexes", 0, 1)), "b.indexes#index")
+    gone = open_file(StorageLocation("", str(tmp_path), ObjectRange("b.indexes", 0, 1)), "b.indexes#index")
     assert isinstance(gone, DecodeError)
     assert gone.reason == "vanished"
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.base.remote_segments import RemotePartition, RemoteSegment, State
+from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState
 from auditor.dashboards import table_lines
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
-from auditor.model.policies import Shown, shown_by
+from auditor.model.policies import ReleaseEvidence, shown_by
 from auditor.pipeline.space_table import row_of, segments_of
 from auditor.pipeline.summary import of_log
 from auditor.replay.reading.segment_checks import RecoveryScan
@@ -43,7 +43,7 @@ def replica(*scans: SegmentScan, **given: Any) -> ReplicaFacts:
     )
 
 
-def cluster(shown: Shown | None = None, **settings: str) -> Cluster:
+def cluster(shown: ReleaseEvidence | None = None, **settings: str) -> Cluster:
     made = Cluster(
         NOW,
         NOW,
@@ -55,7 +55,7 @@ def cluster(shown: Shown | None = None, **settings: str) -> Cluster:
     return made
 
 
-def row(of: ReplicaFacts, shown: Shown | None = SPLITS, **settings: str) -> dict[str, Any]:
+def row(of: ReplicaFacts, shown: ReleaseEvidence | None = SPLITS, **settings: str) -> dict[str, Any]:
     found = row_of(LogView([of], cluster(shown, **settings)), of)
     assert found is not None
     return found
@@ -78,7 +78,9 @@ def test_the_first_batch_that_no_index_can_hold(offsets: list[int], overflows: i
     (shown_by(protocol="0.11.0-IV2"), "faulty", "offsets overflow the segment"),
     (None, "due", "offsets overflow the segment"),
 ])  # fmt: skip
-def test_what_a_cleaner_does_where_offsets_overflow_a_segment(shown: Shown | None, stands: str, says: str) -> None:
+def test_what_a_cleaner_does_where_offsets_overflow_a_segment(
+    shown: ReleaseEvidence | None, stands: str, says: str
+) -> None:
     """KAFKA-6264: it splits the segment since 2.0; before that its thread died at LogSegment.append."""
     first, positions = scanned(0, 0, 1, FAR + 3, FAR + 4)
     of = replica(first, scanned(FAR + 10, FAR + 10)[0])
@@ -165,7 +167,7 @@ def test_what_a_broker_takes_to_be_in_remote_storage_is_of_its_own_leader_epochs
     """As RemoteLogManager.findHighestRemoteOffset looks: a segment of epoch 0, and one of 0 and 1."""
     part = RemotePartition("t", 0, "id")
     for start, end, own in ((0, 39, ((0, 0),)), (40, 79, ((0, 40), (1, 60)))):
-        part.take(RemoteSegment(str(start), start, end, own, 10, State.COPY_SEGMENT_FINISHED, 1, 0, start))
+        part.take(RemoteSegment(str(start), start, end, own, 10, RemoteSegmentState.COPY_SEGMENT_FINISHED, 1, 0, start))
     assert part.highest(epochs, 100) == highest
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from auditor.base.advice import Advice, Verdict, text
-from auditor.rules.seen.cluster_view import Bounds, Cluster
+from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking
@@ -116,7 +116,7 @@ class Story:
             high_watermark=end, first_time=BEGAN, unread_from=0 if start and not deleted else -1,
             begins_below_lso=bool(start),
         )  # fmt: skip
-        bounds = Bounds(0, 99, 99, now, True, None, 1)
+        bounds = LeaderBounds(0, 99, 99, now, True, None, 1)
         cluster = Cluster(now, now, coordinator=history, bounds={COORDINATOR: bounds, ("t", 0): bounds}, at_once=True)
         log = LogView([replica], cluster)
         found = open_transactions(log)

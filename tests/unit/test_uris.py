@@ -10,7 +10,7 @@ from auditor.base import user_input
 from auditor.base.errors import AuditInputError
 from auditor.cli import main
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline.options import folder_of, out_of
 
 
@@ -32,8 +32,8 @@ def test_no_secret_of_a_uri_is_shown(text: str, said: str) -> None:
 
 
 def test_places_whose_path_is_the_uri_hide_its_secrets() -> None:
-    assert Place("memory://u:SECRET@host", "/u:SECRET@host/x").shown == "memory://host/x"
-    assert Place("https://h?sig=SECRET", "https://h/x?sig=SECRET").shown == "https://h/x"
+    assert StorageLocation("memory://u:SECRET@host", "/u:SECRET@host/x").shown == "memory://host/x"
+    assert StorageLocation("https://h?sig=SECRET", "https://h/x?sig=SECRET").shown == "https://h/x"
 
 
 def test_a_malformed_uri_is_a_mistake_and_not_repeated() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
-from auditor.facts.events import Culprits, Kind, blank_events
-from auditor.facts.replica_facts import Ahead, ReplicaFacts
+from auditor.facts.events import Culprits, EventKind, blank_events
+from auditor.facts.replica_facts import LargestCreateTime, ReplicaFacts
 from auditor.model import batch_validation as v
 from auditor.replay.producers.kernel import AHEAD_MS
 from auditor.replay.reading.chunks import batch_of, culprits_of
@@ -192,10 +192,10 @@ def test_a_record_is_blamed_for_the_first_thing_that_is_wrong_with_it() -> None:
     data = batch(body, 4)
     facts = ReplicaFacts(None, None, "d", "t", 0)
     facts.events = blank_events(1)
-    facts.events["kind"], facts.events["segment"], facts.events["position"] = int(Kind.NULL_KEY), 0, 0
-    facts.ahead, facts.broker_time = Ahead(TIME, -1, -1, 0, 3, 0, 0), TIME - AHEAD_MS + 100
+    facts.events["kind"], facts.events["segment"], facts.events["position"] = int(EventKind.NULL_KEY), 0, 0
+    facts.ahead, facts.broker_time = LargestCreateTime(TIME, -1, -1, 0, 3, 0, 0), TIME - AHEAD_MS + 100
     old = facts.events.copy()
-    old["kind"], old["broker_time"] = int(Kind.RECORD_TIMESTAMP), TIME + TOLERANCE_MS
+    old["kind"], old["broker_time"] = int(EventKind.RECORD_TIMESTAMP), TIME + TOLERANCE_MS
     facts.events = np.concatenate([facts.events, old])
     found = culprits_of(
         facts, lambda _n, at: batch_of(lambda size: data[at : at + size], DEFAULT_LIMITS), 500, COMPACTED

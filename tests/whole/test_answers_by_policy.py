@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.model.policies import (
     CHOICES,
     DUPLICATE,
@@ -43,7 +43,7 @@ def incident(root: Path, *folders: str) -> Path:
 def answers(root: Path, wanted: str = "auto") -> dict[int, int]:
     """What the audit says that the leader of the partition had answered, by producer."""
     log = next(log for log in logs_below(root, wanted=wanted) if log.topic == "a")
-    events = [*log.events(Kind.FIRST_NONZERO), *log.events(Kind.SEQUENCE_OVERLAP)]
+    events = [*log.events(EventKind.FIRST_NONZERO), *log.events(EventKind.SEQUENCE_OVERLAP)]
     return {int(e["producer_id"]): int(e["answer"]) for e in events}
 
 

@@ -15,7 +15,7 @@ from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.cli import main
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, RemoteFiles, RemoteFolder
 from auditor.connectors.stores import results
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.outputs import publish
 from auditor.outputs.delivery import RUNNING, gathered
 from auditor.pipeline.options import AuditOptions, out_of
@@ -199,9 +199,9 @@ def test_a_file_uri_is_a_folder_of_this_machine(tmp_path: Path) -> None:
 
 def test_no_store_is_written_to_where_it_is_read(store: Any) -> None:
     """Another scheme of the same store, a way round by ``..``, and remote storage."""
-    copy = DataFile("x-0/0.log", 1, "log", 0, Place("gs://b", "b/tier"))
+    copy = DataFile("x-0/0.log", 1, "log", 0, StorageLocation("gs://b", "b/tier"))
     remote = RemoteFolder("x", 0, "", (RemoteFiles(0, "", (copy,)),))
-    log_dir = LogDir("d", Place("hdfs://nn", "/logs/1"), "", small_files=(copy,))
+    log_dir = LogDir("d", StorageLocation("hdfs://nn", "/logs/1"), "", small_files=(copy,))
     inventory = Inventory((log_dir,), (), (), (), (), (remote,))
     for out in ("memory://b/tier", "memory://b/tier/x", "memory://logs/1/a", "memory://logs/2/../1"):
         with (

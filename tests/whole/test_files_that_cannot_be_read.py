@@ -13,7 +13,7 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.storage import BinaryFile, Place
+from auditor.connectors.stores.storage import BinaryFile, StorageLocation
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import SEVERITIES, Finding
 from tests import corpora
@@ -72,7 +72,7 @@ def test_no_file_is_missed_into_an_alarm(name: str, monkeypatch: pytest.MonkeyPa
     hanging = {(f.topic, f.partition, f.producer_id) for f in audited(name) if f.kind == "hanging-transaction"}
     opening, gone = storage.open_file, set[str]()
 
-    def open_file(where: Place, file: str = "", until: int | None = None) -> BinaryFile | DecodeError:
+    def open_file(where: StorageLocation, file: str = "", until: int | None = None) -> BinaryFile | DecodeError:
         if where.child(file).path in gone:
             return DecodeError(file, 0, -1, "unreadable", "AWS Error SLOW_DOWN")
         return opening(where, file, until=until)

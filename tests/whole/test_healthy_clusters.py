@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.facts.events import Kind, events_of
+from auditor.facts.events import EventKind, events_of
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.coordinator_history import Entry, build_history
 from auditor.rules.seen.view import Finding, LogView
@@ -409,7 +409,7 @@ def test_stamps_alone_do_not_show_that_a_producer_was_idle(broker_time: int, sev
         rows[1:] = [{**r, "base_offset": r["base_offset"] + 1, "last_offset": r["last_offset"] + 1} for r in rows[1:]]
     rows = [{**made_row, "position": 100 * k} for k, made_row in enumerate(rows)]
     events = facts_of(History(rows)).events
-    assert [e["broker_time"] for e in events_of(events, Kind.IDLE_BEYOND_EXPIRY)] == [broker_time] * 2
+    assert [e["broker_time"] for e in events_of(events, EventKind.IDLE_BEYOND_EXPIRY)] == [broker_time] * 2
     replica = made.facts(events=events, log_end=31)
     found = of_rule(judge([LogView([replica], Cluster(10**9, 10**9))], "producer-expired-while-active"),
                     "producer-expired-while-active")  # fmt: skip

@@ -17,7 +17,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.logdir.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.lag_table import stable_end
-from auditor.replay.reading.lag_counts import Ahead, Counts, Outcomes, count, headers_from
+from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead, count, headers_from
 from auditor.replay.reading.task import ReplicaTask
 from tests import corpora
 from tests.copies import copy_of
@@ -146,7 +146,7 @@ def _place(of: Replica | ReplicaFacts) -> tuple[str, str | None, int | None]:
     return of.log_dir, of.topic, of.partition
 
 
-def _compared(ahead: Ahead) -> list[Any]:
+def _compared(ahead: RecordsAhead) -> list[Any]:
     """All of it; of a batch what is not said of its checksum, which only one of the ways looks at."""
     *plain, first, segment, position = (getattr(ahead, f.name) for f in dataclasses.fields(ahead))
     shown = None if first is None else first[COMPARED].tolist()

@@ -18,16 +18,16 @@ from auditor.connectors.live.live_cluster import (
     LATEST,
     TOPIC,
     Budget,
-    Fetched,
-    Listing,
+    FetchedBatches,
+    ListedTransaction,
     LiveCluster,
-    Log,
     Name,
+    PartitionMetadata,
     Producer,
 )
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
-from auditor.pipeline.live_audit import LiveAudit, Reading
+from auditor.pipeline.live_audit import ClusterReading, LiveAudit
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.seen.view import LogView
@@ -78,9 +78,13 @@ class Stored:
         self.logs = {(log.topic, log.partition): StoredLog(folder / log.leader.log_dir, log) for log in logs}
         self.history = logs[0].cluster.coordinator
 
-    def metadata(self) -> tuple[str, list[int], list[Log]]:
+    def metadata(self) -> tuple[str, list[int], list[PartitionMetadata]]:
         leaders = {name: self.logs[name].facts.broker_id or 0 for name in sorted(self.logs)}
-        return "c", sorted(set(leaders.values())), [Log(*name, b, 0, (b,), (b,)) for name, b in leaders.items()]
+        return (
+            "c",
+            sorted(set(leaders.values())),
+            [PartitionMetadata(*name, b, 0, (b,), (b,)) for name, b in leaders.items()],
+        )
 
     def configs(self, kind: int, names: list[str], _node: int | None = None) -> dict[str, dict[str, str]]:
         """Of topics their policy, of the broker how many partitions the coordinators' log has."""
@@ -105,19 +109,19 @@ class Stored:
         rows = {name: self.logs[name].facts.producers for name in names}
         return {name: [Producer(*(int(row[c]) for c in columns)) for row in of] for name, of in rows.items()}
 
-    def transactions(self, *_: object) -> dict[str, Listing]:
-        found: dict[str, Listing] = {}
+    def transactions(self, *_: object) -> dict[str, ListedTransaction]:
+        found: dict[str, ListedTransaction] = {}
         for log, counts in self.history.sources if self.history is not None else ():
             for number in np.flatnonzero(counts).tolist():
                 if (e := log.last(number)).state is not None:
                     going = e.state in ("Ongoing", *PREPARED)
                     more = (e.producer_epoch, e.partitions) if going else ()
-                    found[e.transactional_id] = Listing(e.state, e.producer_id, *more)
+                    found[e.transactional_id] = ListedTransaction(e.state, e.producer_id, *more)
         return found
 
-    def fetch(self, log: Log, offset: int, _most: int) -> Fetched:
+    def fetch(self, log: PartitionMetadata, offset: int, _most: int) -> FetchedBatches:
         stored = self.logs[log.name]
-        return Fetched(stored.from_offset(offset), stored.facts.log_end, stored.stable)
+        return FetchedBatches(stored.from_offset(offset), stored.facts.log_end, stored.stable)
 
 
 def held(audit: Audit) -> list[Fields]:
@@ -129,7 +133,7 @@ def held(audit: Audit) -> list[Fields]:
 def live(stored: Stored, as_of: int, begin: str, **options: Any) -> LiveAudit:
     """A live audit that reads from somewhere on."""
     asked = AuditOptions((), Path(), as_of=as_of, **options)
-    return LiveAudit(Reading(cast(LiveCluster, stored), asked, Budget(1 << 40, 1 << 50), begin), here())
+    return LiveAudit(ClusterReading(cast(LiveCluster, stored), asked, Budget(1 << 40, 1 << 50), begin), here())
 
 
 @pytest.mark.parametrize("name", ["hanging-36", "hanging-43-killed", "open-41-killed", "skipped-marker-43"])

@@ -338,8 +338,8 @@ def test_a_running_cluster_does_not_show_damaged_bytes(tmp_path: Path) -> None:
 def test_what_is_still_there_goes_before_what_was_not_looked_at(unread: bool) -> None:
     question = recheck.Question("t", 0, None, None, -1, None, None, None, "f")
     gone, left, not_looked = (
-        recheck.Told(question, answer, "", fails=True)
-        for answer in (recheck.Answer.GONE, recheck.Answer.THERE, recheck.Answer.NOT_LOOKED)
+        recheck.AnsweredQuestion(question, answer, "", fails=True)
+        for answer in (recheck.RecheckAnswer.GONE, recheck.RecheckAnswer.THERE, recheck.RecheckAnswer.NOT_LOOKED)
     )
     assert recheck.exit_code([gone, left, not_looked], unread) == 1
     assert recheck.exit_code([gone, not_looked], unread) == 3

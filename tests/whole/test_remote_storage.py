@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
-from auditor.base.remote_segments import RemoteSegment, State, holes
+from auditor.base.remote_segments import RemoteSegment, RemoteSegmentState, holes
 from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.inventory import discover
 from auditor.pipeline.judge import accounting
@@ -41,7 +41,9 @@ def printed() -> dict[str, list[tuple[int, int, str]]]:
 def test_the_segments_are_those_that_kafkas_tool_prints() -> None:
     (logs,) = tiered.read_all(tiered.tasks(discover([str(corpora.unpack(NAME))]), DEFAULT_LIMITS)).values()
     ours = {
-        f"{p.topic}-{p.partition}": [(s.start_offset, s.end_offset, State(s.state).name) for s in p.segments.values()]
+        f"{p.topic}-{p.partition}": [
+            (s.start_offset, s.end_offset, RemoteSegmentState(s.state).name) for s in p.segments.values()
+        ]
         for p in logs.partitions.values()
     }
     assert {at: sorted(segments) for at, segments in ours.items()} == printed()
@@ -98,7 +100,7 @@ def state(number: int) -> Callable[[bytes], bytes]:
 
 def test_a_segment_that_was_never_copied_is_a_gap_and_later_a_leftover(tmp_path: Path) -> None:
     path = local_part(tmp_path)
-    change(path, FINISHED["plain", 270], state(State.COPY_SEGMENT_STARTED))
+    change(path, FINISHED["plain", 270], state(RemoteSegmentState.COPY_SEGMENT_STARTED))
     (gap,) = told(path)
     assert (gap.kind, gap.severity, gap.topic) == ("remote-log-gap", "error", "plain")
     assert (gap.offset, gap.last_offset) == (270, 359)
@@ -111,7 +113,7 @@ def test_a_segment_that_was_never_copied_is_a_gap_and_later_a_leftover(tmp_path:
 def test_the_gap_below_the_local_segments_of_a_running_broker_may_be_in_flight(tmp_path: Path) -> None:
     path = local_part(tmp_path)
     last = max(offset for offset, start in plain_records(path).items() if start == 990)
-    change(path, last, state(State.COPY_SEGMENT_STARTED))
+    change(path, last, state(RemoteSegmentState.COPY_SEGMENT_STARTED))
     (gap,) = told(path)
     assert (gap.severity, gap.offset, gap.last_offset) == ("error", 990, 1079)
     (path / "broker-1" / ".kafka_cleanshutdown").unlink()
@@ -136,7 +138,7 @@ def plain_records(path: Path) -> dict[int, int]:
 def test_segments_deleted_from_the_start_are_no_gap(tmp_path: Path) -> None:
     """The log start that a broker noted may be older than the deletion."""
     path = local_part(tmp_path)
-    change(path, FINISHED["plain", 0], state(State.DELETE_SEGMENT_STARTED))
+    change(path, FINISHED["plain", 0], state(RemoteSegmentState.DELETE_SEGMENT_STARTED))
     assert told(path) == []
     log = next(log for log in logs_below(path) if log.topic == "plain")
     assert log.leader.own_start == 90
@@ -153,7 +155,7 @@ def test_a_segment_of_other_leader_epochs_is_not_of_the_log(tmp_path: Path) -> N
 
 def test_without_all_of_the_metadata_nothing_is_called_a_gap(tmp_path: Path) -> None:
     path = local_part(tmp_path)
-    change(path, FINISHED["plain", 270], state(State.COPY_SEGMENT_STARTED))
+    change(path, FINISHED["plain", 270], state(RemoteSegmentState.COPY_SEGMENT_STARTED))
     folder = path / "broker-1" / "__remote_log_metadata-1"
     forged = Forged(path / "broker-1", folder.name)
     forged.drop(forged.find(0))
@@ -168,7 +170,7 @@ def test_closed_segments_that_wait_for_an_hour(tmp_path: Path) -> None:
     path = local_part(tmp_path)
     text = (corpora.FORMATS / NAME / "oracle" / "broker-1.__remote_log_metadata-0.log.txt").read_text(encoding="utf-8")
     last = max(int(n) for n in re.findall(r"\| offset: (\d+) .*:tx-0, .*state=COPY_SEGMENT_FINISHED", text))
-    change(path, last, state(State.COPY_SEGMENT_STARTED), partition=0)
+    change(path, last, state(RemoteSegmentState.COPY_SEGMENT_STARTED), partition=0)
     assert told(path) == []
     found = [f for f in told(path, later_ms=2 * HOUR) if f.kind == "remote-copy-behind"]
     assert [(f.severity, f.topic, f.partition, f.offset, f.last_offset) for f in found] == [
@@ -177,7 +179,9 @@ def test_closed_segments_that_wait_for_an_hour(tmp_path: Path) -> None:
 
 
 def segment(start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
-    return RemoteSegment("s", start, end, epochs or ((0, start),), 1, State.COPY_SEGMENT_FINISHED, 1, 0, start)
+    return RemoteSegment(
+        "s", start, end, epochs or ((0, start),), 1, RemoteSegmentState.COPY_SEGMENT_FINISHED, 1, 0, start
+    )
 
 
 def test_segments_may_overlap_after_a_change_of_leader() -> None:

@@ -16,7 +16,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading import chunks, replica_reader
-from auditor.replay.reading.chunks import Span, read_chunks
+from auditor.replay.reading.chunks import ByteRange, read_chunks
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.task import ReplicaTask
 from tests import corpora
@@ -67,7 +67,7 @@ def places_read(task: ReplicaTask) -> list[tuple[int, int]]:
     """The numbers of the segments whose files a reading opens, and the byte from which on it reads each."""
     opened: list[tuple[int, int]] = []
 
-    def spying(task: ReplicaTask, number: int, span: Span) -> Iterator[Chunk] | DecodeError:
+    def spying(task: ReplicaTask, number: int, span: ByteRange) -> Iterator[Chunk] | DecodeError:
         opened.append((number, span.start))
         return read_chunks(task, number, span)
 

@@ -12,7 +12,7 @@ import pytest
 
 from auditor.commands.demo import DEMO
 from auditor.dashboards import report, terminal
-from auditor.model.policies import SKIPS_MARKERS, Shown
+from auditor.model.policies import SKIPS_MARKERS, ReleaseEvidence
 from auditor.outputs.publish import described_findings, summarise
 from auditor.rules.catalogue import registry, safeguards
 from auditor.rules.seen.cluster_view import WithoutLeader
@@ -24,7 +24,7 @@ AS_OF = int((DEMO / "as-of").read_text())
 RULE = "hanging-transaction"
 
 
-def hanging(*, leaderless: bool = True, release: Shown | None = None) -> list[Finding]:
+def hanging(*, leaderless: bool = True, release: ReleaseEvidence | None = None) -> list[Finding]:
     logs = logs_below(DEMO / "logs", as_of=AS_OF)
     for log in logs:
         if not leaderless:
@@ -81,9 +81,14 @@ def test_when_nobody_led_is_what_the_metadata_says() -> None:
 
 @pytest.mark.parametrize(
     ("shown", "may"),
-    [(Shown(), True), (Shown((4, 0)), True), (Shown((3, 0), (4, 0)), False), (Shown((4, 5)), False)],
+    [
+        (ReleaseEvidence(), True),
+        (ReleaseEvidence((4, 0)), True),
+        (ReleaseEvidence((3, 0), (4, 0)), False),
+        (ReleaseEvidence((4, 5)), False),
+    ],
 )
-def test_which_releases_may_have_it(shown: Shown, may: bool) -> None:
+def test_which_releases_may_have_it(shown: ReleaseEvidence, may: bool) -> None:
     assert shown.may_have(SKIPS_MARKERS) is may
 
 

@@ -17,11 +17,11 @@ from auditor.connectors.codec import segment
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.logdir.files import Replica, SegmentFile
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables.internal_rows import TABLES
 from auditor.facts import packed as facts_packed
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.events import Kind
+from auditor.facts.events import EventKind
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings, plan
@@ -176,9 +176,15 @@ def unknown_magic(log: Path) -> None:
 
 
 DAMAGE = {
-    wrong_index_entry: Kind.INDEX_ENTRY, wrong_time_index_entry: Kind.TIME_INDEX_ENTRY, broken_batch: Kind.CRC,
-    wrong_transaction_index: None, torn_tail: None, zeros_behind: None, wrong_length: None, unknown_magic: None,
-}  # fmt: skip
+    wrong_index_entry: EventKind.INDEX_ENTRY,
+    wrong_time_index_entry: EventKind.TIME_INDEX_ENTRY,
+    broken_batch: EventKind.CRC,
+    wrong_transaction_index: None,
+    torn_tail: None,
+    zeros_behind: None,
+    wrong_length: None,
+    unknown_magic: None,
+}
 
 
 @pytest.mark.parametrize("place", [0, 5, -1], ids=["first", "middle", "last"])
@@ -242,7 +248,7 @@ def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
 def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> ReplicaTask:
     files = tuple(SegmentFile(f"{k}.log", k, mib * MIB // segments) for k in range(segments))
     replica = Replica("logs", topic, partition, f"{topic}-{partition}", segments=files)
-    return ReplicaTask(Place("", ""), replica, None, None, "", False)
+    return ReplicaTask(StorageLocation("", ""), replica, None, None, "", False)
 
 
 def test_only_what_is_too_large_for_a_task_is_divided() -> None:

@@ -11,7 +11,7 @@ from pyarrow import fs
 from auditor.connectors.logdir import inventory
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import remote_files, storage
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from tests import failing_store
 from tests.failing_store import FailingStore
 
@@ -81,8 +81,8 @@ class OfGoogle:
 
 def test_folders_that_no_list_names_are_looked_into(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "filesystem", lambda uri: (OfGoogle(), uri))
-    found = storage.listing(Place("gs://bucket", str(folder / "copies")))
-    assert found == storage.listing(Place("", str(folder / "copies")))
+    found = storage.listing(StorageLocation("gs://bucket", str(folder / "copies")))
+    assert found == storage.listing(StorageLocation("", str(folder / "copies")))
     assert len(found.files) == BROKERS * (2 * PARTITIONS + 1)
 
 

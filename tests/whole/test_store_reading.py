@@ -13,7 +13,7 @@ import pytest
 from auditor.base.errors import DecodeError, StoreTrouble
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.remote_files import Coming
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from tests import failing_store
 from tests.failing_store import BREAKS_OFF, TOO_SHORT, FailingStore, Fault
 
@@ -42,13 +42,13 @@ def s3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingStore]:
 
 
 @pytest.fixture
-def where(s3: FailingStore) -> Place:
+def where(s3: FailingStore) -> StorageLocation:
     found = storage.place("s3://copies")
     s3.log.clear()
     return found
 
 
-def whole(where: Place, name: str, piece: int = 1 << 20) -> bytes:
+def whole(where: StorageLocation, name: str, piece: int = 1 << 20) -> bytes:
     opened = storage.open_file(where, name)
     assert not isinstance(opened, DecodeError)
     data, buffer = bytearray(), bytearray(piece)
@@ -58,7 +58,7 @@ def whole(where: Place, name: str, piece: int = 1 << 20) -> bytes:
     return bytes(data)
 
 
-def test_a_large_file_takes_a_request_a_block(where: Place, s3: FailingStore, folder: Path) -> None:
+def test_a_large_file_takes_a_request_a_block(where: StorageLocation, s3: FailingStore, folder: Path) -> None:
     assert whole(where, "t-0/large.log") == (folder / "t-0" / "large.log").read_bytes()
     asked = sorted((r.start, r.size) for r in s3.log if r.method == "GET")
     blocks = range(0, SIZE, remote_files.BLOCK)
@@ -66,7 +66,9 @@ def test_a_large_file_takes_a_request_a_block(where: Place, s3: FailingStore, fo
     assert 8 << 20 <= remote_files.BLOCK <= 16 << 20
 
 
-def test_a_look_elsewhere_takes_little_and_loses_nothing(where: Place, s3: FailingStore, folder: Path) -> None:
+def test_a_look_elsewhere_takes_little_and_loses_nothing(
+    where: StorageLocation, s3: FailingStore, folder: Path
+) -> None:
     data = (folder / "t-0" / "large.log").read_bytes()
     opened = storage.open_file(where, "t-0/large.log")
     assert not isinstance(opened, DecodeError)
@@ -81,19 +83,21 @@ def test_a_look_elsewhere_takes_little_and_loses_nothing(where: Place, s3: Faili
     assert max(few) <= remote_files.BLOCK
 
 
-def test_the_head_of_a_file_is_all_that_is_asked_for(where: Place, s3: FailingStore, folder: Path) -> None:
+def test_the_head_of_a_file_is_all_that_is_asked_for(where: StorageLocation, s3: FailingStore, folder: Path) -> None:
     data = (folder / "t-0" / "large.log").read_bytes()
     assert storage.read_head(where, "t-0/large.log", 500, start=700) == data[700:1200]
     assert [(r.start, r.size) for r in s3.log if r.method == "GET"] == [(700, 500)]
 
 
 @pytest.mark.parametrize("what", [BREAKS_OFF, TOO_SHORT, "ExpiredToken", "SlowDown", "InternalError"])
-def test_an_answer_that_fails_once_is_asked_for_again(where: Place, s3: FailingStore, folder: Path, what: str) -> None:
+def test_an_answer_that_fails_once_is_asked_for_again(
+    where: StorageLocation, s3: FailingStore, folder: Path, what: str
+) -> None:
     s3.manner.faults = [Fault(what, "large.log", "GET", 2)]
     assert whole(where, "t-0/large.log") == (folder / "t-0" / "large.log").read_bytes()
 
 
-def test_what_was_not_given_is_never_taken_for_the_content(where: Place, s3: FailingStore) -> None:
+def test_what_was_not_given_is_never_taken_for_the_content(where: StorageLocation, s3: FailingStore) -> None:
     """pyarrow gives the rest of its buffer for an answer that is too short."""
     s3.manner.faults = [Fault(TOO_SHORT, "large.log", "GET")]
     with pytest.raises(StoreTrouble, match="breaks off"):
@@ -104,7 +108,7 @@ def test_what_was_not_given_is_never_taken_for_the_content(where: Place, s3: Fai
     assert (found.reason, found.detail) == ("unreadable", "the store says an answer that breaks off")
 
 
-def test_a_file_that_became_shorter_ends_there(where: Place, s3: FailingStore, folder: Path) -> None:
+def test_a_file_that_became_shorter_ends_there(where: StorageLocation, s3: FailingStore, folder: Path) -> None:
     path = folder / "t-0" / "shrinks.log"
     path.write_bytes(b"a" * 5000)
     opened = storage.open_file(where, "t-0/shrinks.log")
@@ -117,7 +121,7 @@ def test_a_file_that_became_shorter_ends_there(where: Place, s3: FailingStore, f
     path.unlink()
 
 
-def test_files_that_come_are_fetched_side_by_side(where: Place, s3: FailingStore, folder: Path) -> None:
+def test_files_that_come_are_fetched_side_by_side(where: StorageLocation, s3: FailingStore, folder: Path) -> None:
     s3.manner.latency_s = 0.05
     names = [f"t-0/{number}.index" for number in range(12)]
     coming = [Coming(where.uri, where.child(name).path, int(os.path.getsize(folder / name))) for name in names]
@@ -130,7 +134,7 @@ def test_files_that_come_are_fetched_side_by_side(where: Place, s3: FailingStore
     assert sorted(asked) == sorted(names[1:])  # each once, and the empty one not at all
 
 
-def test_what_does_not_come_is_asked_for_as_ever(where: Place, s3: FailingStore) -> None:
+def test_what_does_not_come_is_asked_for_as_ever(where: StorageLocation, s3: FailingStore) -> None:
     """What was fetched for nothing is forgotten; what could not be had is asked for by who reads it."""
     s3.manner.faults = [Fault("ExpiredToken", "3.index", "GET", 1)]
     coming = [[Coming(where.uri, f"copies/t-0/{number}.index", number)] for number in range(12)]

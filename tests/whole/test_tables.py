@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.stores.results import Folder
+from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import schema
 from auditor.pipeline import derived_tables, table_parts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import Audited
 from auditor.pipeline.table_parts import STAGING
-from auditor.pipeline.table_tasks import ParquetFile, Part, Wanted
+from auditor.pipeline.table_tasks import ParquetFile, TableRequest, WrittenPart
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.audited import published
@@ -138,7 +138,7 @@ def test_attempts_that_do_not_count_leave_no_rows(tmp_path: Path) -> None:
     audit = audit_of("hanging-36")
     table_parts.write(audit, ["batches"], tmp_path / "once" / "tables", audit.runner.parts)
 
-    def twice(audit: Audited, wanted: Wanted) -> list[Part]:
+    def twice(audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         found = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
         again = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
         assert not {part.file for part in found} & {part.file for part in again}
@@ -154,8 +154,8 @@ def test_a_folder_that_tasks_do_not_see_is_a_mistake_of_the_call(tmp_path: Path)
     """As on a cluster whose machines do not share ``--out``."""
     audit = audit_of("hanging-36")
 
-    def elsewhere(audit: Audited, wanted: Wanted) -> list[Part]:
-        away = Folder("", str(tmp_path / "of another machine"))
+    def elsewhere(audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
+        away = ResultFolder("", str(tmp_path / "of another machine"))
         return audit.runner.parts(audit, replace(wanted, staging=away))  # type: ignore[attr-defined]
 
     with pytest.raises(AuditInputError, match="give an --out on a mount that all share"):

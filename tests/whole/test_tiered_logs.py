@@ -14,7 +14,7 @@ import pytest
 from auditor.base.advice import Verdict
 from auditor.base.errors import AuditInputError
 from auditor.connectors.logdir import names, tiered
-from auditor.connectors.stores.storage import Place, open_file, read_file
+from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
 from auditor.facts.replica_facts import at_rest
 from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting
@@ -325,11 +325,11 @@ def test_what_replicas_share_is_read_once_and_gives_each_what_it_would_alone(
     alone = [read_replica(task) for task in shared.tasks]
     opens: Counter[str] = Counter()
 
-    def counted(place: Place, name: str = "") -> object:
+    def counted(place: StorageLocation, name: str = "") -> object:
         opens[name] += 1
         return open_file(place, name)
 
-    def counted_small(place: Place, name: str, *, limit: int) -> object:
+    def counted_small(place: StorageLocation, name: str, *, limit: int) -> object:
         small[name] += 1
         return read_file(place, name, limit=limit)
 

@@ -11,7 +11,7 @@ import pytest
 from auditor.base.errors import is_unread
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata
 from auditor.connectors.logdir.files import LogDir
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline.cluster_settings import ClusterSettings, leave_out_refused
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
@@ -46,7 +46,7 @@ def test_what_the_metadata_sets_is_taken_as_controllers_take_it() -> None:
     metadata.topic_configs = {f"t{n}": {"retention.ms": "9" * 20, "cleanup.policy": "delete"} for n in range(1000)}
     metadata.topic_configs["sound"] = {"retention.ms": "-1", "made.up": "9" * 20}
     cluster = ClusterSettings(
-        metadata, source=LogDir("b", Place("file", "/b"), "k"), topic_configs=dict(metadata.topic_configs),
+        metadata, source=LogDir("b", StorageLocation("file", "/b"), "k"), topic_configs=dict(metadata.topic_configs),
         broker_configs={"": {NAME: "x"}, "1": {NAME: "60000"}},
     )  # fmt: skip
     errors = leave_out_refused(cluster)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from auditor.commands.watch import Look, Watch
+from auditor.commands.watch import Watch, WatchRound
 from auditor.copying import run
 from auditor.copying.run import copied
 from auditor.outputs.printing import Journal
@@ -45,7 +45,7 @@ def watching(path: Path | str, out: Path, at: int = AS_OF) -> tuple[Watch, list[
     return watch, read
 
 
-def settled(watch: Watch) -> Look:
+def settled(watch: Watch) -> WatchRound:
     """Looks until nothing changes, which is at the third look at the latest: what changed is read once more."""
     looks = [watch.look() for _ in range(3)]
     assert [look.changed for look in looks] == [True, True, False]

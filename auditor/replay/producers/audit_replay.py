@@ -10,12 +10,12 @@ import numpy as np
 
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC, UNVERIFIED
-from auditor.connectors.codec.damaged_fields import Known
+from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.files import EpochStarts
 from auditor.connectors.logdir.names import LEADER_EPOCHS
 from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.facts.batch_sums import joined
-from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, Kind
+from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, EventKind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.replica_facts import (
     NO_PRODUCERS,
@@ -23,7 +23,7 @@ from auditor.facts.replica_facts import (
     PRODUCER,
     SEQUENCE_FREE_TOPICS,
     TRANSACTION,
-    Ahead,
+    LargestCreateTime,
     ReplicaFacts,
     blank_producers,
 )
@@ -33,7 +33,7 @@ from auditor.replay.producers import kernel
 from auditor.replay.producers import state as st
 from auditor.replay.producers.kernel import replay_and_note, replay_batches
 from auditor.replay.producers.snapshot_chain import OPEN, Chain, Stored
-from auditor.replay.producers.snapshot_chain import Known as SnapshotChainKnown
+from auditor.replay.producers.snapshot_chain import IndexedSnapshot as SnapshotChainKnown
 from auditor.replay.producers.state import Replay, column, rows_of_producers
 from auditor.replay.reading.task import FAR, ReplicaTask, as_records
 
@@ -113,7 +113,7 @@ def intact_from(task: ReplicaTask) -> int:
     return max(checkpoint or 0, segments[-1].base_offset if segments else 0)
 
 
-def known_of(task: ReplicaTask, number: int) -> Known:
+def known_of(task: ReplicaTask, number: int) -> SegmentContext:
     """What is known of a segment's end beside its batches.
 
     A clean shutdown writes the log's end as recovery point and names a snapshot by it. Nothing is ever missing within
@@ -126,7 +126,7 @@ def known_of(task: ReplicaTask, number: int) -> Known:
         elif task.clean_shutdown and any(snapshot.offset == point for snapshot in replica.snapshots):
             end = -1 if point is None else point
     epochs = EpochStarts(task.place, replica.leader_epochs, task.limits.small_file(LEADER_EPOCHS))
-    return Known(end, replica.topic != METADATA, epochs, task.clean_shutdown)
+    return SegmentContext(end, replica.topic != METADATA, epochs, task.clean_shutdown)
 
 
 def inherited(stored: Sequence[Stored], begins: int) -> Inherited:
@@ -169,12 +169,12 @@ def sums(replay: Replay) -> dict[str, int]:
     }
 
 
-def pending_ahead(replay: Replay) -> Ahead | None:
+def pending_ahead(replay: Replay) -> LargestCreateTime | None:
     """The batch with the largest producer time that no broker-written time follows."""
     progress = replay.progress
     if progress["ahead_time"] < 0:
         return None
-    return Ahead(**{name: int(progress[f"ahead_{name}"]) for name in Ahead._fields})
+    return LargestCreateTime(**{name: int(progress[f"ahead_{name}"]) for name in LargestCreateTime._fields})
 
 
 def add_snapshot_knowledge(facts: ReplicaFacts, replay: Replay, stored: list[Stored]) -> None:
@@ -216,7 +216,7 @@ def _deny_or_know(facts: ReplicaFacts, sound: list[Stored]) -> None:
     """Asks the snapshots at or below each FIRST_NONZERO event whether they know its producer."""
     if not len(facts.events):
         return
-    first = np.flatnonzero(facts.events["kind"] == Kind.FIRST_NONZERO)
+    first = np.flatnonzero(facts.events["kind"] == EventKind.FIRST_NONZERO)
     ids, offsets = facts.events["producer_id"][first], facts.events["base_offset"][first]
     flags, begins = np.zeros(len(first), np.int64), min(facts.segment_bases, default=0)
     for snapshot in sound:

@@ -26,7 +26,7 @@ from auditor.replay.producers.state import (
     SEQUENCE_RESET,
     SEQUENCE_RESUMED,
     ZERO,
-    Log,
+    LogContext,
     Replay,
     later_row,
     new_event,
@@ -354,7 +354,7 @@ def _sequence_event(
 
 
 @kernel
-def _first_sequence(log: Log, batch: np.record, born: np.record, answer: int, time: int) -> None:
+def _first_sequence(log: LogContext, batch: np.record, born: np.record, answer: int, time: int) -> None:
     """A producer's first judged batch does not begin with sequence 0."""
     event = log.events[new_event(log, FIRST_NONZERO, batch, batch.max_timestamp, time)]
     event.answer = answer
@@ -461,7 +461,7 @@ def goes_on_from_first(live: np.record, born: np.record) -> bool:
 
 
 @kernel
-def _count_epoch(log: Log, batch: np.record, later: np.record, time: int) -> None:
+def _count_epoch(log: LogContext, batch: np.record, later: np.record, time: int) -> None:
     """A new epoch of a producer without transactions: an event when there are many within a short time."""
     stamp = batch.max_timestamp
     if later.epoch_window_count == 0 or stamp - later.epoch_window_start > STORM_WINDOW_MS:

@@ -9,7 +9,7 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.base.numbers import LAST_EPOCH, SEQUENCES
 from auditor.connectors.codec.batches import FLAW_CRC
-from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
+from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, EventKind, blank_events
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producers
 from auditor.model import producers as model
@@ -24,7 +24,7 @@ from auditor.replay.producers.explanations import (
     remember_zero,
     simply_goes_on,
 )
-from auditor.replay.producers.snapshot_chain import OPEN, Known, Stored
+from auditor.replay.producers.snapshot_chain import OPEN, IndexedSnapshot, Stored
 from auditor.replay.producers.state import (
     ATTR_APPEND_TIME,
     ATTR_CONTROL,
@@ -50,7 +50,7 @@ from auditor.replay.producers.state import (
     TIMESTAMP_AHEAD,
     TIMESTAMP_BEHIND,
     UNREADABLE,
-    Log,
+    LogContext,
     Replay,
     column,
     has_broker_time,
@@ -93,7 +93,7 @@ def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int
 
 
 @kernel
-def check_producer_clock(log: Log, batch: np.record, time: int) -> None:
+def check_producer_clock(log: LogContext, batch: np.record, time: int) -> None:
     """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
     params, progress, stamp = log.params[0], log.progress[0], batch.max_timestamp
     if batch.attributes & ATTR_APPEND_TIME or params.broker_times or stamp < 0:
@@ -119,7 +119,7 @@ AHEAD_MS = 3_600_000
 
 
 @kernel
-def check_offsets(log: Log, batch: np.record, time: int) -> bool:
+def check_offsets(log: LogContext, batch: np.record, time: int) -> bool:
     """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
     progress, base, last = log.progress[0], batch.base_offset, batch.last_offset
     log_start = log.params[0].log_start
@@ -145,7 +145,7 @@ def check_offsets(log: Log, batch: np.record, time: int) -> bool:
 
 
 @kernel
-def _hole(log: Log, batch: np.record, expected: int, time: int) -> None:
+def _hole(log: LogContext, batch: np.record, expected: int, time: int) -> None:
     progress, base = log.progress[0], batch.base_offset
     intact = max(expected, log.params[0].intact_from)
     progress.holes_cleaned += max(0, min(base, intact) - expected)
@@ -160,7 +160,7 @@ def _hole(log: Log, batch: np.record, expected: int, time: int) -> None:
 
 
 @kernel
-def _count_offsets(log: Log, batch: np.record, first: int) -> None:
+def _count_offsets(log: LogContext, batch: np.record, first: int) -> None:
     """Adds the batch's offsets from ``first`` on to the accounting: data, markers, and those cleaned out of it."""
     progress = log.progress[0]
     span = batch.last_offset - first + 1
@@ -179,7 +179,7 @@ def _count_offsets(log: Log, batch: np.record, first: int) -> None:
 
 
 @kernel
-def check_leader_epoch(log: Log, batch: np.record, time: int) -> None:
+def check_leader_epoch(log: LogContext, batch: np.record, time: int) -> None:
     """Leader epochs that go down, or are not what the checkpoint gives."""
     epoch, base = batch.partition_leader_epoch, batch.base_offset
     if epoch < 0:
@@ -200,7 +200,7 @@ def check_leader_epoch(log: Log, batch: np.record, time: int) -> None:
 
 
 @kernel
-def check_header(log: Log, batch: np.record, time: int) -> None:
+def check_header(log: LogContext, batch: np.record, time: int) -> None:
     """Fields of the header that no broker writes so."""
     if not batch.flaws:  # nearly all
         return
@@ -218,7 +218,7 @@ def check_header(log: Log, batch: np.record, time: int) -> None:
 
 
 @kernel
-def take_time(log: Log, batch: np.record, marker: bool) -> int:
+def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
     """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
     progress, stamp = log.progress[0], batch.max_timestamp
     progress.any_time = max(progress.any_time, stamp)
@@ -251,7 +251,7 @@ def take_time(log: Log, batch: np.record, marker: bool) -> int:
 
 
 @kernel
-def _marked_row(log: Log, table: np.ndarray, live: np.record) -> int:
+def _marked_row(log: LogContext, table: np.ndarray, live: np.record) -> int:
     """The row of what is noted of a producer's markers, a new one at its first."""
     if live.marked < 0:
         row = log.progress[0].marked
@@ -408,7 +408,7 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
 
 
 @kernel
-def _remember_first(log: Log, batch: np.record, born: np.record, time: int) -> None:
+def _remember_first(log: LogContext, batch: np.record, born: np.record, time: int) -> None:
     born.first_offset = batch.base_offset
     born.first_sequence = batch.base_sequence
     born.first_epoch = batch.producer_epoch
@@ -441,7 +441,7 @@ def _remember_below(replay: Replay, batch: np.record, row: int, last_sequence: i
 
 
 @kernel
-def _broken(log: Log, batch: np.record) -> None:
+def _broken(log: LogContext, batch: np.record) -> None:
     """A batch whose checksum is wrong: nothing may rest on its content, its last offset neither."""
     progress = log.progress[0]
     if max(batch.base_offset, batch.last_offset) >= log.params[0].log_start:
@@ -550,7 +550,7 @@ PLACES = {
 }
 
 
-class Before(NamedTuple):
+class PriorProducerState(NamedTuple):
     """What was known of one producer right before its first judged batch; ``offset``: of its last batch,
     ``open_since``: the first offset of its open transaction by a snapshot, -1 where none says so."""
 
@@ -579,7 +579,7 @@ def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
     follows = answers == OK
     said = []
     for k in np.flatnonzero(~follows).tolist():
-        before = Before(*(int(column_[k]) for column_ in known))
+        before = PriorProducerState(*(int(column_[k]) for column_ in known))
         row = {name: int(values[k]) for name, values in first.items()}
         if _marker_between(facts, int(ids[k]), before, row["offset"]):
             continue
@@ -587,7 +587,7 @@ def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
         if event is not None:
             said.append(event)
     judged = np.concatenate([ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in said], np.int64)])
-    explained = (facts.events["kind"] == Kind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
+    explained = (facts.events["kind"] == EventKind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
     events = np.concatenate([facts.events[~explained], *said])
     facts.events = events[np.lexsort((events["position"], events["segment"]))]
 
@@ -614,7 +614,7 @@ def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np
     for snapshot in sound:
         if not facts.segment_bases[0] <= snapshot.offset <= facts.log_end:
             continue
-        entries = Known(snapshot.entries)
+        entries = IndexedSnapshot(snapshot.entries)
         there = entries.rows(ids)
         newer = (there >= 0) & (snapshot.offset <= offset) & (snapshot.offset > known[2])
         at = there[newer]
@@ -649,7 +649,7 @@ def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
         answers[k] = producers.check_append(p, row, policy, epoch, sequence, sequence, True)
 
 
-def _marker_between(facts: ReplicaFacts, pid: int, before: Before, offset: int) -> bool:
+def _marker_between(facts: ReplicaFacts, pid: int, before: PriorProducerState, offset: int) -> bool:
     """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
     t = facts.transactions
     mine = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
@@ -657,34 +657,34 @@ def _marker_between(facts: ReplicaFacts, pid: int, before: Before, offset: int) 
 
 
 def _event(
-    facts: ReplicaFacts, pid: int, answer: int, first: dict[str, int], before: Before, expiration_ms: int
+    facts: ReplicaFacts, pid: int, answer: int, first: dict[str, int], before: PriorProducerState, expiration_ms: int
 ) -> np.ndarray | None:
     """What is odd about the first batch; None where an event at it says so already."""
     kind, expected = _what(answer, first, before)
     at = facts.events["base_offset"] == first["offset"]
-    if bool(np.any(at & np.isin(facts.events["kind"], (int(kind), int(Kind.SEQUENCE_OVERLAP))))):
+    if bool(np.any(at & np.isin(facts.events["kind"], (int(kind), int(EventKind.SEQUENCE_OVERLAP))))):
         return None
     event = blank_events(1)
     for name, source in PLACES.items():
         event[name] = first[source]
     event["kind"], event["producer_id"], event["answer"] = int(kind), pid, answer
-    if kind == Kind.EPOCH_REGRESSION:
+    if kind == EventKind.EPOCH_REGRESSION:
         event["known_epoch"], event["known_epoch_offset"] = expected, before.offset
         return event
     event["expected_sequence"], event["found_sequence"] = expected, first["sequence"]
     event["previous_last_offset"] = before.offset
-    if kind in (Kind.SEQUENCE_GAP, Kind.SEQUENCE_RESET):
+    if kind in (EventKind.SEQUENCE_GAP, EventKind.SEQUENCE_RESET):
         event["previous_time"] = before.timestamp
-    elif kind == Kind.BUMP_NONZERO:
+    elif kind == EventKind.BUMP_NONZERO:
         event["previous_epoch"] = before.epoch
     forgotten = expiration_ms > 0 and first["timestamp"] - before.timestamp >= expiration_ms
     event["context"] = STATE_MAY_BE_LOST if forgotten else 0
-    if kind == Kind.SEQUENCE_GAP and _in_transaction(facts, pid, first["offset"], before):
+    if kind == EventKind.SEQUENCE_GAP and _in_transaction(facts, pid, first["offset"], before):
         event["context"] |= IN_TRANSACTION
     return event
 
 
-def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: Before) -> bool:
+def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: PriorProducerState) -> bool:
     """Whether the batch at ``offset`` went on with a transaction that was open before it; then the hole is its own."""
     t = facts.transactions
     its = (t["producer_id"] == pid) & (t["first_offset"] <= offset) & (t["last_offset"] >= offset)
@@ -694,14 +694,14 @@ def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: Before) 
     return bool(np.any(its))
 
 
-def _what(answer: int, first: dict[str, int], before: Before) -> tuple[Kind, int]:
+def _what(answer: int, first: dict[str, int], before: PriorProducerState) -> tuple[EventKind, int]:
     """The kind of its event, by what a leader answers, and what was expected."""
     if answer == INVALID_PRODUCER_EPOCH:
-        return Kind.EPOCH_REGRESSION, before.epoch
+        return EventKind.EPOCH_REGRESSION, before.epoch
     if first["epoch"] > before.epoch:
-        return Kind.BUMP_NONZERO, 0
+        return EventKind.BUMP_NONZERO, 0
     expected = int(producers.next_sequence(before.sequence))
     if first["sequence"] == 0:
-        return Kind.SEQUENCE_RESET, expected
+        return EventKind.SEQUENCE_RESET, expected
     ahead = (first["sequence"] - expected) % SEQUENCES < SEQUENCES // 2
-    return (Kind.SEQUENCE_GAP if ahead else Kind.SEQUENCE_OVERLAP), expected
+    return (EventKind.SEQUENCE_GAP if ahead else EventKind.SEQUENCE_OVERLAP), expected

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from auditor.facts.replica_facts import LEAST_MS, SHOWN, PolicyOutcome, PolicyOutcomes, state_bytes
+from auditor.facts.replica_facts import LEAST_MS, SHOWN, PolicyOutcomes, ReplicaPolicyOutcome, state_bytes
 from auditor.model.policies import Policy
 from auditor.replay.producers import policy_kernel as paces
 from auditor.replay.producers import policy_kernel as pol
@@ -129,9 +129,9 @@ def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
     )
 
 
-def _outcome(world: pol.World) -> PolicyOutcome:
+def _outcome(world: pol.World) -> ReplicaPolicyOutcome:
     t = {name: int(world.totals[name][0]) for name in pol.TOTALS.names or ()}
-    return PolicyOutcome(
+    return ReplicaPolicyOutcome(
         world.verdicts[: t["verdicts"]].copy(),
         t["dropped"],
         t["peak_producers"],

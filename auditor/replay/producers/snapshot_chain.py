@@ -53,7 +53,7 @@ class Differences:
             link.differences.append(found)
 
 
-class Known:
+class IndexedSnapshot:
     """A decoded snapshot that producers can be looked up in; of several entries for one producer the last counts."""
 
     def __init__(self, entries: ProducerEntries) -> None:
@@ -82,7 +82,7 @@ class Chain:
         self.log_start = log_start
         self.compacted = compacted
         self.links: list[SnapshotLink] = []
-        self.carried: Known | None = None
+        self.carried: IndexedSnapshot | None = None
         self.doubted: set[int] = set()  # whose open transaction is another one in what is carried than in the log
         self.base = log_start
         self.undated: list[SnapshotLink] = []
@@ -107,7 +107,7 @@ class Chain:
         self.undated.append(link)
         if not stored.sound:
             return
-        known = Known(stored.entries)
+        known = IndexedSnapshot(stored.entries)
         if comparable:
             self._differences(link, replay, known)
         self.carried, self.base = known, stored.offset
@@ -148,7 +148,7 @@ class Chain:
                 if o["data_epoch"] == epoch:
                     link.went_on[pid] = int(o["data_last_offset"])
 
-    def _differences(self, link: SnapshotLink, replay: Replay, known: Known) -> None:
+    def _differences(self, link: SnapshotLink, replay: Replay, known: IndexedSnapshot) -> None:
         seen = np.flatnonzero((column(replay, "batches") > 0) | (column(replay, "markers") > 0))
         ids = column(replay, "producer_id")[seen]
         there = known.rows(ids)
@@ -161,7 +161,7 @@ class Chain:
         if not self.compacted:
             self._extra(link, known, ids)
 
-    def _extra(self, link: SnapshotLink, known: Known, ids: np.ndarray) -> None:
+    def _extra(self, link: SnapshotLink, known: IndexedSnapshot, ids: np.ndarray) -> None:
         """The snapshot has producers that the log does not show, with batches that it should."""
         rows = np.sort(known.rows(np.setdiff1d(known.ids, ids)))
         last_offsets = known.column("last_offset", rows)
@@ -179,7 +179,9 @@ class Chain:
         if not self.compacted:
             found.add("missing", rows[~is_open], -1, column(replay, "last_timestamp")[rows[~is_open]])
 
-    def _expiry(self, link: SnapshotLink, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> None:
+    def _expiry(
+        self, link: SnapshotLink, replay: Replay, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray
+    ) -> None:
         """Which of the missing cannot have expired: a check takes all that were idle as long, unless they wrote later.
 
         Cost: a sort of the snapshot, once something is missing.
@@ -206,7 +208,13 @@ class Chain:
         link.unexpired = frozenset(column(replay, "producer_id")[gone[proved]].tolist())
 
     def _unequal(
-        self, link: SnapshotLink, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+        self,
+        link: SnapshotLink,
+        found: Differences,
+        replay: Replay,
+        rows: np.ndarray,
+        known: IndexedSnapshot,
+        there: np.ndarray,
     ) -> None:
         """Both have the producers; ``there`` are their rows in the snapshot."""
         moved = ~self._carried_over(replay, rows, known, there)
@@ -242,7 +250,13 @@ class Chain:
         return wrong
 
     def _at_marker(
-        self, link: SnapshotLink, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+        self,
+        link: SnapshotLink,
+        found: Differences,
+        replay: Replay,
+        rows: np.ndarray,
+        known: IndexedSnapshot,
+        there: np.ndarray,
     ) -> np.ndarray:
         """Which producers are stored with the offset of their end marker, as 0.11 does, and not with that of data."""
         marker, ours = column(replay, "marker_offset")[rows], column(replay, "last_offset")[rows]
@@ -254,7 +268,7 @@ class Chain:
         return at_marker
 
     def _unequal_field(
-        self, found: Differences, replay: Replay, name: str, rows: np.ndarray, known: Known, there: np.ndarray
+        self, found: Differences, replay: Replay, name: str, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray
     ) -> None:
         ours, theirs = column(replay, name)[rows], known.column(name, there)
         wrong = ours != theirs
@@ -266,14 +280,14 @@ class Chain:
         found.add(name, rows[wrong], theirs[wrong], ours[wrong])
 
     def _unequal_cleaned(
-        self, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+        self, found: Differences, replay: Replay, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray
     ) -> None:
         """The cleaner takes aborted data with all that it says, and the head of any transaction, but no marker before
         the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it."""
         ours, theirs = column(replay, "producer_epoch")[rows], known.column("producer_epoch", there)
         found.add("producer_epoch", rows[theirs < ours], theirs[theirs < ours], ours[theirs < ours])
 
-    def _carried_over(self, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> np.ndarray:
+    def _carried_over(self, replay: Replay, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray) -> np.ndarray:
         """Whether the snapshot says of a producer what the one before said, and it wrote nothing in between."""
         if self.carried is None:
             return np.zeros(len(rows), np.bool_)

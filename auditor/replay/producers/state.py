@@ -8,7 +8,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.connectors.codec import batches as codec_batches
-from auditor.facts.events import Kind, blank_events
+from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ZERO_AT_START
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
@@ -247,7 +247,7 @@ STEP = np.dtype(
 UNREADABLE, OTHER, DATA, MARKER = 0, 1, 2, 3  # OTHER: of no producer
 
 
-class Log(NamedTuple):
+class LogContext(NamedTuple):
     """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster.
 
     ``policy``: that of the broker, by which its leader's answers are told.
@@ -264,7 +264,7 @@ class Log(NamedTuple):
 class Replay(NamedTuple):
     """The state of one replica's replay."""
 
-    log: Log
+    log: LogContext
     producers: model.Producers
     live: np.ndarray  # LIVE, a row beside each row of producers
     born: np.ndarray  # BORN, likewise
@@ -285,7 +285,7 @@ class Replay(NamedTuple):
         return record
 
 
-EVENTS_OF_A_BATCH = len(Kind)  # the most that one batch can raise: new_event gives it one row a kind
+EVENTS_OF_A_BATCH = len(EventKind)  # the most that one batch can raise: new_event gives it one row a kind
 EVENTS_AT_ONCE = 512
 TRANSACTIONS_AT_ONCE = 1024
 SLOTS = 256
@@ -308,7 +308,7 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray,
     replay.queue[:] = _free_slots(0, len(replay.queue))
     numbers = replay.log.progress.view(np.int64)
     numbers[: len(MOVING)], numbers[len(MOVING) :] = -1, 0
-    log = Log(replay.log.events, params, replay.log.progress, epochs, epoch_starts, policy)
+    log = LogContext(replay.log.events, params, replay.log.progress, epochs, epoch_starts, policy)
     return Replay(log, *replay[1:])
 
 
@@ -328,7 +328,7 @@ def _first_replay(policy: Policy) -> Replay:
     """One with new tables."""
     capacity, none = 1024, np.empty(0, np.int64)
     return Replay(
-        log=Log(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none, policy),
+        log=LogContext(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none, policy),
         producers=model.new_producers(capacity, policy.cached_batches),
         live=np.empty(capacity, LIVE),
         born=np.empty(capacity, BORN),
@@ -444,36 +444,36 @@ def _longer(table: np.ndarray, rows: int) -> np.ndarray:
 
 
 # Kinds of events, as numbers that are no literals: for each literal argument numba would compile a function anew.
-SEQUENCE_GAP = np.int64(Kind.SEQUENCE_GAP)
-SEQUENCE_OVERLAP = np.int64(Kind.SEQUENCE_OVERLAP)
-SEQUENCE_RESET = np.int64(Kind.SEQUENCE_RESET)
-SEQUENCE_RESUMED = np.int64(Kind.SEQUENCE_RESUMED)
-BUMP_NONZERO = np.int64(Kind.BUMP_NONZERO)
-FIRST_NONZERO = np.int64(Kind.FIRST_NONZERO)
-EPOCH_REGRESSION = np.int64(Kind.EPOCH_REGRESSION)
-MARKER_EPOCH_REGRESSION = np.int64(Kind.MARKER_EPOCH_REGRESSION)
-COORDINATOR_EPOCH_REGRESSION = np.int64(Kind.COORDINATOR_EPOCH_REGRESSION)
-PLAIN_IN_TRANSACTION = np.int64(Kind.PLAIN_IN_TRANSACTION)
-IDLE_BEYOND_EXPIRY = np.int64(Kind.IDLE_BEYOND_EXPIRY)
-EPOCH_STORM = np.int64(Kind.EPOCH_STORM)
-TIMESTAMP_BEHIND = np.int64(Kind.TIMESTAMP_BEHIND)
-TIMESTAMP_AHEAD = np.int64(Kind.TIMESTAMP_AHEAD)
-EPOCH_RESERVED = np.int64(Kind.EPOCH_RESERVED)
-CRC = np.int64(Kind.CRC)
-OFFSET_HOLE = np.int64(Kind.OFFSET_HOLE)
-OFFSETS_NOT_INCREASING = np.int64(Kind.OFFSETS_NOT_INCREASING)
-OUTSIDE_SEGMENT = np.int64(Kind.OUTSIDE_SEGMENT)
-LEADER_EPOCH_DECREASE = np.int64(Kind.LEADER_EPOCH_DECREASE)
-LEADER_EPOCH_CHECKPOINT = np.int64(Kind.LEADER_EPOCH_CHECKPOINT)
-HEADER_FLAW = np.int64(Kind.HEADER_FLAW)
-COUNT_BELOW_SPAN = np.int64(Kind.COUNT_BELOW_SPAN)
-LEFTOVER_FIELDS = np.int64(Kind.LEFTOVER_FIELDS)
+SEQUENCE_GAP = np.int64(EventKind.SEQUENCE_GAP)
+SEQUENCE_OVERLAP = np.int64(EventKind.SEQUENCE_OVERLAP)
+SEQUENCE_RESET = np.int64(EventKind.SEQUENCE_RESET)
+SEQUENCE_RESUMED = np.int64(EventKind.SEQUENCE_RESUMED)
+BUMP_NONZERO = np.int64(EventKind.BUMP_NONZERO)
+FIRST_NONZERO = np.int64(EventKind.FIRST_NONZERO)
+EPOCH_REGRESSION = np.int64(EventKind.EPOCH_REGRESSION)
+MARKER_EPOCH_REGRESSION = np.int64(EventKind.MARKER_EPOCH_REGRESSION)
+COORDINATOR_EPOCH_REGRESSION = np.int64(EventKind.COORDINATOR_EPOCH_REGRESSION)
+PLAIN_IN_TRANSACTION = np.int64(EventKind.PLAIN_IN_TRANSACTION)
+IDLE_BEYOND_EXPIRY = np.int64(EventKind.IDLE_BEYOND_EXPIRY)
+EPOCH_STORM = np.int64(EventKind.EPOCH_STORM)
+TIMESTAMP_BEHIND = np.int64(EventKind.TIMESTAMP_BEHIND)
+TIMESTAMP_AHEAD = np.int64(EventKind.TIMESTAMP_AHEAD)
+EPOCH_RESERVED = np.int64(EventKind.EPOCH_RESERVED)
+CRC = np.int64(EventKind.CRC)
+OFFSET_HOLE = np.int64(EventKind.OFFSET_HOLE)
+OFFSETS_NOT_INCREASING = np.int64(EventKind.OFFSETS_NOT_INCREASING)
+OUTSIDE_SEGMENT = np.int64(EventKind.OUTSIDE_SEGMENT)
+LEADER_EPOCH_DECREASE = np.int64(EventKind.LEADER_EPOCH_DECREASE)
+LEADER_EPOCH_CHECKPOINT = np.int64(EventKind.LEADER_EPOCH_CHECKPOINT)
+HEADER_FLAW = np.int64(EventKind.HEADER_FLAW)
+COUNT_BELOW_SPAN = np.int64(EventKind.COUNT_BELOW_SPAN)
+LEFTOVER_FIELDS = np.int64(EventKind.LEFTOVER_FIELDS)
 
 NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
 
 
 @kernel
-def new_event(log: Log, kind: int, batch: np.record, timestamp: int, time: int) -> int:
+def new_event(log: LogContext, kind: int, batch: np.record, timestamp: int, time: int) -> int:
     """A new event about a batch, in a row that was blank: what its kind has beyond the place is -1. Returns the row.
 
     A batch has one row a kind: raised again, the kind gets the same row anew. So ``EVENTS_OF_A_BATCH`` rows are enough
@@ -541,7 +541,7 @@ def producer_row(replay: Replay, producer_id: int, found: int) -> int:
 
 
 @kernel
-def later_row(log: Log, table: np.ndarray, born: np.record) -> int:
+def later_row(log: LogContext, table: np.ndarray, born: np.record) -> int:
     """The row of LATER of a producer, a new one when it first does more than to go on from its first batch. A new row
     holds what that batch left; nothing is read from it that no batch left."""
     if born.later < 0:

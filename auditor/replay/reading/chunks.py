@@ -29,7 +29,7 @@ from auditor.connectors.codec.segment import Chunk, StoredChunks, before, read_s
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import BinaryFile, open_file, read_file
 from auditor.connectors.tables.internal_rows import PACKED
-from auditor.facts.events import Culprits, Event, Kind, events_of
+from auditor.facts.events import Culprits, Event, EventKind, events_of
 from auditor.facts.packed import packed_table, unpacked_table
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import (
@@ -105,7 +105,7 @@ def shared_key(task: ReplicaTask, number: int) -> Hashable | None:
     return segment.place, segment.name, segment.index, segment.timeindex, until, judged, *wanted
 
 
-class Span(NamedTuple):
+class ByteRange(NamedTuple):
     """The part of a segment to read, bytes [``start``, ``end``), -1 for all that follows. ``lowest``: that the batch at
     ``start`` may have as its offset; ``pause`` as of :func:`auditor.connectors.codec.segment.read_segment`."""
 
@@ -115,10 +115,10 @@ class Span(NamedTuple):
     pause: int = -1
 
 
-WHOLE = Span()
+WHOLE = ByteRange()
 
 
-def read_chunks(task: ReplicaTask, number: int, span: Span = WHOLE) -> Iterator[Chunk] | DecodeError:
+def read_chunks(task: ReplicaTask, number: int, span: ByteRange = WHOLE) -> Iterator[Chunk] | DecodeError:
     """The chunks of a replica's segment, of which there is at least one, or why its file could not be opened."""
     segment = task.replica.segments[number]
     f = open_file(segment.place or task.place, segment.name)
@@ -128,18 +128,18 @@ def read_chunks(task: ReplicaTask, number: int, span: Span = WHOLE) -> Iterator[
 def read_checked(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
     """What is in a replica's segment: its chunks, and what it comes to by itself."""
     checks = SegmentChecks(task, number, read_file)
-    return checked(checks, read_chunks(task, number, Span(pause=checks.pause)))
+    return checked(checks, read_chunks(task, number, ByteRange(pause=checks.pause)))
 
 
 def read_behind(
     task: ReplicaTask, checks: SegmentChecks, point: SegmentPoint
 ) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
     """The same of what lies behind a point, by checks that go on from there."""
-    span = Span(point.position, lowest=point.next_offset, pause=checks.pause)
+    span = ByteRange(point.position, lowest=point.next_offset, pause=checks.pause)
     return checked(checks, read_chunks(task, checks.number, span))
 
 
-def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: Span) -> Iterator[Chunk]:
+def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: ByteRange) -> Iterator[Chunk]:
     segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     lowest, until = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
     with contextlib.closing(f):
@@ -229,7 +229,7 @@ def _forget_checksums(batches: np.ndarray) -> None:
 
 BATCHES_OF_A_KIND = 100  # the first of a replica; of those beyond, findings name the first culprit
 RECORDS_OF_A_BATCH = 10_000  # named of one batch
-BLAMED = (Kind.NULL_KEY, Kind.RECORD_FLAW, Kind.RECORD_TIMESTAMP, Kind.TIMESTAMP_AHEAD)
+BLAMED = (EventKind.NULL_KEY, EventKind.RECORD_FLAW, EventKind.RECORD_TIMESTAMP, EventKind.TIMESTAMP_AHEAD)
 Opened = tuple[BatchColumns, Decoded]  # one batch, and its records
 
 
@@ -295,11 +295,11 @@ def _batches(facts: ReplicaFacts, before_ms: int | None) -> Iterator[Where]:
     yield from found.values()
 
 
-def _limits_of(kind: Kind, e: Event, before_ms: int | None) -> dict[str, int]:
-    if kind is Kind.RECORD_TIMESTAMP:
+def _limits_of(kind: EventKind, e: Event, before_ms: int | None) -> dict[str, int]:
+    if kind is EventKind.RECORD_TIMESTAMP:
         known = before_ms is not None and e["broker_time"] >= 0
         return {"oldest": max(int(oldest(e["broker_time"], before_ms)), -1) if known and before_ms is not None else -1}
-    return {"newest": int(e["broker_time"]) + AHEAD_MS} if kind is Kind.TIMESTAMP_AHEAD else {}
+    return {"newest": int(e["broker_time"]) + AHEAD_MS} if kind is EventKind.TIMESTAMP_AHEAD else {}
 
 
 def _decoded(stored: bytes, limits: Limits) -> Opened | None:

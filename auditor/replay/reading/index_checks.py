@@ -14,7 +14,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex, decode_offset_index
 from auditor.connectors.stores.storage import read_file
-from auditor.facts.events import Kind, blank_events
+from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import EXPOSED, NO_EXPOSED, ReplicaFacts
 from auditor.replay.reading.lag_counts import FAR, Outcomes, headers_of
 from auditor.replay.reading.task import ReplicaTask, as_records
@@ -33,27 +33,27 @@ PLACES = np.dtype([("met", "i8"), ("ended", "i8"), ("last_offset", "i8"), ("seen
 TIMES = np.dtype([("met", "i8"), ("time", "i8"), ("last_offset", "i8"), ("first_offset", "i8"), ("seen", "i8")])
 
 
-class Sorted(NamedTuple):
+class SortedEntries(NamedTuple):
     """The entries of an index in the order of a value at which the batches will come to them."""
 
     order: np.ndarray
     values: np.ndarray
 
 
-def _sorted(values: np.ndarray) -> Sorted:
+def _sorted(values: np.ndarray) -> SortedEntries:
     if not np.any(values[1:] < values[:-1]):
-        return Sorted(np.arange(len(values)), values)
+        return SortedEntries(np.arange(len(values)), values)
     order = np.argsort(values, kind="stable")
-    return Sorted(order, values[order])
+    return SortedEntries(order, values[order])
 
 
-class Places(NamedTuple):
+class IndexedPositions(NamedTuple):
     """The entries of an offset index, and what its segment has at each: ``there`` whether a batch begins where it
     points, ``least`` and ``most`` the offsets from there to the next entry's."""
 
     at: np.ndarray
-    starts: Sorted
-    ends: Sorted
+    starts: SortedEntries
+    ends: SortedEntries
     there: np.ndarray
     least: np.ndarray
     most: np.ndarray
@@ -64,14 +64,14 @@ class Times(NamedTuple):
     """The entries of a time index; ``largest`` is the largest time up to the offset of each, ``culprit`` the last
     offset of the batch that has it."""
 
-    offsets: Sorted
+    offsets: SortedEntries
     largest: np.ndarray
     culprit: np.ndarray
     state: np.ndarray  # TIMES, one row
 
 
 @kernel
-def _follow_places(batches: np.ndarray, places: Places) -> None:
+def _follow_places(batches: np.ndarray, places: IndexedPositions) -> None:
     """Notes for each entry whether a batch begins where it points, and what offsets lie between it and the next one."""
     state, starts, ends = places.state[0], places.starts, places.ends
     for number in range(len(batches)):
@@ -113,7 +113,7 @@ def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> Non
 class FaultyEntries(NamedTuple):
     """The entries of an index that are wrong: the events' ``kind``, and ``columns`` of these beside ``fault``."""
 
-    kind: Kind
+    kind: EventKind
     faults: np.ndarray
     columns: dict[str, np.ndarray]
 
@@ -178,7 +178,7 @@ class OffsetCheck:
         at = index.log_position
         until = np.append(at[1:], HIGHEST)[: len(at)]
         least, most = np.zeros((2, len(at)), np.int64)
-        self.places = Places(
+        self.places = IndexedPositions(
             at, _sorted(at), _sorted(until), np.zeros(len(at), np.bool_), least, most, state=np.zeros(1, PLACES)
         )
 
@@ -230,7 +230,7 @@ class OffsetCheck:
         faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
         fits = there & (offset >= self.places.least) & (offset <= most)
         return _faulty(
-            Kind.INDEX_ENTRY,
+            EventKind.INDEX_ENTRY,
             faults,
             position=self.index.position,
             entry_offset=offset,
@@ -306,7 +306,7 @@ class TimeCheck:
         faults = np.select([backwards, contradicted], [NOT_INCREASING, EARLIER_IS_LARGER], -1)
         culprit = np.where(faults == EARLIER_IS_LARGER, times.culprit, -1)
         return _faulty(
-            Kind.TIME_INDEX_ENTRY,
+            EventKind.TIME_INDEX_ENTRY,
             faults,
             position=self.index.position,
             entry_offset=offset,
@@ -341,7 +341,7 @@ def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
     return (np.arange(len(fits)) > after) & (zeros > 0)
 
 
-def _faulty(kind: Kind, faults: np.ndarray, **columns: np.ndarray) -> FaultyEntries:
+def _faulty(kind: EventKind, faults: np.ndarray, **columns: np.ndarray) -> FaultyEntries:
     """Those entries that have a fault. ``faults`` (-1 for none) and ``columns`` have a value an entry."""
     odd = np.flatnonzero(faults >= 0)
     if not len(odd):
@@ -366,7 +366,7 @@ def _faulty(kind: Kind, faults: np.ndarray, **columns: np.ndarray) -> FaultyEntr
 # Nearly all logs have no such entry. In others the headers of the segments with hidden entries are read once more.
 
 
-class _Entries(NamedTuple):
+class _IndexEntries(NamedTuple):
     """Columns of the entries of all transaction indexes, in the order of segments and positions."""
 
     segment: np.ndarray
@@ -389,18 +389,18 @@ class _Hidden(NamedTuple):
 def exposed_records(task: ReplicaTask, facts: ReplicaFacts) -> np.ndarray:
     """The rows of EXPOSED of a replica, by its transactions and the entries of its transaction indexes. Cost: some
     passes over these; the headers of segments with hidden entries."""
-    listed = _Entries(*(facts.aborted[name] for name in _Entries._fields))
+    listed = _IndexEntries(*(facts.aborted[name] for name in _IndexEntries._fields))
     found: list[np.ndarray] = []
     outcomes = None
     for number, hidden in _hidden(facts, listed):
         outcomes = outcomes or Outcomes(facts.transactions, facts.log_end)
-        bounds = _Bounds(task, number, facts, listed)
+        bounds = _FetchBounds(task, number, facts, listed)
         if bounds.may_be_below(int(hidden.stable.max())):
             found.append(_of_segment(task, number, hidden, bounds, outcomes, facts.log_start))
     return np.concatenate(found) if found else NO_EXPOSED
 
 
-def _hidden(facts: ReplicaFacts, listed: _Entries) -> Iterator[tuple[int, _Hidden]]:
+def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _Hidden]]:
     """The segments with data of hidden entries' transactions, with these."""
     t = facts.transactions
     t = t[(t["commit"] == 0) & (t["marker_offset"] >= 0) & (t["first_offset"] >= 0) & (t["records"] > 0)]
@@ -434,10 +434,10 @@ def _hidden(facts: ReplicaFacts, listed: _Entries) -> Iterator[tuple[int, _Hidde
             yield number, _Hidden(marker[kept], first[kept], stable[kept], entry)
 
 
-class _Bounds:
+class _FetchBounds:
     """The upper bounds of fetches from a segment, by the byte in it at which they end."""
 
-    def __init__(self, task: ReplicaTask, number: int, facts: ReplicaFacts, listed: _Entries) -> None:
+    def __init__(self, task: ReplicaTask, number: int, facts: ReplicaFacts, listed: _IndexEntries) -> None:
         bases = facts.segment_bases
         # Of a running broker the transaction index may be newer than the log that was read before it.
         newest = min(max(facts.log_end, int(listed.last_offset.max()) + 1), FAR)
@@ -476,7 +476,7 @@ def _offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
 
 
 def _of_segment(
-    task: ReplicaTask, number: int, hidden: _Hidden, bounds: _Bounds, outcomes: Outcomes, start: int
+    task: ReplicaTask, number: int, hidden: _Hidden, bounds: _FetchBounds, outcomes: Outcomes, start: int
 ) -> np.ndarray:
     """The rows of EXPOSED of one segment. ``start``: the first offset that consumers can read."""
     found = np.zeros(len(hidden.marker), EXPOSED)

@@ -114,7 +114,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class RecordsAhead:
     """What lies ahead of an offset. ``least`` and ``most``: records of each class; they differ where the offset points
     into a batch that was cleaned, at byte ``position`` of ``segment``. ``stands``: where it points. ``fetched``,
     ``fetched_stable``: bytes of the batches from its own on, of all and of those below the last stable offset.
@@ -266,12 +266,12 @@ class Counts:
             self.part[k, 1:3] = int((offsets < offset).sum())
         self.stands[k] = RECORD if bool((offsets == offset).any()) else GAP
 
-    def ahead(self, offset: int) -> Ahead:
+    def ahead(self, offset: int) -> RecordsAhead:
         """What lies ahead of one of the offsets, once all batches were given."""
         k = int(np.searchsorted(self.offsets, offset))
         if k >= self.reached:
             none = np.zeros(CLASSES, np.int64)
-            return Ahead(none, none, NOWHERE, 0, 0, None, -1, -1)
+            return RecordsAhead(none, none, NOWHERE, 0, 0, None, -1, -1)
         least = self.total - self.before[k]
         most = least.copy()
         klass, fewest, highest, count = self.part[k].tolist()
@@ -282,7 +282,7 @@ class Counts:
             if klass == SEEN and count == highest:  # none of its own batch may be left
                 first = self.first[k][1] if count == fewest else None
         stable = int(self.bytes[1] - self.bytes_before[k, 1])
-        return Ahead(
+        return RecordsAhead(
             least,
             most,
             int(self.stands[k]),

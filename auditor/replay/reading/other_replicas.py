@@ -17,7 +17,7 @@ from auditor.connectors.codec.indexes import AbortedTransactions, OffsetIndex
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.logdir import names
 from auditor.connectors.logdir.files import Replica, SegmentFile
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables import schema
 from auditor.connectors.tables.schema import from_rows
 from auditor.connectors.text.folder import TextIndex, TextReplica, read_texts
@@ -41,7 +41,7 @@ from auditor.replay.reading.task import ReplicaTask, TextTask
 
 
 OVERHEAD = 12  # bytes of a batch before those that its size counts
-NOWHERE = Place("", "")
+NOWHERE = StorageLocation("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class LogKey(NamedTuple):
     partition: int
 
 
-class _Seen:
+class _PackedBatches:
     """The batches of a replica while they come, packed, a segment after the other; and what they show together."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ def read_batches(
 
     ``expiration_ms``: for how long its broker remembers an idle producer; ``is_compacted``: None where nobody knows.
     """
-    seen = _Seen()
+    seen = _PackedBatches()
     for file, columns in batches:
         seen.add(file, columns)
     compacted = key.topic in INTERNAL_TOPICS or (seen.holes if is_compacted is None else is_compacted)

@@ -23,7 +23,7 @@ from auditor.connectors.codec.batches import (
     RecordSummary,
 )
 from auditor.connectors.codec.segment import Look, Opens
-from auditor.facts.events import TOLERANCE_MS, Kind, blank_events
+from auditor.facts.events import TOLERANCE_MS, EventKind, blank_events
 from auditor.facts.replica_facts import REFUSALS, SEQUENCE_FREE_TOPICS
 from auditor.model import batch_validation as stored
 from auditor.model.batch_validation import (
@@ -50,7 +50,7 @@ from auditor.replay.reading.task import ReplicaTask
 # stored.
 
 
-class Bounds(NamedTuple):
+class ChunkBounds(NamedTuple):
     """Where the chunk lies: the log start, the first offset never cleaned, the last broker-written time before it."""
 
     log_start: int
@@ -60,7 +60,7 @@ class Bounds(NamedTuple):
 
 
 def check(
-    b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, at: Bounds, task: ReplicaTask
+    b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, at: ChunkBounds, task: ReplicaTask
 ) -> list[np.ndarray]:
     """Events of a chunk's records: broken structure, null keys, header times that are not the records', odd times.
 
@@ -70,7 +70,7 @@ def check(
     judged = _judged(b, at.log_start)
     faults = stored.record_faults(s.flaws)
     flawed = _events(
-        Kind.RECORD_FLAW,
+        EventKind.RECORD_FLAW,
         judged & (faults != 0),
         b,
         at.segment,
@@ -83,7 +83,7 @@ def check(
         },
     )
     wrong = _events(
-        Kind.BATCH_TIMESTAMP,
+        EventKind.BATCH_TIMESTAMP,
         _wrong_times(b, s, at.log_start, at.intact_from),
         b,
         at.segment,
@@ -96,7 +96,7 @@ def check(
     found = [flawed, wrong, _odd_times(b, s, at, task.before_ms)]
     if answers is not None:
         keyless = {"null_keys": answers["no_key_compacted"], "record_index": answers["first_no_key"]}
-        found.append(_events(Kind.NULL_KEY, answers["no_key_compacted"] > 0, b, at.segment, keyless))
+        found.append(_events(EventKind.NULL_KEY, answers["no_key_compacted"] > 0, b, at.segment, keyless))
     return [events for events in found if len(events)]
 
 
@@ -104,7 +104,7 @@ def _judged(b: BatchColumns, start: int) -> np.ndarray:
     return (b.last_offset >= start) & (b.flaws & FLAW_CRC == 0)
 
 
-def _odd_times(b: BatchColumns, s: RecordSummary, at: Bounds, before_ms: int | None) -> np.ndarray:
+def _odd_times(b: BatchColumns, s: RecordSummary, at: ChunkBounds, before_ms: int | None) -> np.ndarray:
     """Events of times that are none, or older than the newest broker-written one at or before the batch allows."""
     judged = _judged(b, at.log_start)
     control = (b.attributes & stored.STORED_CONTROL != 0) & (b.magic == 2)
@@ -115,7 +115,7 @@ def _odd_times(b: BatchColumns, s: RecordSummary, at: Bounds, before_ms: int | N
     if before_ms is not None:
         odd |= (before >= 0) & (s.min_timestamp != stored.NO_TIMESTAMP) & (s.min_timestamp < oldest(before, before_ms))
     return _events(
-        Kind.RECORD_TIMESTAMP,
+        EventKind.RECORD_TIMESTAMP,
         judged & by_producer & (s.present > 0) & odd,
         b,
         at.segment,
@@ -151,7 +151,9 @@ def counted(answers: np.ndarray) -> dict[str, int]:
     return dict(zip(REFUSALS, map(int, counts), strict=True))
 
 
-def _events(kind: Kind, where: np.ndarray, b: BatchColumns, segment: int, columns: dict[str, np.ndarray]) -> np.ndarray:
+def _events(
+    kind: EventKind, where: np.ndarray, b: BatchColumns, segment: int, columns: dict[str, np.ndarray]
+) -> np.ndarray:
     """A row for each batch ``where`` says so; ``columns`` have a value a batch."""
     rows = np.flatnonzero(where)
     out = blank_events(len(rows))

@@ -33,11 +33,11 @@ from auditor.connectors.codec.small_files import (
 from auditor.connectors.codec.structs import Problem
 from auditor.connectors.logdir.files import DataFile, SegmentFile
 from auditor.connectors.logdir.names import QUORUM_STATE
-from auditor.connectors.stores.storage import Place, read_file
+from auditor.connectors.stores.storage import StorageLocation, read_file
 from auditor.connectors.tables import internal_rows, schema
 from auditor.connectors.tables.rows import shown_fields
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.events import Kind, events_of
+from auditor.facts.events import EventKind, events_of
 from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
 from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts, SegmentScan
 from auditor.replay.internal_readers import InternalReader, reader_of
@@ -92,7 +92,7 @@ MOVES = ("replica", "high_watermark", "recovery_point", "resume_point")
 _CODEC = pa.Codec("zstd", 1)
 
 
-class Reading(Protocol):
+class ReplicaReading(Protocol):
     """The reading of one replica, as :class:`auditor.replay.reading.replica_reader.ReplicaReader` has it."""
 
     task: ReplicaTask
@@ -151,14 +151,14 @@ class SegmentsRead(NamedTuple):
     replay: Replay
 
 
-class Before(NamedTuple):
+class SmallFileTotals(NamedTuple):
     """What the small files of a replica came to, before its first segment: errors so far, and bytes."""
 
     errors: int
     bytes: dict[str, int]
 
 
-def leave(reader: Reading, before: Before, inside: SegmentPoint | None = None) -> bytes:
+def leave(reader: ReplicaReading, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
     """The point at which ``reader`` stands, right before its last segment or ``inside`` of it; nothing where that is
     not worth it."""
     task = reader.task
@@ -176,7 +176,7 @@ def leave(reader: Reading, before: Before, inside: SegmentPoint | None = None) -
     return point if len(point) <= MAX_POINT_BYTES else b""
 
 
-def resume(reader: Reading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
+def resume(reader: ReplicaReading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
     """Puts ``reader``, which has read no segment yet, where its task's point says; returns the segments behind it, and
     how to go on in the next one where that was begun.
 
@@ -201,7 +201,7 @@ def resume(reader: Reading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | N
     return int(count), resumed
 
 
-def _signature(reader: Reading, count: int, behind: int) -> bytes:
+def _signature(reader: ReplicaReading, count: int, behind: int) -> bytes:
     """A hash of all that reading the first ``count`` segments, and the next one up to offset ``behind``, rested on.
 
     What it rested on in that one is for :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on`.
@@ -225,7 +225,7 @@ def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
     return [entry for entry in epochs if entry[1] < offset] if ascend else epochs
 
 
-def _taken(reader: Reading, before: Before) -> SegmentsRead:
+def _taken(reader: ReplicaReading, before: SmallFileTotals) -> SegmentsRead:
     facts, audit = reader.facts, reader.audit
     return SegmentsRead(
         segments=facts.segments,
@@ -252,7 +252,7 @@ def _taken(reader: Reading, before: Before) -> SegmentsRead:
     )
 
 
-def _put_back(reader: Reading, read: SegmentsRead) -> None:
+def _put_back(reader: ReplicaReading, read: SegmentsRead) -> None:
     facts, audit = reader.facts, reader.audit
     for name in FACTS:
         setattr(facts, name, getattr(read, name))
@@ -299,7 +299,7 @@ NAMES = ("transactional_id", "group_id", "consumed_topic", "consumed_partition",
 def readings(task: ReplicaTask, facts: ReplicaFacts) -> dict[tuple[int, int], Fields]:
     """Return both readings of the first damaged batches by segment number and position. Cost: each is read again."""
     found: dict[tuple[int, int], Fields] = {}
-    for event in events_of(facts.events, Kind.CRC):
+    for event in events_of(facts.events, EventKind.CRC):
         at = (int(event["segment"]), int(event["position"]))
         bit = facts.flipped_bits.get(at)
         if bit is None or len(found) >= BATCHES:
@@ -473,7 +473,7 @@ class ReplicaReader:
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
         self._others()
-        self.before = Before(len(self.facts.errors), dict(self.bytes))
+        self.before = SmallFileTotals(len(self.facts.errors), dict(self.bytes))
         return stored
 
     def resume(self) -> int:
@@ -649,7 +649,7 @@ class ReplicaReader:
         if answers is not None:
             self.refusals += records.counted(answers)
         if chunk.summary is not None:
-            at = records.Bounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
+            at = records.ChunkBounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
             self.audit.keep(records.check(chunk.batches, chunk.summary, answers, at, self.task))
         if self.internal is not None:
             self.facts.errors += self.internal.take(segment.name, chunk.intact())
@@ -705,7 +705,7 @@ def _replica_bytes(chunk: Chunk) -> int:
     return int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE] - rows[0, walking.POSITION])
 
 
-__all__ = ["Kind", "ReplicaTask", "read_replica"]
+__all__ = ["EventKind", "ReplicaTask", "read_replica"]
 
 
 # Replicas of a partition whose remote part is the same objects: each is read once, and replayed for every replica.
@@ -779,10 +779,10 @@ class _SharedFiles:
         self.waiting = Counter(
             (f.place, f.name) for t in tasks for f in t.replica.files() if f.place and f.kind != "log"
         )
-        self.kept: dict[tuple[Place, str], bytes | DecodeError] = {}
+        self.kept: dict[tuple[StorageLocation, str], bytes | DecodeError] = {}
         self.size = 0
 
-    def read(self, where: Place, name: str, /, *, limit: int) -> bytes | DecodeError:
+    def read(self, where: StorageLocation, name: str, /, *, limit: int) -> bytes | DecodeError:
         """The content of a file, or why it cannot be had."""
         key = (where, name)
         if key not in self.waiting:  # of one replica alone

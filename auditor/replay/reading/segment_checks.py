@@ -15,13 +15,13 @@ from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec import batches as col
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, BatchColumns
-from auditor.connectors.codec.damaged_fields import Known
+from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import MAGIC_AT, Chunk, foreign_row, read_segment
 from auditor.connectors.logdir.files import DataFile, SegmentFile
 from auditor.connectors.stores.retries import REFUSED
-from auditor.connectors.stores.storage import Place, open_file, problem, read_head
+from auditor.connectors.stores.storage import StorageLocation, open_file, problem, read_head
 from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, places_in
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import SegmentScan
@@ -63,8 +63,8 @@ class SegmentHeaders:
     """Reads headers of a replica again, as :class:`auditor.facts.batch_sums.HeaderFiles`. ``segments``: name, base
     offset, size in bytes of each as listed, and what is known of it."""
 
-    place: Place
-    segments: tuple[tuple[str, int, int, Known], ...]
+    place: StorageLocation
+    segments: tuple[tuple[str, int, int, SegmentContext], ...]
     limits: Limits
 
     def read(
@@ -410,7 +410,7 @@ BYTES = ("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 class ReadsSmall(Protocol):
     """Reads a small file, as :func:`auditor.connectors.stores.storage.read_file`."""
 
-    def __call__(self, where: Place, name: str, /, *, limit: int) -> bytes | DecodeError:
+    def __call__(self, where: StorageLocation, name: str, /, *, limit: int) -> bytes | DecodeError:
         """The whole content of ``name`` below ``where``, or why it cannot be had."""
 
 

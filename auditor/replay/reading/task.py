@@ -13,7 +13,7 @@ from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile, TextFile, travels_light
 from auditor.connectors.stores.remote_files import Coming
-from auditor.connectors.stores.storage import Place
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables import internal_rows
 from auditor.model.policies import DAY_MS, KIP_360, WEEK_MS, Policy
 
@@ -54,7 +54,7 @@ class ReplicaTask:
     (:mod:`auditor.replay.reading.replica_reader`).
     """
 
-    place: Place
+    place: StorageLocation
     replica: Replica
     cluster_id: str | None
     broker_id: int | None
@@ -130,7 +130,7 @@ class SharingTask:
 class TextTask:
     """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
 
-    place: Place
+    place: StorageLocation
     log_dir: str
     join_key: str
     cluster_id: str | None
