@@ -17,13 +17,14 @@ from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.commands import arguments
 from auditor.commands.arguments import OneLineParser, TopParser, examples
 
-# Modules of auditor.commands by the groups that the help lists them in.
+# Commands, each a module of auditor.commands, by the groups that the help lists them in.
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
     "look closer": ("explain", "recheck", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
     "over time": ("history", "dashboard", "baseline", "expectations"),
     "your shell": ("completion",),
 }
+MODULES = dict.fromkeys(("lag", "space", "cleaner"), "one_table")  # of commands that share one
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 # How many objects more before Python looks for some that only refer to each other. By default it looks at every 700: of
 # many partitions, nearly all of whose objects stay, a tenth of the driver's time for nothing.
@@ -111,8 +112,9 @@ def parsers(command: str | None = None) -> tuple[TopParser, dict[str, argparse.A
     top.add_argument("--version", action=_Version, help="print the version and end")
     commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=OneLineParser)
     asked = (command or "").replace("-", "_")
-    for name in (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS:
-        importlib.import_module(f"auditor.commands.{name}").add_parser(commands)
+    names = (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS
+    for module in dict.fromkeys(MODULES.get(name, name) for name in names):
+        importlib.import_module(f"auditor.commands.{module}").add_parser(commands)
     for each in commands.choices.values():
         arguments.add_option(each)
     says = {each.dest: each.help or "" for each in commands._choices_actions}  # no public way to ask

@@ -104,7 +104,7 @@ def _inline(master: str) -> Runner:
 
     pool = Pool(processes_of(master))
     pool.start()  # it loads what workers need while this process loads what the driver needs
-    from auditor.processes.inline_runner import InlineRunner
+    from auditor.inline import InlineRunner
 
     return InlineRunner(pool)
 

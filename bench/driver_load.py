@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from auditor import running
+from auditor.inline import KeptReplicas
 from auditor.outputs import publish
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import Replicas, Runner
-from auditor.processes.inline_runner import KeptReplicas
 from auditor.processes.isolation import read_apart
 from bench import pictures
 from bench.anonymous import below, ticks

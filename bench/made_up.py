@@ -20,12 +20,12 @@ from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.connectors.logdir.inventory import folder_replica
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts, at_rest
+from auditor.inline import InlineRunner, KeptReplicas
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import KeptFacts, Replicas, Runner, kept, read_task
 from auditor.pipeline.whole_audit import Audit
-from auditor.processes.inline_runner import InlineRunner, KeptReplicas
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.task import ReplicaTask, TextTask
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.segment import ROWS
 from auditor.replay.producers import state as st
 from auditor.replay.producers.kernel import replay_batches
-from auditor.replay.reading.task import as_records
+from auditor.replay.task import as_records
 from bench.java import compiled
 from bench.sides import in_turn, medians
 from bench.sizes import Plan

@@ -20,7 +20,7 @@ from auditor.connectors.tables.rows import How, read_piece
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from bench import sides
 from bench.inputs import GIB, Kind, Made, make, space
 from bench.sizes import Plan

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.inline import InlineRunner, KeptReplicas
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.processes.inline_runner import InlineRunner, KeptReplicas
 from auditor.processes.isolation import Pool
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution.resolve import resolve

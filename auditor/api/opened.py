@@ -135,7 +135,7 @@ class OpenedAudit(Face):
 
     def _live(self, options: AuditOptions, client_config: Values) -> Audit:
         require("kafka")
-        from auditor.connectors.live.client_options import MAX_BYTES, MAX_RATE
+        from auditor.connectors.live.client_properties import MAX_BYTES, MAX_RATE
         from auditor.connectors.live.live_cluster import Budget, LiveCluster
         from auditor.pipeline.live_audit import ClusterReading, LiveAudit
 
@@ -501,9 +501,9 @@ def _arrow(batches: object) -> pa.Table:
 
 
 def _replicas(table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
+    from auditor.inline import KeptReplicas
     from auditor.pipeline.frames_audit import in_order, replicas_of
     from auditor.pipeline.runner import kept
-    from auditor.processes.inline_runner import KeptReplicas
 
     return KeptReplicas(lambda: map(kept, replicas_of(in_order(table), compacted)))
 

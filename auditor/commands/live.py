@@ -19,7 +19,7 @@ from auditor.base.errors import MIB, AuditInputError, require
 from auditor.base.numbers import setting_number
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, examples, printing
 from auditor.connectors.live import client_properties
-from auditor.connectors.live.client_options import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
+from auditor.connectors.live.client_properties import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
 from auditor.outputs import alerts
 
 if TYPE_CHECKING:

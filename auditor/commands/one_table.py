@@ -1,8 +1,9 @@
-"""What lag, space and cleaner share."""
+"""``auditor lag``, ``space`` and ``cleaner``: one table of an audit each, shown to people or given as data."""
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.at_rest import Fields
-from auditor.commands.arguments import add_remote, add_scope, scope_options
+from auditor.commands.arguments import add_remote, add_scope, examples, scope_options
 from auditor.pipeline.options import AuditOptions, parse_time
 
 if TYPE_CHECKING:
@@ -21,8 +22,44 @@ FORMATS = ("table", "json", "csv")
 ORDER = ("topic", "partition", "broker_id", "log_dir", "base_offset", "group_id", "kind")
 
 
-def add_options(p: argparse.ArgumentParser) -> None:
-    """The options of such a command."""
+HELP = {
+    "lag": "what each group has left to read, in records: without markers, aborted data and what was cleaned away",
+    "space": "what keeps each segment on the disk, by which setting, and when it goes",
+    "cleaner": "where the log cleaner stands in each compacted log, how dirty that is, and what holds it back",
+}
+EXAMPLES = {
+    "lag": (
+        "auditor lag /var/kafka-logs",
+        "auditor lag /copies --group 'billing-*' --records",
+        "auditor lag /copies --format json | jq 'select(.held_by)'",
+    ),
+    "space": (
+        "auditor space /var/kafka-logs --as-of now",
+        "auditor space /copies --topic orders --all",
+        "auditor space /copies --format json | jq 'select(.kept_by == \"timestamp_in_the_future\")'",
+    ),
+    "cleaner": ("auditor cleaner /var/kafka-logs", "auditor cleaner /copies --topic __consumer_offsets --all"),
+}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the three commands to the console script's."""
+    for table in HELP:
+        p = commands.add_parser(table, help=HELP[table], epilog=examples(*EXAMPLES[table]))
+        _add_options(p)
+        if table == "lag":
+            p.add_argument(
+                "--group", action="append", default=[], metavar="GLOB", help="only these groups (repeatable)"
+            )
+            p.add_argument(
+                "--records",
+                action="store_true",
+                help="look into cleaned batches that an offset points into, so that their records are counted exactly",
+            )
+        p.set_defaults(run=run, table=table)
+
+
+def _add_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("paths", nargs="+", metavar="PATH", help="as 'auditor audit' takes; a copy of 'auditor copy', too")
     add_remote(p)
     add_scope(p)
@@ -35,16 +72,8 @@ def add_options(p: argparse.ArgumentParser) -> None:
     )
 
 
-def run(
-    args: argparse.Namespace,
-    table: str,
-    lines: Callable[[list[Fields], bool], Iterator[str]],
-    wanted: Callable[[Fields], bool] = lambda row: True,
-) -> int:
-    """Prints the rows of a table; returns 0, or 3 where a part of the input could not be read.
-
-    ``lines``: what people are shown of them, of all or of those that say something; ``wanted``: which rows count.
-    """
+def run(args: argparse.Namespace) -> int:
+    """Prints the rows of ``args.table``; returns 0, or 3 where a part of the input could not be read."""
     from auditor import running
     from auditor.commands.rowtext import json_lines
     from auditor.pipeline.whole_audit import Audit
@@ -63,14 +92,15 @@ def run(
     )
     with running.failures(), running.runner(options) as runner:
         audit = Audit(options, runner)
-        found = audit.table(table)
+        found = audit.table(args.table)
         rows: pa.Table = found if hasattr(found, "to_batches") else found.toArrow()  # Spark's
         texts = [line for batch in rows.to_batches() for line in json_lines(batch)]
         status = 3 if audit.incomplete() else 0
         running.warn_of_empty(audit)
         audit.close()
     asked = (row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"]))
-    said = sorted(filter(wanted, asked), key=_place)
+    groups = getattr(args, "group", [])
+    said = sorted((row for row in asked if not groups or _any_matches(row["group_id"], groups)), key=_place)
     if args.format == "json":
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in said)
     elif args.format == "csv":
@@ -78,10 +108,22 @@ def run(
 
         out.writelines(csv_lines(rows.schema.names, said))
     else:
-        out.writelines(lines(said, args.all))
+        out.writelines(_lines(args.table)(said, args.all))
     out.flush()
     return status
 
 
 def _place(row: Fields) -> list[tuple[bool, Any]]:
     return [(row.get(name) is None, row.get(name)) for name in ORDER]
+
+
+def _any_matches(name: str, globs: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+
+
+def _lines(table: str) -> Callable[[list[Fields], bool], Iterator[str]]:
+    """What people are shown of the rows: all of them, or those that say something."""
+    from auditor.dashboards import table_lines
+
+    shown = {"lag": table_lines.lag_lines, "space": table_lines.space_lines, "cleaner": table_lines.cleaner_lines}
+    return shown[table]

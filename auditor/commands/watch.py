@@ -30,7 +30,7 @@ from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import KeptFacts, Replicas, Runner
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.view import iso
 
 CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too

@@ -26,7 +26,7 @@ from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTIO
 from auditor.copying.target import Target
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 
 # When each log was read, and whether a broker of this machine wrote to it meanwhile: then its clock is ours.
 #

@@ -29,7 +29,7 @@ from auditor.connectors.logdir.copy_view import details_of
 from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_head
 from auditor.copying.target import Target
 from auditor.replay.producers.audit_replay import known_of
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 
 MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its list
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked at, as in the recovery scan

@@ -27,7 +27,7 @@ from auditor.replay.reading.lag_counts import (
     RecordsAhead,
     offsets_in,
 )
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions import blocking, written_times

@@ -36,7 +36,7 @@ from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, t
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key
-from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.view import is_compacted
 
 # From an inventory to tasks: one for each replica of a partition, or for each segment of a replica that is far larger

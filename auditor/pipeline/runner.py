@@ -22,7 +22,7 @@ from auditor.facts.replica_facts import ReplicaFacts, at_rest
 from auditor.pipeline.cluster_context import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.isolation import Pool
-from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 
@@ -213,7 +213,7 @@ def place_of(row: Values) -> Place:
 
 # A way to run: the two steps of an audit, read replicas and judge logs, and the tables; nothing else differs.
 #
-# :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.processes.inline_runner` in processes of this
+# :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline` in processes of this
 # machine.
 # What either gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
 

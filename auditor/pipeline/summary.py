@@ -26,7 +26,7 @@ from auditor.pipeline import lag_table, space_table
 from auditor.pipeline import space_table as pipeline_space_table
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.rules.catalogue import registry
 from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.resolve import cluster_of

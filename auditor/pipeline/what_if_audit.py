@@ -21,7 +21,7 @@ from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.producers.kernel import AHEAD_MS
-from auditor.replay.reading.task import PolicySettings, ReplicaTask, TextTask
+from auditor.replay.task import PolicySettings, ReplicaTask, TextTask
 from auditor.rules.producer_memory import Peak, broker_memory
 from auditor.rules.resolution.resolve import resolve_each, signed
 from auditor.rules.seen.cluster_view import Cluster

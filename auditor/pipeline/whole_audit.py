@@ -38,7 +38,7 @@ from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions, Baseline, Verdicts
 from auditor.pipeline.runner import LOG, JudgedLogs, LogTotals, Placed, place_of
 from auditor.processes.isolation import KILLS
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import LimitedFindings

@@ -30,9 +30,9 @@ from auditor.facts.packed import known, loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import reads_records
 from auditor.replay.reading.segment_checks import SegmentHeaders
-from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 
-FORM = "2"  # of what is stored; another one is not read
+FORM = "3"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN, PART = "key", ".arrow", ".begun", ".part"
 HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "no audit's"  # what is left alone, and why
 META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}

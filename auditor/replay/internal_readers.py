@@ -74,7 +74,7 @@ from auditor.model.groups import (
     OffsetCommit,
 )
 from auditor.model.offset_watch import Committers, Rivals, Values
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 
 # The records of ``__transaction_state`` while a replica is read: columns in, a packed log out.
 #

@@ -37,7 +37,7 @@ from auditor.processes.isolation import Pool, read_apart
 from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
-from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 from auditor.spark.session import lacking, tuned
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from auditor.pipeline.cluster_context import Brief
 from auditor.pipeline.frames_audit import COLUMNS, KEY
 from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of, kept
 from auditor.processes.isolation import Pool
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark.jobs import FACTS, FACTS_ARROW, in_batches
 from auditor.spark.session import tuned, watched

@@ -26,7 +26,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks, segment_tasks
 from auditor.replay.reading.chunks import read_packed
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
-from auditor.replay.reading.task import PolicySettings, ReplicaTask
+from auditor.replay.task import PolicySettings, ReplicaTask
 from auditor.spark import session
 from auditor.spark.jobs import arriving
 from auditor.spark.session import find_java

@@ -1,4 +1,4 @@
-"""Kafka client properties for kafka-python."""
+"""Kafka client properties for kafka-python, and how a cluster is reached: known without a client library."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import AuditInputError, require
+from auditor.base.errors import MIB, AuditInputError, require
 from auditor.base.numbers import setting_number
+
+# Kafka client properties for kafka-python.
+
 
 # Java's files of properties, and the login lines (JAAS) that stand in them.
 
@@ -396,3 +399,27 @@ def _identity(context: ssl.SSLContext, given: dict[str, str]) -> None:
     elif place := given.get("ssl.keystore.location"):
         found = read(Path(place), password, of_key)
         identify(context, found.chain, of_key, f"the key store {place}")
+
+
+# How a cluster is reached and how much is requested: known without a client library.
+
+
+CONNECTION_OPTIONS = (
+    "security_protocol",
+    "ssl_check_hostname",
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_crlfile",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_kerberos_service_name",
+    "sasl_kerberos_domain_name",
+    "request_timeout_ms",
+    "client_id",
+    "api_version",
+    "proxy_url",
+)
+MAX_BYTES, MAX_RATE = 1024 * MIB, 16 * MIB  # that are read of a cluster in all, and a second, where nobody says

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import auditor
-from auditor import cli
+from auditor import cli, inline
 from auditor.pipeline.table_parts import schemas
-from auditor.processes import inline_runner
 from tests import corpora
 from tests.conftest import ROOT
 
@@ -103,7 +102,7 @@ def test_what_was_read_is_kept_for_the_next(
         assert first.findings.to_dicts() == audit.findings.to_dicts()
         assert not [note for note in first.summary["notes"] if "--work" in note]
     (work / "mine.txt").write_text("mine")
-    monkeypatch.setattr(inline_runner, "_read_list", None)  # what reads
+    monkeypatch.setattr(inline, "_read_list", None)  # what reads
     with auditor.open(path, as_of=AS_OF, work=str(work), resume=True) as again:
         assert again.findings.to_dicts() == audit.findings.to_dicts()
         (note,) = [note for note in again.summary["notes"] if "--work" in note]

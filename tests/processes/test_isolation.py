@@ -24,7 +24,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import read_task
 from auditor.processes.isolation import Note, Pool, _Job, read_apart
 from auditor.replay.reading.segment_checks import SegmentHeaders
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from auditor.connectors.stores import storage
-from auditor.processes.inline_runner import ReadSoFar
+from auditor.inline import ReadSoFar
 from auditor.processes.isolation import Pool
 from auditor.processes.worker import SAY_EVERY_S
 from auditor.spark import session

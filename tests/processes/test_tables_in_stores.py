@@ -19,10 +19,10 @@ import pytest
 from auditor.base.errors import AuditFailure
 from auditor.connectors.stores import remote_files
 from auditor.connectors.stores.results import ResultFolder
+from auditor.inline import InlineRunner
 from auditor.outputs.delivery import RESULTS
 from auditor.pipeline import table_tasks
 from auditor.pipeline.options import AuditOptions
-from auditor.processes.inline_runner import InlineRunner
 from tests import corpora, failing_store
 from tests.audited import published
 from tests.conftest import NIGHTLY, ROOT

@@ -13,7 +13,7 @@ from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import POLICIES
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import PolicySettings, ReplicaTask
+from auditor.replay.task import PolicySettings, ReplicaTask
 from tests import segments
 from tests.forge import CONTROL, TRANSACTIONAL
 from tests.proof.stored_history import Stored

@@ -14,7 +14,7 @@ from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import segments
 from tests.proof.case_logs import Held
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import running
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.task import ReplicaTask, TextTask
 from auditor.spark import jobs
 from tests import every_corpus
 from tests.audited import published

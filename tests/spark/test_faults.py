@@ -20,11 +20,11 @@ from pyspark import TaskContext
 from auditor import running
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.inline import InlineRunner, KeptReplicas
 from auditor.pipeline import plan
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import LOG, Judged, KeptFacts, kept, row_of
-from auditor.processes.inline_runner import InlineRunner, KeptReplicas
 from auditor.processes.isolation import Pool
 from auditor.replay.reading import segment_checks
 from auditor.replay.reading.segment_checks import SegmentHeaders

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from auditor.pipeline import work_folder
 from auditor.pipeline.runner import REPLICA, kept, read_task
 from auditor.pipeline.work_folder import FACTS, WorkFolder, WorkFolderContent, identities, is_kept
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.spark import jobs
 from tests import corpora
 from tests.whole.test_split import tasks_below

@@ -11,7 +11,7 @@ import pytest
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import reads_records, segment_tasks
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.task import ReplicaTask, TextTask
 from auditor.spark import jobs
 from auditor.spark.jobs import read_parts
 from tests import corpora

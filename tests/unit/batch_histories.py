@@ -23,7 +23,7 @@ from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.reading.replica_reader import ReplicaReader
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests.made import batches, data, marker
 
 LAST, LAST_EPOCH = 2**31 - 1, 32767

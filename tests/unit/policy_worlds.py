@@ -9,7 +9,7 @@ import numpy as np
 from auditor.facts.replica_facts import PolicyOutcomes, ReplicaFacts
 from auditor.replay.producers.audit_replay import AuditReplay, ReplicaBounds
 from auditor.replay.producers.policy_replay import PolicyReplay
-from auditor.replay.reading.task import FAR, PolicySettings
+from auditor.replay.task import FAR, PolicySettings
 
 NOTHING = np.empty(0, np.int64)
 PLAIN = ReplicaBounds(0, 0, True, False, False, 86_400_000)

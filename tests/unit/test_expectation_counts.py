@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from auditor import inline
 from auditor.pipeline import table_tasks
-from auditor.processes import inline_runner
 from auditor.rules.expectations.measures import MEASURES
 from tests.broken_rows import BREAKS, broken, rows_of
 
@@ -22,4 +22,4 @@ def test_every_check_has_rows_that_break_it() -> None:
 def test_duckdb_counts_the_same(table: str, tmp_path: Path) -> None:
     rows, expected = rows_of(table)
     table_tasks.write(rows, tmp_path / "part-0.parquet")
-    assert broken(inline_runner.count(tmp_path, table), table) == expected
+    assert broken(inline.count(tmp_path, table), table) == expected

@@ -22,7 +22,7 @@ from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, segments

@@ -15,7 +15,7 @@ from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ABORTED, TRANSACTION
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.rules import snapshots_and_indexes
 from auditor.rules.catalogue.registry import kinds
 from auditor.rules.lib import replicas

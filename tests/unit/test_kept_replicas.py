@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from auditor.base.at_rest import SORTED_TOGETHER
+from auditor.inline import LARGE, LIST_BYTES, KeptReplicas, lists
 from auditor.pipeline.runner import KeptFacts
-from auditor.processes.inline_runner import LARGE, LIST_BYTES, KeptReplicas, lists
 
 
 def kept(topic: str, partition: int, log_dir: str, size: int = 10) -> KeptFacts:

@@ -11,7 +11,7 @@ from auditor.connectors.codec.batches import FLAW_CRC, rows_of
 from auditor.connectors.codec.primitives import crc_of_change
 from auditor.facts.events import EventKind
 from auditor.replay.producers.state import has_broker_time, is_control, is_foreign, is_marker
-from auditor.replay.reading.task import DAY_MS, as_records
+from auditor.replay.task import DAY_MS, as_records
 from tests.made import APPEND_TIME, TRANSACTIONAL
 from tests.unit.batch_histories import LAST, History, facts_of, history
 

@@ -16,7 +16,7 @@ from auditor import cli, running
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import since_of
 from auditor.commands import live
-from auditor.connectors.live.client_options import CONNECTION_OPTIONS
+from auditor.connectors.live.client_properties import CONNECTION_OPTIONS
 from auditor.connectors.live.live_cluster import (
     EARLIEST,
     TOPIC,

@@ -15,7 +15,7 @@ from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.work_folder import WorkFolder
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.spark import jobs
 
 OPTIONS = AuditOptions(("/nowhere",), Path("out"))

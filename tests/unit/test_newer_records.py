@@ -22,7 +22,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.pipeline.runner import LogTotals
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from tests import segments
 from tests.segments import record

@@ -12,7 +12,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers import kernel as replaying
 from auditor.replay.producers import state as st
 from auditor.replay.producers.state import new_event
-from auditor.replay.reading.task import BATCH
+from auditor.replay.task import BATCH
 from tests.conftest import NIGHTLY
 from tests.unit.batch_histories import facts_of, history
 

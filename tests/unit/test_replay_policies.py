@@ -13,7 +13,7 @@ from auditor.model import policies
 from auditor.model import policies as model
 from auditor.replay.producers import policy_kernel as pol
 from auditor.replay.producers.audit_replay import ReplicaBounds
-from auditor.replay.reading.task import FAR, PolicySettings
+from auditor.replay.task import FAR, PolicySettings
 from tests import corpora
 from tests.made import batches, data, marker
 from tests.unit.policy_worlds import World

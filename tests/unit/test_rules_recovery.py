@@ -17,7 +17,7 @@ from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.segment_checks import RecoveryScan
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.rules.lib.crash_recovery import both_runs, directory, dry_run
 from tests import corpora
 from tests.facts import corpus_logs

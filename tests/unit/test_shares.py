@@ -11,7 +11,7 @@ from auditor.pipeline import cluster_context, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay import internal_readers
 from auditor.replay.internal_readers import OFFSET_DICTIONARIES, dictionary_room
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import corpora, segments
 from tests.facts import opened
 

@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from auditor import inline
 from auditor.base.errors import AuditInputError
 from auditor.facts.packed import loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.inline import KeptReplicas
 from auditor.pipeline import plan, work_folder
 from auditor.pipeline.runner import KeptFacts, kept, read_task
 from auditor.pipeline.work_folder import (
@@ -33,9 +35,7 @@ from auditor.pipeline.work_folder import (
     identities,
     is_kept,
 )
-from auditor.processes import inline_runner
-from auditor.processes.inline_runner import KeptReplicas
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import corpora
 from tests.whole.test_split import tasks_below
 
@@ -183,7 +183,7 @@ def test_what_is_damaged_is_read_anew(work: WorkFolder) -> None:
         return KeptReplicas(lambda: rows_of(given))
 
     notes: list[str] = []
-    found = sorted(row[:4] for row in inline_runner.read([*tasks], work, read_others, notes).rows())
+    found = sorted(row[:4] for row in inline.read([*tasks], work, read_others, notes).rows())
     assert found == sorted(row[:4] for row in rows_of(tasks))
     assert asked == tasks[1:]
     assert notes == [f"--work has 1 file left alone, {HALF}: made{FACTS}; what would have been there was read"]

@@ -18,7 +18,7 @@ from auditor.connectors.logdir.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.lag_table import stable_end
 from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead, count, headers_from
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import corpora
 from tests.copies import copy_of
 from tests.facts import logs_of, opened

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from auditor.pipeline import lag_table
 from auditor.pipeline.lag_table import stable_end
 from auditor.replay.reading.lag_counts import CLASSES, MARKER, SEEN, Counts, Outcomes, count
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import corpora, segments
 from tests.conftest import NIGHTLY
 from tests.facts import logs_of, opened

@@ -13,8 +13,8 @@ import pytest
 
 from auditor.facts.events import blank_events
 from auditor.facts.replica_facts import ABORTED, ReplicaFacts
+from auditor.inline import KeptReplicas
 from auditor.pipeline.judge import judge_log
-from auditor.processes.inline_runner import KeptReplicas
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, made

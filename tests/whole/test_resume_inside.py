@@ -23,7 +23,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading import replica_reader, segment_checks
 from auditor.replay.reading.index_checks import TimeCheck
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import corpora, segments
 from tests.forge import snapshot
 from tests.whole.test_resume_point import places_read, tasks_below

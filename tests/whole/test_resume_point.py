@@ -18,7 +18,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.replay.reading import chunks, replica_reader
 from auditor.replay.reading.chunks import ByteRange, read_chunks
 from auditor.replay.reading.replica_reader import read_replica
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from tests import corpora
 from tests.whole.test_split import same
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import AuditInputError
+from auditor.inline import InlineRunner
 from auditor.pipeline import cluster_settings, whole_audit
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, beside
-from auditor.processes.inline_runner import InlineRunner
 from tests import corpora
 from tests.facts import here, opened
 

@@ -32,7 +32,7 @@ from auditor.replay.reading import segment_checks
 from auditor.replay.reading.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_row
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.spark.jobs import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.crashing_files import CrashingPlace

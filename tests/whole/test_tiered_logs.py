@@ -23,7 +23,7 @@ from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading import chunks, replica_reader
 from auditor.replay.reading.chunks import read_packed
 from auditor.replay.reading.replica_reader import read_replica, read_sharing
-from auditor.replay.reading.task import ReplicaTask, SharingTask
+from auditor.replay.task import ReplicaTask, SharingTask
 from tests import corpora, tiering
 from tests.facts import here, logs_of, opened
 from tests.forge import TRANSACTIONAL, Forged

@@ -21,7 +21,7 @@ from auditor.pipeline.cluster_context import brief
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import read_task
 from auditor.pipeline.what_if_verdicts import judge_log
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, facts
 

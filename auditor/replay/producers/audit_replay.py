@@ -35,7 +35,7 @@ from auditor.replay.producers.kernel import replay_and_note, replay_batches
 from auditor.replay.producers.snapshot_chain import OPEN, Chain, Stored
 from auditor.replay.producers.snapshot_chain import IndexedSnapshot as SnapshotChainKnown
 from auditor.replay.producers.state import Replay, column, rows_of_producers
-from auditor.replay.reading.task import FAR, ReplicaTask, as_records
+from auditor.replay.task import FAR, ReplicaTask, as_records
 
 # What of a replica may be judged, worked out once for every replay of it: where the log starts, what was never
 # cleaned, which producers a broker may have known before the first batch that is still there (rules.md, *judged*,

@@ -14,7 +14,7 @@ from auditor.model import producers as model_producers
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
 from auditor.replay.producers.audit_replay import Inherited, ReplicaBounds
 from auditor.replay.producers.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
-from auditor.replay.reading.task import FAR
+from auditor.replay.task import FAR
 
 # What replays under other policies ask of a replica's producers whatever the policy, compiled: whose row is whose,
 # what may be proved, and how fast sequences and epochs are used up.
@@ -70,7 +70,7 @@ class Paces(NamedTuple):
     place: np.ndarray  # PLACE, one row
 
 
-def new_paces(
+def new_rates(
     bounds: ReplicaBounds, inherited: Inherited, *, start_known: bool = True, newest_time: int = FAR
 ) -> Paces:
     """A replica before its first batch."""
@@ -139,7 +139,7 @@ def producer_row(h, producer_id):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def load_paces(h, entries, rows):  # type: ignore[no-untyped-def]
+def load_rates(h, entries, rows):  # type: ignore[no-untyped-def]
     """The producers of a snapshot before the first batch; fills ``rows`` with the row of each entry."""
     for k in range(len(entries.producer_id)):
         rows[k] = producer_row(h, entries.producer_id[k])

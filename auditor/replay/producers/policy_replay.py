@@ -12,7 +12,7 @@ from auditor.replay.producers import policy_kernel as paces
 from auditor.replay.producers import policy_kernel as pol
 from auditor.replay.producers.audit_replay import ReplicaBounds, inherited
 from auditor.replay.producers.snapshot_chain import Stored
-from auditor.replay.reading.task import FAR, PolicySettings, as_records
+from auditor.replay.task import FAR, PolicySettings, as_records
 
 HOUR_MS = 3_600_000
 
@@ -50,7 +50,7 @@ class PolicyReplay:
         self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
         self.bounds = bounds
         known = inherited(stored, first_base)
-        self.paces = paces.new_paces(bounds, known, start_known=start_known, newest_time=newest_time)
+        self.paces = paces.new_rates(bounds, known, start_known=start_known, newest_time=newest_time)
         before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
         if before:
             self._load(max(before, key=lambda s: s.offset))
@@ -59,7 +59,7 @@ class PolicyReplay:
         """Begins with what the snapshot knew; what it rests on counts as one segment that retention takes first."""
         rows = np.empty(len(stored.entries.producer_id), np.int32)
         self.paces = paces.rates_with_room(self.paces, len(rows))
-        paces.load_paces(self.paces, stored.entries, rows)
+        paces.load_rates(self.paces, stored.entries, rows)
         for key, world in self.worlds.items():
             self.worlds[key] = pol.verdicts_with_room(world, len(rows))
             pol.load_entries(self.worlds[key], key.policy, stored.entries, rows)

@@ -57,7 +57,7 @@ from auditor.replay.reading.record_checks import (
     unpacked_answers,
 )
 from auditor.replay.reading.segment_checks import SegmentChecks, SegmentOutcome, SegmentPoint, checked, read_again
-from auditor.replay.reading.task import ReplicaTask, as_records
+from auditor.replay.task import ReplicaTask, as_records
 
 # The chunks of a segment, read from its file, or on their way from a process that reads them to one that replays them.
 #

@@ -17,7 +17,7 @@ from auditor.connectors.stores.storage import read_file
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import EXPOSED, NO_EXPOSED, ReplicaFacts
 from auditor.replay.reading.lag_counts import FAR, Outcomes, headers_of
-from auditor.replay.reading.task import ReplicaTask, as_records
+from auditor.replay.task import ReplicaTask, as_records
 
 # Offset and time indexes compared with the batches of their segment, as these come.
 

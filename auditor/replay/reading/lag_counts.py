@@ -21,7 +21,7 @@ from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import open_file, problem, read_file
 from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.producers.audit_replay import known_of
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 
 # What lies ahead of offsets in a log, out of its batches' headers: records by what readers make of them, and markers.
 #

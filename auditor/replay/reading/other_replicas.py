@@ -30,7 +30,7 @@ from auditor.replay.reading.chunks import Opened
 from auditor.replay.reading.index_checks import OffsetCheck, TimeCheck
 from auditor.replay.reading.record_checks import look_of
 from auditor.replay.reading.replica_reader import ReplicaReader
-from auditor.replay.reading.task import ReplicaTask, TextTask
+from auditor.replay.task import ReplicaTask, TextTask
 
 # A partition of a running cluster as a replica: batches that a broker hands out go through the same replay as files
 # do.

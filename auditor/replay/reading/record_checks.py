@@ -42,7 +42,7 @@ from auditor.model.batch_validation import (
     judge,
 )
 from auditor.replay.producers.audit_replay import intact_from, log_start_of
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 
 # What the batches of a chunk and their records bring out (KIP-467): events, and what a leader would have counted.
 #

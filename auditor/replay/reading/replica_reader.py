@@ -71,7 +71,7 @@ from auditor.replay.reading.segment_checks import (
     checked,
     no_bytes,
 )
-from auditor.replay.reading.task import ReplicaTask
+from auditor.replay.task import ReplicaTask
 
 # Where a reading of a replica may go on: what its batches so far came to, kept for the next look at a growing log.
 #

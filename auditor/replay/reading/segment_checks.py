@@ -28,7 +28,7 @@ from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.producers.audit_replay import intact_from, known_of, log_start_of
 from auditor.replay.reading.index_checks import FaultyEntries, OffsetCheck, Settled, SettledTimes, TimeCheck
 from auditor.replay.reading.record_checks import largest_times
-from auditor.replay.reading.task import ReplicaTask, as_records
+from auditor.replay.task import ReplicaTask, as_records
 
 # What a replica leaves to be compared with the others by: its batches' headers, packed, or their sums where they are
 # many ([decision 16](docs/decisions/016-replicas-by-sums.md)).

@@ -38,7 +38,7 @@ from auditor.pipeline.table_parts import schemas
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
 from auditor.processes.isolation import KILLS, Pool
-from auditor.replay.reading.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import Cluster
 
