@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan as pieces
+from auditor.connectors.tables.input_splits import plan as pieces
 from auditor.connectors.tables.rows import How, read_piece
 from bench import sides
 from bench.inputs import Kind, Made, make, space

@@ -15,7 +15,7 @@ from typing import Any
 
 from auditor.connectors.codec.segment import BUFFER, read_segment
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan as pieces
+from auditor.connectors.tables.input_splits import plan as pieces
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks

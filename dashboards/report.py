@@ -1,4 +1,4 @@
-"""report.html."""
+"""The page report.html: what it shows of an audit, and how it is rendered."""
 
 from __future__ import annotations
 

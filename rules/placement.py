@@ -15,7 +15,7 @@ from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.lib import repairs
 from auditor.rules.lib.lost_batches import left, lost_of, saved
-from auditor.rules.lib.replicas import pairs as replica_pairs
+from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.cluster_view import HOUR_MS, METADATA_TOPIC, SHUTTING_DOWN, UP, Election, Offline, WithoutLeader

@@ -23,8 +23,8 @@ from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.lib import repairs
 from auditor.rules.lib.headers import COMPARED
 from auditor.rules.lib.lost_batches import TOP, left, lost_of, never_visible, saved, why_not_lost
-from auditor.rules.lib.replicas import Gap, Pair, row_of, watermark
-from auditor.rules.lib.replicas import pairs as replica_pairs
+from auditor.rules.lib.replica_pairs import Gap, Pair, row_of, watermark
+from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import Finding, LogView

@@ -25,12 +25,13 @@ from auditor.rules.catalogue.relations import (
     snapshot_with_the_number_expected,
 )
 from auditor.rules.integrity import SEGMENT_INTEGRITY
-from auditor.rules.lib import repairs, replicas
+from auditor.rules.lib import repairs
+from auditor.rules.lib import replica_pairs as lib_replica_pairs
 from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
 from auditor.rules.lib.lost_batches import TOP
 from auditor.rules.lib.repairs import gated, without_it
-from auditor.rules.lib.replicas import Pair, row_of
-from auditor.rules.lib.replicas import pairs as replica_pairs
+from auditor.rules.lib.replica_pairs import Pair, row_of
+from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
@@ -291,7 +292,7 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
     unreadable = {e.file for e in replica.errors if e.file.endswith(".txnindex")}
     rows = rows[np.isin(rows["marker_segment"], list(replica.indexed))]
     listed = (replica.aborted["producer_id"], replica.aborted["last_offset"])
-    rows = rows[replicas.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
+    rows = rows[lib_replica_pairs.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
     for t in rows:
         if _index_file(replica, t) not in unreadable:
             yield t
@@ -300,7 +301,7 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
 def _in_other_segments(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
     """On aborted transactions whose entries lie in the indexes of other segments, one for each pair of segments."""
     rows, listed = _stored(replica), replica.aborted
-    which, entries = replicas.strays(replica, rows)
+    which, entries = lib_replica_pairs.strays(replica, rows)
     if not len(which):
         return
     t, found_in = rows[which], listed["segment"][entries]
@@ -436,9 +437,9 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     Source: TransactionIndex
     """
     for replica in log.replicas:
-        wrong = replicas.faults(replica, whole_from(log, replica))
+        wrong = lib_replica_pairs.faults(replica, whole_from(log, replica))
         if (replica.log_dir, log.topic, log.partition) in log.cluster.read_at:  # of a broker that ran on
-            wrong = wrong.take(np.flatnonzero(wrong.fault != replicas.BEYOND))
+            wrong = wrong.take(np.flatnonzero(wrong.fault != lib_replica_pairs.BEYOND))
         if not len(wrong.entry):
             continue
         listed, others = wrong.gravest(log.most, replica.aborted["first_offset"][wrong.entry])
@@ -449,7 +450,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
         for severity in np.unique(others.severity):
             offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
-            outcome = "hidden" if severity == replicas.CRITICAL else "at_risk"
+            outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "at_risk"
             yield summed(
                 log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica, outcome=outcome
             )
@@ -457,13 +458,13 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
     """What is wrong with an entry; ``t``: the transaction of its producer that ends where the entry says."""
-    if t is None or fault in (replicas.BEYOND, replicas.NO_MARKER):
-        beyond = fault == replicas.BEYOND
+    if t is None or fault in (lib_replica_pairs.BEYOND, lib_replica_pairs.NO_MARKER):
+        beyond = fault == lib_replica_pairs.BEYOND
         return "lies beyond the log end" if beyond else "has no ABORT marker of this producer at its last offset"
     return {
-        replicas.COMMITTED: "names a transaction that was committed",
-        replicas.CLOSED_NOTHING: "has a marker that closed nothing",
-        replicas.BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
+        lib_replica_pairs.COMMITTED: "names a transaction that was committed",
+        lib_replica_pairs.CLOSED_NOTHING: "has a marker that closed nothing",
+        lib_replica_pairs.BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
     }[fault]
 
 
@@ -471,8 +472,8 @@ def _extra(
     log: LogView, replica: ReplicaFacts, entry: np.void, t: np.void | None, fault: int, severity: int
 ) -> Finding:
     stem = (replica.file(int(entry["segment"])) or "").removesuffix(".log")
-    late = fault == replicas.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
-    outcome = "hidden" if severity == replicas.CRITICAL else "exposed" if late else "at_risk"
+    late = fault == lib_replica_pairs.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
+    outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
         "aborted-index-extra-entry",
         SEVERITIES[severity],
@@ -622,7 +623,7 @@ def _of_its_own(log: LogView, replica: ReplicaFacts) -> np.ndarray:
         return rows
     t = replica.transactions
     t = t[(t["commit"] == 0) & np.isin(t["marker_offset"], rows["marker_offset"])]
-    strays = t["marker_offset"][replicas.strays(replica, t)[0]]
+    strays = t["marker_offset"][lib_replica_pairs.strays(replica, t)[0]]
     rows = rows[~np.isin(rows["marker_offset"], strays)]
     if replica is log.leader or not len(log.leader.exposed):
         return rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from auditor.connectors.tables.schema import JSON, MEANINGS
+from auditor.connectors.schema import JSON, MEANINGS
 from auditor.pipeline.summary import FURTHER
 from auditor.pipeline.table_parts import schemas
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.connectors.tables import schema
+from auditor.connectors import schema
 from auditor.pipeline.derived_tables import OF_FACTS
 from auditor.pipeline.summary import BLOCKED
 from auditor.pipeline.what_if_verdicts import VERDICTS

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from auditor.connectors import schema
 from auditor.connectors.codec import (
     cluster_metadata,
     group_topics,
@@ -23,7 +24,6 @@ from auditor.connectors.codec import (
     transaction_log,
 )
 from auditor.connectors.codec.structs import Field, Message
-from auditor.connectors.tables import schema
 from auditor.connectors.tables.rows import CONTROL_TYPES
 from tests import corpora
 

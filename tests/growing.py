@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from tests import segments
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from auditor.base.errors import Limits
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.tables.internal_rows import InternalColumns, InternalRows
+from auditor.connectors.logdir.internal_rows import InternalColumns, InternalRows
+from auditor.connectors.schema import Key
 from auditor.connectors.tables.rows import parts
-from auditor.connectors.tables.schema import Key
 
 LIMITS = Limits(max_batch_bytes=64 << 20)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.connectors import schema
 from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns
-from auditor.connectors.tables import schema
-from auditor.connectors.tables.schema import from_rows
+from auditor.connectors.schema import from_rows
 from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ReplicaFacts, blank_producers
 
 TRANSACTIONAL, CONTROL, APPEND_TIME = 0x10, 0x20, 0x08

@@ -27,7 +27,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, require
 from auditor.base.user_input import fits
 from auditor.base.words import plural
-from auditor.connectors.tables.schema import MEANINGS, array_of
+from auditor.connectors.schema import MEANINGS, array_of
 from auditor.dashboards.finding_groups import LEAST, Selection
 from auditor.dashboards.wording import visible
 from auditor.outputs import publish

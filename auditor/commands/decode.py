@@ -19,7 +19,7 @@ from auditor.pipeline.options import limits_of
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
 
-    from auditor.connectors.logdir.names import PartitionFolder, RemoteName
+    from auditor.connectors.kafka_names import PartitionFolder, RemoteName
     from auditor.connectors.stores.storage import StorageLocation
     from auditor.connectors.tables.rows import Piece, Rows
 
@@ -98,11 +98,11 @@ def lines(rows: pa.RecordBatch, table: str, for_people: bool) -> Iterator[str]:
 
 def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa.RecordBatch]]:
     """The rows of a file: whether they are of its own table, the table's name, the rows."""
-    from auditor.connectors.logdir import names
-    from auditor.connectors.tables import internal_rows
+    from auditor.connectors import kafka_names
+    from auditor.connectors.logdir import internal_rows
+    from auditor.connectors.schema import DECODED
     from auditor.connectors.tables import rows as tables_rows
     from auditor.connectors.tables.rows import FilePiece, How, read_piece
-    from auditor.connectors.tables.schema import DECODED
 
     how = How(options.limits, options.payload)
     if not isinstance(piece, FilePiece):
@@ -112,7 +112,7 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
     own: frozenset[str] = frozenset({TABLES.get(kind, "checkpoints")})
     if kind == "log" and options.records:
         own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
-    in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == names.METADATA_TOPIC))
+    in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == kafka_names.METADATA_TOPIC))
     if in_metadata or kind in tables_rows.PROPERTY_KINDS:
         found: Rows = ((table, rows) for table, rows in tables_rows.named(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
@@ -152,16 +152,16 @@ def _given(path: str) -> list[tuple[StorageLocation, int]]:
 
 def _object(place: StorageLocation) -> RemoteName | None:
     """The partition of a remote segment's object, as Aiven's RemoteStorageManager keeps it; None for other files."""
-    from auditor.connectors.logdir import names
+    from auditor.connectors import kafka_names
 
-    says = names.remote_folder(place.parent.path)
-    return says if says and says.depth > 1 and names.object_name(place.name) else None
+    says = kafka_names.remote_folder(place.parent.path)
+    return says if says and says.depth > 1 and kafka_names.object_name(place.name) else None
 
 
 def _objects(place: StorageLocation, says: RemoteName, log_dir: str) -> list[Piece]:
     """The files of a remote segment that one of its objects holds. Errors: ``AuditInputError`` for its manifest."""
     from auditor.base.errors import DecodeError
-    from auditor.connectors.logdir import names
+    from auditor.connectors import kafka_names
     from auditor.connectors.logdir.files import DataFile, RemoteFiles
     from auditor.connectors.logdir.tiered import MANIFEST, as_copied
     from auditor.connectors.stores import storage
@@ -170,7 +170,7 @@ def _objects(place: StorageLocation, says: RemoteName, log_dir: str) -> list[Pie
     top, stem = _log_dir(place), place.name.rpartition(".")[0]
     inside = place.parent.path[len(top.path) :].lstrip("/")
     key = (None, None, log_dir, says.topic, says.partition)
-    wanted, start = names.object_name(place.name), names.remote_segment(place.name)
+    wanted, start = kafka_names.object_name(place.name), kafka_names.remote_segment(place.name)
     assert wanted is not None
     assert start is not None
     if wanted.kind == MANIFEST:
@@ -178,7 +178,7 @@ def _objects(place: StorageLocation, says: RemoteName, log_dir: str) -> list[Pie
     files = [
         DataFile(f"{inside}/{entry.name}", entry.size, entry.name.rpartition(".")[2], start[0], top)
         for entry in storage.listing(place.parent, deep=False).files
-        if entry.name.rpartition(".")[0] == stem and names.object_name(entry.name)
+        if entry.name.rpartition(".")[0] == stem and kafka_names.object_name(entry.name)
     ]
     segment = as_copied(RemoteFiles(*start, tuple(files), objects=True))
     if isinstance(segment, DecodeError):
@@ -202,16 +202,16 @@ def _log_dir(place: StorageLocation) -> StorageLocation:
 
 def _partition(folder: str) -> PartitionFolder | RemoteName | None:
     """The partition that a folder is for, also one of remote segments."""
-    from auditor.connectors.logdir import names
+    from auditor.connectors import kafka_names
 
-    return names.partition_folder(folder) or names.remote_folder(folder)
+    return kafka_names.partition_folder(folder) or kafka_names.remote_folder(folder)
 
 
 def _kind(place: StorageLocation) -> tuple[str, int] | None:
     """What a file in a partition folder is and the number in its name; None for other names."""
-    from auditor.connectors.logdir import names
+    from auditor.connectors import kafka_names
 
-    says = names.data_name(place.name) or names.remote_name(place.name)
+    says = kafka_names.data_name(place.name) or kafka_names.remote_name(place.name)
     if says:
         return says.kind, says.offset
     kind = place.name.rpartition(".")[2]
@@ -220,24 +220,24 @@ def _kind(place: StorageLocation) -> tuple[str, int] | None:
 
 def _piece(place: StorageLocation, size: int, log_dir: str, limits: Limits) -> Piece:
     from auditor.base.errors import DecodeError
+    from auditor.connectors import kafka_names
     from auditor.connectors.logdir import files as logdir_files
-    from auditor.connectors.logdir import names
     from auditor.connectors.logdir.files import DataFile, TextFile
     from auditor.connectors.stores import storage
     from auditor.connectors.tables.rows import FilePiece, TextPiece
     from auditor.connectors.text.lines import HEAD_BYTES, sniff
 
     folder = _log_dir(place)
-    who = logdir_files.identify(folder, log_dir, {names.META: 0}, limits)
+    who = logdir_files.identify(folder, log_dir, {kafka_names.META: 0}, limits)
     cluster_id = who.meta.cluster_id if who.meta else None
     partition = _partition(place.parent.name) if folder != place.parent else None
     topic = (partition.topic, partition.partition) if partition else (None, None)
     key = (cluster_id, who.broker_id, log_dir, *topic)
     kind = _kind(place)
-    if not (names.data_name(place.name) or names.remote_name(place.name)) and place.name not in (
-        names.META,
-        names.CLEAN_SHUTDOWN,
-        *names.CHECKPOINT_KINDS,
+    if not (kafka_names.data_name(place.name) or kafka_names.remote_name(place.name)) and place.name not in (
+        kafka_names.META,
+        kafka_names.CLEAN_SHUTDOWN,
+        *kafka_names.CHECKPOINT_KINDS,
     ):
         head = storage.read_head(place, "", HEAD_BYTES)
         text = None if isinstance(head, DecodeError) else sniff(head)
@@ -246,5 +246,5 @@ def _piece(place: StorageLocation, size: int, log_dir: str, limits: Limits) -> P
         if kind is None:
             raise AuditInputError(f"{place.shown}: neither a file of Kafka's nor a known text dump; check the name")
     name = f"{place.parent.name}/{place.name}" if partition else place.name
-    kind = kind or (names.CHECKPOINT_KINDS.get(place.name, place.name), -1)
+    kind = kind or (kafka_names.CHECKPOINT_KINDS.get(place.name, place.name), -1)
     return FilePiece(folder, key, DataFile(name, size, *kind))

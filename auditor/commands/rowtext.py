@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from auditor.connectors.tables.schema import JSON
+from auditor.connectors.schema import JSON
 from auditor.dashboards.wording import aligned, visible
 
 MAX_CELL = 60  # characters of one value in a table for people

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.small_files import audited_settings
+from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir import inventory as inventories
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.copied_segments import digest_of
 from auditor.connectors.logdir.copy_lists import CopyTimes, Gone, Listed, Stat
 from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, coded, packed, unpacked
 from auditor.connectors.logdir.files import Naming
+from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.logdir.inventory import Draft, Drafts, drafts, folder_replica
-from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.storage import StorageLocation, read_data, read_file
-from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.copying.target import Target
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
@@ -102,7 +102,7 @@ def small_file(
 
 def index_like(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
     """A large index as what it repeats of its segment's batches, where it does. Errors: ``OSError`` of the target."""
-    says = names.data_name(item.name)
+    says = kafka_names.data_name(item.name)
     taken = segment.taken if segment is not None else None
     if item.kept is None or item.like or says is None or says.kind not in ENTRY or taken is None or segment is None:
         return item
@@ -144,7 +144,7 @@ TEXT = "a text dump: not taken into the copy, give it beside it"
 OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"
 LISTINGS = 5  # of a folder whose files are renamed meanwhile
 # Files of segments, and as the cleaner names its own when they are whole.
-OPENED = (*(f".{kind}" for kind in names.SEGMENT_KINDS), ".swap")
+OPENED = (*(f".{kind}" for kind in kafka_names.SEGMENT_KINDS), ".swap")
 GONE = (".deleted", ".cleaned")  # whose names alone count
 # What is copied one after the other: each knows what those before it need (docs/copying.md).
 STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
@@ -187,7 +187,7 @@ class InputFolder:
         files |= {entry.name: entry.size for entry in now.files if entry.name not in self.unused}
         self.files, self.listed = files, listed
         at, replica = self.task.place, self.task.replica
-        if any(names.data_name(name) for name in files):
+        if any(kafka_names.data_name(name) for name in files):
             built = folder_replica(at, replica.log_dir, replica.folder, files)
             self.task = replace(self.task, replica=built.replica)
 
@@ -274,13 +274,13 @@ class Folders:
             at = self._at(place.child(folder))
             at.files |= files
             at.task, at.log_dir = tasks.get((name, folder)), top.name
-            says = names.partition_folder(folder)
+            says = kafka_names.partition_folder(folder)
             at.topic, at.aside = (says.topic, says.kind != "live") if says else (None, False)
 
     def _outside(self, found: Drafts) -> None:
         """Remote segments, settings, and what nobody reads."""
         for place, files in found.remote.items():
-            says = names.remote_folder(place.path)
+            says = kafka_names.remote_folder(place.path)
             at = self._at(place)
             if says is not None and says.depth == 1:
                 at.files |= files
@@ -298,7 +298,7 @@ class Folders:
 
 def _is_segment(name: str) -> bool:
     """Whether a file is one by its name, and not somebody's that ends in ``.log``, too."""
-    says = names.data_name(name)
+    says = kafka_names.data_name(name)
     return says is not None and says.kind == "log" and not says.state
 
 
@@ -343,10 +343,10 @@ def _vanished(item: Listed) -> bool:
 
 def _segment_base(name: str) -> int:
     """The offset that a segment's file begins at by its name, -1 for other files."""
-    says = names.data_name(name)
+    says = kafka_names.data_name(name)
     return says.offset if says is not None and says.kind == "log" and not says.state else -1
 
 
 def _same_topic(before: Mapping[str, Listed], there: Mapping[str, Listed]) -> bool:
-    was, now = (found.get(names.PARTITION_METADATA) for found in (before, there))
+    was, now = (found.get(kafka_names.PARTITION_METADATA) for found in (before, there))
     return (was.content if was else None) == (now.content if now else None)

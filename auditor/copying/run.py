@@ -18,18 +18,18 @@ from typing import Any
 from auditor.base.at_rest import Values
 from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, is_unread
 from auditor.base.user_input import is_internal, shown_uri
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
-from auditor.connectors.logdir import names
+from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.copied_segments import GROUP_ROWS
 from auditor.connectors.logdir.copy_lists import CopyTimes, FolderList, Listed, Stat, Taken
 from auditor.connectors.logdir.copy_view import ENTRY
 from auditor.connectors.logdir.files import LogDir
+from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.logdir.inventory import written_over
-from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.stores import results, storage
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.folders import (
     Folders,
@@ -58,8 +58,16 @@ NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker ope
 RACY_NS = 2_000_000_000  # a file that changed so shortly before it was read may change again under the same times
 REPLACED = "the broker replaced it, or its segment, while both were read"
 MANY_FILES = 16  # of few batches each, after which they become one
-_TOP = frozenset({names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS})
-_WHOLE = frozenset({*names.INDEX_KINDS, "snapshot", names.LEADER_EPOCHS, names.PARTITION_METADATA, names.QUORUM_STATE})
+_TOP = frozenset({kafka_names.META, kafka_names.CLEAN_SHUTDOWN, *kafka_names.CHECKPOINT_KINDS})
+_WHOLE = frozenset(
+    {
+        *kafka_names.INDEX_KINDS,
+        "snapshot",
+        kafka_names.LEADER_EPOCHS,
+        kafka_names.PARTITION_METADATA,
+        kafka_names.QUORUM_STATE,
+    }
+)
 
 
 @dataclass
@@ -188,7 +196,7 @@ class OneFolder:
         """A file, but no index where another segment has its name since, or it has another one's itself: they may be of
         before and of after."""
         base, _, kind = item.name.partition(".")
-        if kind in names.INDEX_KINDS and not self.moved.isdisjoint({item.name, f"{base}.log"}):
+        if kind in kafka_names.INDEX_KINDS and not self.moved.isdisjoint({item.name, f"{base}.log"}):
             return Listed(item.name, item.size, refused=("vanished", REPLACED))
         return item
 
@@ -206,11 +214,11 @@ class OneFolder:
         place, limits, at = self.folder.place, self.limits, self.folder.name
         if name in self.folder.configs:
             return settings_file(self.target, at, place, name, size)
-        says = names.data_name(name) or names.remote_name(name)
+        says = kafka_names.data_name(name) or kafka_names.remote_name(name)
         if says is not None and says.state in NOT_TAKEN:
             return Listed(name, size)
         kind = says.kind if says is not None else _kind_by_ending(self.folder, name)
-        if self.folder.aside and kind != names.PARTITION_METADATA:
+        if self.folder.aside and kind != kafka_names.PARTITION_METADATA:
             return Listed(name, size)
         stat = settled(self._seen(name))
         size = self.folder.files[name]
@@ -326,7 +334,7 @@ def without_segments(target: Target, folders: Collection[InputFolder]) -> list[s
 
 
 def _is_partition(name: str) -> bool:
-    says = names.partition_folder(name.rpartition("/")[2])
+    says = kafka_names.partition_folder(name.rpartition("/")[2])
     return says is not None and says.kind == "live"
 
 
@@ -341,13 +349,13 @@ def _broker(meta: MetaProperties) -> Broker:
 
 def _brokers_of(target: Target) -> Iterable[Broker]:
     for name in target.folders():
-        if names.partition_folder(name.rpartition("/")[2]) is not None:
+        if kafka_names.partition_folder(name.rpartition("/")[2]) is not None:
             continue
         found = target.list_of(name)
-        item = found.file(names.META) if found is not None else None
+        item = found.file(kafka_names.META) if found is not None else None
         data = None if item is None else item.content if item.kept is None else target.read(name, item.kept)
         if data is not None:
-            meta, _ = decode_meta_properties(data, names.META)
+            meta, _ = decode_meta_properties(data, kafka_names.META)
             if meta is not None:
                 yield _broker(meta)
 
@@ -668,7 +676,7 @@ def _is_open(row: Values, since: int | None) -> bool:
 
 def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
     """The folders of the coordinators' logs of what looks held; all of them where an id is not known."""
-    says = {name: names.partition_folder(name.rpartition("/")[2]) for name in beside}
+    says = {name: kafka_names.partition_folder(name.rpartition("/")[2]) for name in beside}
     numbers = {name: at.partition for name, at in says.items() if at is not None and at.topic == TRANSACTION_STATE}
     ids = {row["transactional_id"] for row in rows}
     if None in ids:
@@ -718,8 +726,8 @@ class NamesInCopy:
 def log_of(folder: InputFolder) -> Log | None:
     """The partition that a folder is of, one of remote segments too."""
     name = folder.place.path.rstrip("/").rpartition("/")[2]
-    live = names.partition_folder(name) if folder.topic is not None else None
-    says = live or names.remote_folder(folder.place.path)
+    live = kafka_names.partition_folder(name) if folder.topic is not None else None
+    says = live or kafka_names.remote_folder(folder.place.path)
     return None if says is None else (says.topic, says.partition)
 
 

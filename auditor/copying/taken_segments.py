@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from auditor.base.errors import DecodeError, Limits
+from auditor.connectors import kafka_names
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import CHECKED_FROM, UNVERIFIED, header_of
 from auditor.connectors.codec.blanking import Blanks
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import UNKNOWN, Chunk, HeaderHop, StoredChunks, foreign_row, read_segment
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.copied_segments import (
     FILE_BYTES,
     FILE_ROWS,
@@ -296,7 +296,7 @@ def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], Segm
     numbers = {s.name: k for k, s in enumerate(task.replica.segments)} if task is not None else {}
     number = numbers.get(name)
     if task is None or number is None:
-        says = names.data_name(name.rpartition("/")[2]) or names.remote_name(name.rpartition("/")[2])
+        says = kafka_names.data_name(name.rpartition("/")[2]) or kafka_names.remote_name(name.rpartition("/")[2])
         return offset_range(says.offset if says else -1), UNKNOWN
     behind = task.replica.segments[number + 1 : number + 2]
     offsets = offset_range(task.replica.segments[number].base_offset, behind[0].base_offset if behind else -1)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
+from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.logdir.names import COPY_LIST
 from auditor.connectors.stores.results import ResultFolder, alone_in, folder, is_of_its_own, tried, why
 from auditor.connectors.stores.results import folder as folder_at
 from auditor.connectors.stores.retries import REFUSED, side_by_side

@@ -20,7 +20,7 @@ from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.user_input import ClusterName
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
-from auditor.connectors.tables import schema
+from auditor.connectors import schema
 from auditor.dashboards import answers
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report

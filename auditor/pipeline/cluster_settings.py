@@ -11,14 +11,14 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError, Limits
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
+from auditor.connectors import schema
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.files import JUDGED, Inventory, LogDir, Replica
+from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
+from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.connectors.tables import schema
-from auditor.connectors.tables.internal_rows import MetadataLog, beginning
-from auditor.connectors.tables.schema import from_rows
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
 from auditor.processes.isolation import Pool

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
+from auditor.connectors import schema
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.tables import schema
-from auditor.connectors.tables.schema import LOG_KEY, array_of, declared, from_columns, from_errors, lists, texts
+from auditor.connectors.schema import LOG_KEY, array_of, declared, from_columns, from_errors, lists, texts
 from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.user_input import fits
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.batches import BatchColumns
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica
-from auditor.connectors.logdir.scope import LeftOut
+from auditor.connectors.schema import BATCHES, array_of
+from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batches_of
-from auditor.connectors.tables.schema import BATCHES, array_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DAY_MS
 from auditor.pipeline.cluster_context import Brief
@@ -83,7 +83,7 @@ def in_order(table: pa.Table) -> Iterator[pa.RecordBatch]:
 def _numbers(files: pa.ChunkedArray) -> pa.Array:
     """The number in the name of each file, -1 without one."""
     coded = files.combine_chunks().dictionary_encode()
-    said = [names.data_name(file.rpartition("/")[2]) for file in coded.dictionary.to_pylist()]
+    said = [kafka_names.data_name(file.rpartition("/")[2]) for file in coded.dictionary.to_pylist()]
     numbers = np.array([-1 if one is None else one.offset for one in said], np.int64)
     return array_of(numbers[np.asarray(coded.indices)])
 

@@ -21,7 +21,7 @@ from auditor.rules.catalogue.registry import Kind, Need, there
 from auditor.rules.lib import crash_recovery
 from auditor.rules.lib.evidence import readers
 from auditor.rules.lib.log_bounds import PROVED, verdict
-from auditor.rules.lib.replicas import unread_again
+from auditor.rules.lib.replica_pairs import unread_again
 from auditor.rules.placement import OF_REMOVED
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster

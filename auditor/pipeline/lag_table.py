@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.connectors.codec import batches as walking
-from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
+from auditor.connectors.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.batch_sums import touches
 from auditor.facts.offsets import SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts

@@ -18,6 +18,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import MIB, AuditInputError, DecodeError
 from auditor.base.user_input import Since, check
 from auditor.base.words import plural
+from auditor.connectors import schema
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.live.live_cluster import (
@@ -35,12 +36,12 @@ from auditor.connectors.live.live_cluster import (
     PartitionMetadata,
     Producer,
 )
+from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentFile
-from auditor.connectors.logdir.scope import LeftOut
-from auditor.connectors.tables import internal_rows, schema
-from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_records
+from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_records
+from auditor.connectors.schema import Key, from_errors
+from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
-from auditor.connectors.tables.schema import Key, from_errors
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.model.policies import ReleaseEvidence

@@ -15,10 +15,10 @@ from auditor.connectors.codec.cluster_metadata import (
     ClusterMetadata,
     PartitionState,
 )
+from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica
-from auditor.connectors.logdir.names import METADATA_TOPIC
+from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.connectors.tables.internal_rows import MetadataLog, beginning
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.seen.cluster_view import RECOVERING, TRANSACTION_STATE, Cluster, ReadTimes
 from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS, SKEW_MS
@@ -149,7 +149,7 @@ def _leads(log: ReadLog, cluster: Cluster) -> bool:
 #
 # A metadata log may tell of hundreds of thousands of partitions; this pass keeps what concerns a few. Source: the
 # records
-# that :mod:`auditor.connectors.tables.internal_rows` makes a table of.
+# that :mod:`auditor.connectors.logdir.internal_rows` makes a table of.
 
 
 MAX_PARTITIONS = 50  # that findings name, the most severe first

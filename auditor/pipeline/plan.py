@@ -19,16 +19,16 @@ import numpy as np
 
 from auditor.base.at_rest import ExternalSort, Fields
 from auditor.base.errors import MIB, is_unread
-from auditor.connectors.logdir import scope
+from auditor.connectors.kafka_names import METADATA_TOPIC as METADATA_TOPIC_OF_NAMES
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, TextFile
-from auditor.connectors.logdir.names import METADATA_TOPIC as METADATA_TOPIC_OF_NAMES
-from auditor.connectors.tables.internal_rows import (
+from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
     PACKED,
     REMOTE_LOG_METADATA,
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
 )
+from auditor.connectors.tables import input_splits
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
 from auditor.pipeline.cluster_context import known_before
@@ -420,8 +420,8 @@ def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> Field
     Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: none but memory; no file is opened, but the
     ends of time indexes where a time is given to read from.
     """
-    read = scope.narrowed(inventory, options.scope)
-    tasks, left = replica_tasks(read, {}, options), scope.left_out(inventory, read)
+    read = input_splits.narrowed(inventory, options.scope)
+    tasks, left = replica_tasks(read, {}, options), input_splits.left_out(inventory, read)
     log_dirs = [_log_dir(d, d.replicas) for d in read.log_dirs]
     remote = [file for folder in inventory.remote for segment in folder.segments for file in segment.files]
     return {

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from auditor.base.at_rest import SORTED_TOGETHER, Fields, RowsAtRest, RowsSeen, TextRows, Values, dumps, loads, row_text
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import FirstRows, plural
+from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.facts.replica_facts import ReplicaFacts, at_rest
 from auditor.pipeline.cluster_context import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.connectors.tables.schema import LOG_KEY, declared, from_dicts
+from auditor.connectors.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.batch_sums import touches
 from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan

@@ -17,7 +17,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
-from auditor.connectors.tables.schema import LOG_KEY, TIME, array_of, declared, lists, texts
+from auditor.connectors.schema import LOG_KEY, TIME, array_of, declared, lists, texts
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.connectors.logdir import scope
+from auditor.connectors.schema import DECODED
 from auditor.connectors.stores import retries
 from auditor.connectors.stores.results import ResultFolder
+from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, table_schema
-from auditor.connectors.tables.schema import DECODED
 from auditor.pipeline import derived_tables, summary, table_tasks, what_if_verdicts
 from auditor.pipeline.table_tasks import NOT_SHARED, TableRequest, WrittenPart, WrittenTables
 from auditor.processes.isolation import Pool
@@ -133,15 +133,15 @@ def lists(audit: Audited, wanted: TableRequest, slots: int, pool: Pool, refused:
     options = audit.options
     if not wanted.decoded:
         return []
-    plan = partial(scope.plan, audit.scoped, wanted.decoded)
+    plan = partial(input_splits.plan, audit.scoped, wanted.decoded)
     if max((f.size for d in audit.scoped.log_dirs for c in d.replicas for f in c.files()), default=0) > (
         options.split_size
     ):
         ((_, found),) = pool.map([options.split_size], plan, refused=refused)
     else:
         found = plan(options.split_size)
-    size = sum(map(scope.size, found))
-    return scope.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
+    size = sum(map(input_splits.size, found))
+    return input_splits.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
 
 
 # The columns of every table, whatever it is made from.

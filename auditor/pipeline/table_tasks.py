@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.connectors.logdir import scope
+from auditor.connectors.schema import for_spark
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.results import ResultFolder
+from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
-from auditor.connectors.tables.schema import for_spark
 from auditor.pipeline import derived_tables
 from auditor.pipeline import derived_tables as pipeline_derived_tables
 
@@ -224,7 +224,7 @@ def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[Writ
         return [WrittenPart(number, NOT_SHARED, "")]
     with _TaskFiles(wanted, number) as files, remote_files.coming(remote_files.of_work(found)):
         for piece in found:
-            for table, rows in read_piece(piece, scope.tables_of(piece, wanted.decoded), wanted.how):
+            for table, rows in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
                 if table in wanted.decoded:
                     files.add(table, rows)
         return files.ended()

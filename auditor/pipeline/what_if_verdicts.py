@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import SEQUENCES
-from auditor.connectors.tables.schema import LOG_KEY, declared
+from auditor.connectors.schema import LOG_KEY, declared
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, VERDICT, PolicyOutcomes, ReplicaFacts, ReplicaPolicyOutcome
 from auditor.model.policies import (
     DRAFT,

@@ -20,13 +20,13 @@ from auditor.base.at_rest import ExternalSort, Fields, RowsSeen, Values
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
-from auditor.connectors.logdir import scope
+from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.logdir.inventory import MIXED, discover, written_over
-from auditor.connectors.logdir.names import COPY_LIST
-from auditor.connectors.logdir.scope import LeftOut
 from auditor.connectors.logdir.tiered import with_remote
 from auditor.connectors.stores import retries
+from auditor.connectors.tables import input_splits
+from auditor.connectors.tables.input_splits import LeftOut
 from auditor.pipeline import cluster_context, cluster_settings, derived_tables, moments, plan, summary
 from auditor.pipeline import judge as pipeline_judge
 from auditor.pipeline import moments as pipeline_moments
@@ -178,7 +178,7 @@ class ReadAudit:
             return self.inventory
         inventory = self.inventory
         with self.step("open"), retries.heard_by(self.say):
-            return scope.narrowed(inventory, self.options.scope)
+            return input_splits.narrowed(inventory, self.options.scope)
 
     @property
     def cluster_ids(self) -> list[str]:
@@ -188,7 +188,7 @@ class ReadAudit:
     @cached_property
     def left_out(self) -> LeftOut:
         """What the scope left out."""
-        return scope.left_out(self.inventory, self.scoped)
+        return input_splits.left_out(self.inventory, self.scoped)
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:

@@ -50,7 +50,7 @@ from auditor.connectors.codec.transaction_log import (
     take_apart,
 )
 from auditor.connectors.codec.transaction_log import TOMBSTONE as NO_VALUE
-from auditor.connectors.tables.internal_rows import (
+from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
@@ -58,7 +58,7 @@ from auditor.connectors.tables.internal_rows import (
     RecordProblems,
     data_runs,
 )
-from auditor.connectors.tables.schema import MAX_TIME_MS
+from auditor.connectors.schema import MAX_TIME_MS
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries, build, split
 from auditor.facts.offsets import COMMIT_COLUMNS, ShareOffset, WatchedOffsets, in_force
 from auditor.facts.packed import PackedColumns

@@ -11,10 +11,10 @@ import numpy as np
 from auditor.base.errors import DEFAULT_LIMITS, Limits
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors.codec.batches import BatchColumns
+from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile, TextFile, travels_light
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.connectors.tables import internal_rows
 from auditor.model.policies import DAY_MS, KIP_360, WEEK_MS, Policy
 
 # What a worker is given to read one replica of a partition, or a folder of text dumps. Loads no reader.

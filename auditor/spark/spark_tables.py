@@ -18,11 +18,11 @@ from pyspark.errors import AnalysisException
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.connectors.logdir import scope
+from auditor.connectors import schema
+from auditor.connectors.schema import for_spark
 from auditor.connectors.stores import retries, storage
-from auditor.connectors.tables import schema
+from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
-from auditor.connectors.tables.schema import for_spark
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
 from auditor.pipeline import derived_tables as pipeline_derived_tables
@@ -78,8 +78,8 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
     """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)
-    found = scope.plan(audit.scoped, tables, UNCUT)
-    lists = [[(piece, tables, how) for piece in some] for some in scope.spread(found, jobs.slots(spark))]
+    found = input_splits.plan(audit.scoped, tables, UNCUT)
+    lists = [[(piece, tables, how) for piece in some] for some in input_splits.spread(found, jobs.slots(spark))]
 
     def look(work: list[Work]) -> Iterator[pa.RecordBatch]:
         for found in read_apart(work, _fatal):
@@ -148,7 +148,7 @@ _SHIPPED: WeakKeyDictionary[Audited, str] = WeakKeyDictionary()
 def _shipped(audit: Audited) -> str:
     """What the audit reads as text, for the data sources, so that they list nothing again."""
     if audit not in _SHIPPED:
-        _SHIPPED[audit] = scope.dumps(audit.scoped)
+        _SHIPPED[audit] = input_splits.dumps(audit.scoped)
     return _SHIPPED[audit]
 
 

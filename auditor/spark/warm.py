@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
+from auditor.connectors.schema import DECODED
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
-from auditor.connectors.tables.schema import DECODED
 from auditor.model.policies import POLICIES
 from auditor.pipeline import cluster_settings
 from auditor.pipeline.options import AuditOptions

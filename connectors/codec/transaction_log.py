@@ -20,7 +20,7 @@ from auditor.connectors.codec.structs import (
     left_over,
     read_int16,
 )
-from auditor.connectors.tables.schema import TRANSACTION_STATES
+from auditor.connectors.schema import TRANSACTION_STATES
 
 # Records of ``__transaction_state``: the coordinator's log of each transactional id (TransactionLogKey and -Value).
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from auditor.base.at_rest import Fields, Json
 from auditor.base.errors import FLIPPED_BIT, MIB, REASONS, DecodeError
-from auditor.connectors.logdir.names import COPY_LIST
+from auditor.connectors.kafka_names import COPY_LIST
 
 LIST = COPY_LIST
 VERSION = 1

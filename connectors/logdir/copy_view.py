@@ -15,6 +15,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, DamagedField, DecodeError, Limits
+from auditor.connectors import kafka_names
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import (
     LOG_APPEND_TIME,
@@ -28,7 +29,6 @@ from auditor.connectors.codec.batches import (
 )
 from auditor.connectors.codec.records import LEAST_RECORD, Decoded
 from auditor.connectors.codec.segment import ROWS, Chunk, Look, Opens, StoredChunks
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.copied_segments import MOST_FILE, SUFFIX, SegmentRows, digest_of, file_name
 from auditor.connectors.logdir.copy_lists import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
 from auditor.connectors.stores import storage
@@ -416,7 +416,7 @@ def _kept(folder: StorageLocation, item: Listed, shown: str, among: FolderList) 
 
 def _entries(folder: StorageLocation, name: str, text: bytes, taken: Taken | None) -> bytes:
     """The entries of an index by the batches of its segment. Errors: ``OSError`` where it has none of these."""
-    says = names.data_name(name)
+    says = kafka_names.data_name(name)
     if taken is None or says is None or says.kind not in ENTRY or taken.rows > MOST_ROWS:
         raise OSError(0, "an index of the copy is of no segment")
     rows, _ = rows_of(folder, taken.file).rows(taken.first, taken.first + taken.rows)
@@ -723,7 +723,7 @@ def seen_through(where: StorageLocation, found: FolderListing, limits: Limits) -
         folder, _, name = entry.name.rpartition("/")
         if folder not in copied:
             seen.files.append(entry)
-        elif names.data_name(name) or name in names.OF_A_BROKER:
+        elif kafka_names.data_name(name) or name in kafka_names.OF_A_BROKER:
             seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
     now, folders, all_said, tops = time.time_ns(), sorted(copied), 0, list[tuple[str, FolderList]]()
     to_read = side_by_side if where.uri else map

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from auditor.base.at_rest import RowsAtRest
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.base.numbers import parse_int
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.small_files import (
     OF_BROKERS,
     MetaProperties,
@@ -24,8 +25,7 @@ from auditor.connectors.codec.small_files import (
     may_show,
     sort_out,
 )
-from auditor.connectors.logdir import names
-from auditor.connectors.logdir.names import SEGMENT_KINDS, DataName
+from auditor.connectors.kafka_names import SEGMENT_KINDS, DataName
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.storage import StorageLocation, read_file
 
@@ -90,7 +90,7 @@ class Replica:
     ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
     segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
     ``unread``: files of its first segments, and snapshots below, that are not read
-    (:mod:`auditor.connectors.logdir.scope`).
+    (:mod:`auditor.connectors.tables.input_splits`).
     """
 
     log_dir: str
@@ -397,22 +397,22 @@ def identify(place: StorageLocation, log_dir: str, small: dict[str, int], limits
     meta = None
     checkpoints: dict[str, Offsets] = {}
     whole = set()
-    for name in sorted(small.keys() - {names.CLEAN_SHUTDOWN}):
+    for name in sorted(small.keys() - {kafka_names.CLEAN_SHUTDOWN}):
         data = storage.read_file(place, name, limit=limits.small_file(name))
         if isinstance(data, DecodeError):
             errors.append(data)
-        elif name == names.META:
+        elif name == kafka_names.META:
             meta, wrong = decode_meta_properties(data, name)
             errors += wrong
         else:
             offsets, wrong = decode_offset_checkpoint(data, name)
-            checkpoints[names.CHECKPOINT_KINDS[name]] = Offsets(offsets)
+            checkpoints[kafka_names.CHECKPOINT_KINDS[name]] = Offsets(offsets)
             errors += wrong
             if not wrong:
-                whole.add(names.CHECKPOINT_KINDS[name])
+                whole.add(kafka_names.CHECKPOINT_KINDS[name])
     if meta and meta.broker_id is not None:
-        return Identity(meta, meta.broker_id, names.META, checkpoints, frozenset(whole), errors, "")
-    digits = names.trailing_digits(place.name)
+        return Identity(meta, meta.broker_id, kafka_names.META, checkpoints, frozenset(whole), errors, "")
+    digits = kafka_names.trailing_digits(place.name)
     source, found = ("none", "no broker id: neither meta.properties nor its name gives one")
     if digits is not None:
         source, found = ("folder name", f"broker id {digits} taken from the folder's name, for want of meta.properties")
@@ -479,7 +479,7 @@ def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
 def small_files(small: dict[str, int]) -> tuple[DataFile, ...]:
     """The small files of a log directory as data files, by name."""
     return tuple(
-        DataFile(name, size, names.CHECKPOINT_KINDS.get(name, name), -1) for name, size in sorted(small.items())
+        DataFile(name, size, kafka_names.CHECKPOINT_KINDS.get(name, name), -1) for name, size in sorted(small.items())
     )
 
 

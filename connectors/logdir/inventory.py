@@ -16,10 +16,11 @@ from auditor.base import user_input
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.segment import end_offset
 from auditor.connectors.codec.small_files import decode_partition_metadata
+from auditor.connectors.kafka_names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.logdir import files as logdir_files
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, seen_through
 from auditor.connectors.logdir.files import (
     DataFile,
@@ -35,7 +36,6 @@ from auditor.connectors.logdir.files import (
     TextFile,
     Unreadable,
 )
-from auditor.connectors.logdir.names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.retries import side_by_side
@@ -181,22 +181,22 @@ def _with_small_files(tree: Tree) -> Tree:
     """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
     top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
     tree.top = max(top, tree.top, key=_seen)
-    tree.files += [entry for entry in around.files if entry.name in names.OF_A_BROKER]
+    tree.files += [entry for entry in around.files if entry.name in kafka_names.OF_A_BROKER]
     return tree
 
 
 def _is_partition(folder: str, files: Iterable[str]) -> bool:
     """Whether a folder is a partition's, by its name and what is directly in it."""
-    if not names.partition_folder(folder):
+    if not kafka_names.partition_folder(folder):
         return False
     direct = list(files)
-    return names.META not in direct and any(names.data_name(name) for name in direct)
+    return kafka_names.META not in direct and any(kafka_names.data_name(name) for name in direct)
 
 
 def _is_remote(folder: StorageLocation, files: Iterable[str]) -> bool:
     """Whether a folder holds remote segments, in the layout that its path says."""
-    says = names.remote_folder(folder.path)
-    known = names.object_name if says and says.depth > 1 else names.remote_name
+    says = kafka_names.remote_folder(folder.path)
+    known = kafka_names.object_name if says and says.depth > 1 else kafka_names.remote_name
     return says is not None and any(known(name) for name in files)
 
 
@@ -213,7 +213,7 @@ def _bring_out_hidden(tree: Tree, paths: Sequence[StorageLocation]) -> None:
         link = tree.top.child(item.name)
         if item.reason == storage.LINK and _is_within(link, paths):
             tree.unused.append(item._replace(reason=LINK_WITHIN))
-        elif item.reason in (storage.LINK, storage.SPECIAL) and _is_live(_last(folder)) and names.data_name(name):
+        elif item.reason in (storage.LINK, storage.SPECIAL) and _is_live(_last(folder)) and kafka_names.data_name(name):
             tree.files.append(ListedFile(item.name, item.size))
         elif item.reason == storage.LINK and _may_hold_data(link):
             tree.errors.append(DecodeError(item.name, 0, -1, "unreadable", LINKED_DATA))
@@ -230,12 +230,12 @@ def _is_packed(name: str) -> bool:
     """Whether somebody compressed a file of a partition, which a broker never does."""
     folder, _, last = name.rpartition("/")
     found = _PACKED.fullmatch(last)
-    return found is not None and _is_live(_last(folder)) and names.data_name(found[1]) is not None
+    return found is not None and _is_live(_last(folder)) and kafka_names.data_name(found[1]) is not None
 
 
 def _is_live(folder: str) -> bool:
     """Whether a folder's name is that of a partition which the broker serves."""
-    found = names.partition_folder(folder)
+    found = kafka_names.partition_folder(folder)
     return found is not None and found.kind == "live"
 
 
@@ -249,20 +249,20 @@ def _is_within(link: StorageLocation, paths: Sequence[StorageLocation]) -> bool:
         return False
     if _is_live(link.name):
         return target.name == link.name or not os.path.isdir(target.path) or _below(link, target)
-    if _is_live(link.parent.name) and names.data_name(link.name):
+    if _is_live(link.parent.name) and kafka_names.data_name(link.name):
         return (target.parent.name, target.name) == (link.parent.name, link.name)
     return True
 
 
 def _may_hold_data(link: StorageLocation) -> bool:
     """Whether a link leads to a log directory, or with a partition's name to what a partition has or is unreadable."""
-    if any(os.path.lexists(os.path.join(link.path, name)) for name in names.OF_A_BROKER):
+    if any(os.path.lexists(os.path.join(link.path, name)) for name in kafka_names.OF_A_BROKER):
         return True
     if not _is_live(link.name):
         return False
     try:
         with os.scandir(link.path) as found:
-            return any(names.data_name(item.name) for item in islice(found, _LOOKED_AT))
+            return any(kafka_names.data_name(item.name) for item in islice(found, _LOOKED_AT))
     except NotADirectoryError:
         return False
     except OSError:
@@ -277,7 +277,7 @@ def _sort_files(tree: Tree, result: Drafts) -> None:
         by_folder.setdefault(folder, {})[name] = entry.size
     partitions = {folder for folder, files in by_folder.items() if _is_partition(_last(folder), files)}
     roots = {_above(folder) for folder in partitions}
-    roots |= {folder for folder, files in by_folder.items() if not files.keys().isdisjoint(names.OF_A_BROKER)}
+    roots |= {folder for folder, files in by_folder.items() if not files.keys().isdisjoint(kafka_names.OF_A_BROKER)}
     for folder, files in by_folder.items():
         if folder in partitions:
             draft = result.draft(tree.top.child(_above(folder)), tree.given)
@@ -293,10 +293,10 @@ def _sort_files(tree: Tree, result: Drafts) -> None:
 def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str], result: Drafts) -> None:
     """Sort the files directly in a folder that is no partition's."""
     place = tree.top.child(folder)
-    cache = _last(folder) == names.REMOTE_INDEX_CACHE and _above(folder) in roots
+    cache = _last(folder) == kafka_names.REMOTE_INDEX_CACHE and _above(folder) in roots
     for name, size in files.items():
         where = place.child(name)
-        if folder in roots and name in names.OF_A_BROKER:
+        if folder in roots and name in kafka_names.OF_A_BROKER:
             result.draft(place, tree.given).small[name] = size
         elif _SERVER_PROPERTIES.fullmatch(name):
             result.configs.append((where, size))
@@ -310,9 +310,9 @@ def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str]
 
 def _loose(where: StorageLocation, given: StorageLocation) -> DataName | None:
     """What a data file outside of a partition folder is; one that was given by itself may have any name."""
-    says = names.data_name(where.name)
+    says = kafka_names.data_name(where.name)
     kind = where.name.rpartition(".")[2]
-    if says or where != given or kind not in (*names.SEGMENT_KINDS, "snapshot", "checkpoint"):
+    if says or where != given or kind not in (*kafka_names.SEGMENT_KINDS, "snapshot", "checkpoint"):
         return says
     head = storage.read_head(where, "", HEAD_BYTES)
     return None if isinstance(head, bytes) and sniff(head) else DataName(-1, kind, "")
@@ -330,7 +330,7 @@ def _sort_unknown(tree: Tree, folder: str, name: str, size: int, in_log_dir: boo
         result.draft(place, tree.given).texts.append(TextFile(name, size, kind))
     else:
         packed = _PACKED.fullmatch(name)
-        reason = PACKED if _ARCHIVE.fullmatch(name) or (packed and names.data_name(packed[1])) else UNKNOWN
+        reason = PACKED if _ARCHIVE.fullmatch(name) or (packed and kafka_names.data_name(packed[1])) else UNKNOWN
         result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else reason))
 
 
@@ -370,12 +370,12 @@ def folder_replica(
     Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one; neither where ``scope``
     leaves it out.
     """
-    says = names.partition_folder(folder)
+    says = kafka_names.partition_folder(folder)
     if says is None:
         raise ValueError(f"{folder} is no partition folder")
     found, dropped = [], []
     for name, size in sorted(files.items()):
-        data = names.data_name(name)
+        data = kafka_names.data_name(name)
         if data:
             found.append(FoundFile(f"{folder}/{name}", size, data))
         else:
@@ -384,7 +384,7 @@ def folder_replica(
     opened = scope.wants(says.topic, says.partition, broker_id)
     kept = logdir_files.keep(found, lambda item: _end_offset(place, item, errors) if opened else 0)
     dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
-    metadata = next((item.name for item in kept.kept if item.says.kind == names.PARTITION_METADATA), None)
+    metadata = next((item.name for item in kept.kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
     # Of a deleted one it tells which topic is gone; nobody misses what cannot be read of it.
     wanted = opened and metadata is not None and says.kind in ("live", "deleted")
     topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
@@ -417,12 +417,12 @@ def _replica(
     by_kind: dict[str, list[DataFile]] = {}
     for item in files:
         by_kind.setdefault(item.says.kind, []).append(_data_file(item))
-    beside = {(item.kind, item.offset): item for kind in names.INDEX_KINDS for item in by_kind.get(kind, [])}
+    beside = {(item.kind, item.offset): item for kind in kafka_names.INDEX_KINDS for item in by_kind.get(kind, [])}
     segments = []
     for log in sorted(by_kind.get("log", []), key=lambda item: (item.offset, item.name)):
-        indexes = [beside.pop((kind, log.offset), None) for kind in names.INDEX_KINDS] if beside else ()
+        indexes = [beside.pop((kind, log.offset), None) for kind in kafka_names.INDEX_KINDS] if beside else ()
         segments.append(SegmentFile(log.name, log.offset, log.size, *indexes))
-    others = [*beside.values(), *by_kind.get("checkpoint", []), *by_kind.get(names.QUORUM_STATE, [])]
+    others = [*beside.values(), *by_kind.get("checkpoint", []), *by_kind.get(kafka_names.QUORUM_STATE, [])]
     return Replica(
         log_dir,
         topic,
@@ -432,8 +432,8 @@ def _replica(
         topic_id,
         segments=tuple(segments),
         snapshots=tuple(sorted(by_kind.get("snapshot", []), key=lambda item: (item.offset, item.name))),
-        leader_epochs=next(iter(by_kind.get(names.LEADER_EPOCHS, [])), None),
-        partition_metadata=next(iter(by_kind.get(names.PARTITION_METADATA, [])), None),
+        leader_epochs=next(iter(by_kind.get(kafka_names.LEADER_EPOCHS, [])), None),
+        partition_metadata=next(iter(by_kind.get(kafka_names.PARTITION_METADATA, [])), None),
         others=tuple(sorted(others)),
     )
 
@@ -586,11 +586,11 @@ def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
         if place.uri:
             yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
             for folder, files in draft.partitions.items():
-                says = names.partition_folder(folder)
+                says = kafka_names.partition_folder(folder)
                 if says is not None and not scope.wants_log(says.topic, says.partition):
                     continue
-                name = f"{folder}/{names.PARTITION_METADATA}"
-                size = files.get(names.PARTITION_METADATA)
+                name = f"{folder}/{kafka_names.PARTITION_METADATA}"
+                size = files.get(kafka_names.PARTITION_METADATA)
                 yield [] if size is None else [Coming(place.uri, place.child(name).path, size)]
 
 
@@ -613,13 +613,13 @@ def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Storage
     """
     folders, others = [], []
     for place, files in sorted(found.remote.items(), key=lambda item: (item[0].uri, item[0].path)):
-        says = names.remote_folder(place.path)
+        says = kafka_names.remote_folder(place.path)
         assert says is not None
         top = place.parent if says.depth == 1 else place.parent.parent
-        kind_of = names.remote_name if says.depth == 1 else names.object_name
+        kind_of = kafka_names.remote_name if says.depth == 1 else kafka_names.object_name
         segments: dict[tuple[int, str], list[DataFile]] = {}
         for name, size in sorted(files.items()):
-            data, segment = kind_of(name), names.remote_segment(name)
+            data, segment = kind_of(name), kafka_names.remote_segment(name)
             if data is None or segment is None or data.state:
                 others.append(
                     (place.child(name), size, NOT_KAFKAS if data is None else logdir_files.DROPPED[data.state])

@@ -13,11 +13,12 @@ import numpy as np
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.base.remote_segments import EpochStarts, RemoteLogs, RemotePartition, RemoteSegment, RemoteSegmentState
 from auditor.base.user_input import EVERYTHING, Scope
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress_into
 from auditor.connectors.codec.remote_log_metadata import Manifest, RemoteLogMetadataRow, decode_manifest
 from auditor.connectors.codec.segment import end_offset, read_segment
 from auditor.connectors.codec.small_files import decode_leader_epochs
-from auditor.connectors.logdir import names
+from auditor.connectors.kafka_names import INDEX_KINDS
 from auditor.connectors.logdir.files import (
     DataFile,
     Inventory,
@@ -29,9 +30,8 @@ from auditor.connectors.logdir.files import (
     Skipped,
     Unreadable,
 )
-from auditor.connectors.logdir.names import INDEX_KINDS
+from auditor.connectors.logdir.internal_rows import REMOTE_LOG_METADATA, InternalRows
 from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_file
-from auditor.connectors.tables.internal_rows import REMOTE_LOG_METADATA, InternalRows
 
 # Files that lie in remote storage in another shape than their brokers had them: cut out of one object, or in chunks.
 #
@@ -403,13 +403,13 @@ def _before(replica: Replica, chosen: list[Candidate], files: _OpenRemoteFiles) 
     for c, following in zip(chosen, starts, strict=True):
         log, cut = c.segment.file("log"), c.end > following
         assert log is not None
-        index, times, aborted = (None if cut else c.segment.file(kind) for kind in names.INDEX_KINDS)
+        index, times, aborted = (None if cut else c.segment.file(kind) for kind in kafka_names.INDEX_KINDS)
         segments.append(SegmentFile(log.name, c.segment.start, log.size, index, times, aborted, log.place))
         snapshot = c.segment.file("snapshot")
         if snapshot is not None and not cut:
             snapshots.setdefault(c.end, snapshot._replace(offset=c.end))
-        files.say(c.segment, NOT_NEEDED, "snapshot", *names.INDEX_KINDS)
-        files.say(c.segment, AS_COPIED, names.LEADER_EPOCHS)
+        files.say(c.segment, NOT_NEEDED, "snapshot", *kafka_names.INDEX_KINDS)
+        files.say(c.segment, AS_COPIED, kafka_names.LEADER_EPOCHS)
     ordered = tuple(snapshots[offset] for offset in sorted(snapshots))
     return replace(replica, segments=(*segments, *replica.segments), snapshots=ordered)
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from auditor.base import user_input
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits, StoreTrouble
-from auditor.connectors.logdir import names
-from auditor.connectors.logdir.names import COPY_LIST
+from auditor.connectors import kafka_names
+from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.remote_files import RemoteFile, refusal, renewed
 from auditor.connectors.stores.remote_files import filesystem as filesystem
@@ -359,11 +359,11 @@ def _is_copy(infos: list[pafs.FileInfo]) -> bool:
 
 def _is_kafkas(infos: list[pafs.FileInfo]) -> bool:
     """Whether files are directly in a folder that a broker has there: it is a log directory's or a partition's."""
-    return _is_broker(infos) or any(info.is_file and names.data_name(info.base_name) for info in infos)
+    return _is_broker(infos) or any(info.is_file and kafka_names.data_name(info.base_name) for info in infos)
 
 
 def _is_broker(infos: list[pafs.FileInfo]) -> bool:
-    return any(info.is_file and info.base_name in names.OF_A_BROKER for info in infos)
+    return any(info.is_file and info.base_name in kafka_names.OF_A_BROKER for info in infos)
 
 
 def _infos(where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, RECORD_AT, AuditInputError, DecodeError, Limits
 from auditor.base.numbers import SEQUENCES
+from auditor.connectors import kafka_names, schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import indexes, small_files
 from auditor.connectors.codec.batches import (
@@ -42,24 +43,13 @@ from auditor.connectors.codec.records import Decoded, decode_stored, records_of
 from auditor.connectors.codec.segment import Chunk, StoredChunks, before, read_segment
 from auditor.connectors.codec.small_files import may_show
 from auditor.connectors.codec.structs import Problem, as_printed
-from auditor.connectors.logdir import names
+from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import DataFile, Replica, TextFile
+from auditor.connectors.logdir.internal_rows import InternalRows, history, internal_records
+from auditor.connectors.logdir.text_folder import TextReplica, read_texts
+from auditor.connectors.schema import JSON, LOG_KEY, TIME, Key, array_of, from_columns, from_errors, from_rows, texts
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
-from auditor.connectors.tables import internal_rows, schema
-from auditor.connectors.tables.internal_rows import InternalRows, history, internal_records
-from auditor.connectors.tables.schema import (
-    JSON,
-    LOG_KEY,
-    TIME,
-    Key,
-    array_of,
-    from_columns,
-    from_errors,
-    from_rows,
-    texts,
-)
-from auditor.connectors.text.folder import TextReplica, read_texts
 
 # Decoded batches and records as rows of the tables ``batches`` and ``records``.
 
@@ -190,7 +180,7 @@ def _bytes(payload: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Arr
     return pa.array(found, pa.binary())
 
 
-# From a file to rows of the decoded tables (:mod:`auditor.connectors.tables.schema`), as Arrow record batches.
+# From a file to rows of the decoded tables (:mod:`auditor.connectors.schema`), as Arrow record batches.
 #
 # What Spark's data sources and ``auditor decode`` share. Nothing raises on bad bytes: they are rows of
 # ``decode_errors``.
@@ -456,12 +446,12 @@ _SMALL: dict[str, tuple[str, Callable[[FilePiece, bytes], Content]]] = {
     "index": ("index_entries", _offset_index),
     "timeindex": ("index_entries", _time_index),
     "txnindex": ("aborted_transactions", _txn_index),
-    names.LEADER_EPOCHS: ("checkpoints", _leader_epochs),
-    names.PARTITION_METADATA: ("", _only_errors(small_files.decode_partition_metadata)),
-    names.QUORUM_STATE: ("", _only_errors(small_files.decode_quorum_state)),
-    names.META: ("", _only_errors(small_files.decode_meta_properties)),
-    names.CLEAN_SHUTDOWN: ("", _only_errors(small_files.decode_clean_shutdown)),
-} | dict.fromkeys(names.CHECKPOINT_KINDS.values(), ("checkpoints", _offset_checkpoint))
+    kafka_names.LEADER_EPOCHS: ("checkpoints", _leader_epochs),
+    kafka_names.PARTITION_METADATA: ("", _only_errors(small_files.decode_partition_metadata)),
+    kafka_names.QUORUM_STATE: ("", _only_errors(small_files.decode_quorum_state)),
+    kafka_names.META: ("", _only_errors(small_files.decode_meta_properties)),
+    kafka_names.CLEAN_SHUTDOWN: ("", _only_errors(small_files.decode_clean_shutdown)),
+} | dict.fromkeys(kafka_names.CHECKPOINT_KINDS.values(), ("checkpoints", _offset_checkpoint))
 
 
 def _texts(piece: TextPiece, how: How) -> Rows:
@@ -576,20 +566,22 @@ def properties(piece: FilePiece, how: How) -> Rows:
 
 
 def _decode(kind: str, data: bytes, file: str) -> tuple[Fields, list[DecodeError]]:
-    if kind == names.META:
+    if kind == kafka_names.META:
         meta, errors = small_files.decode_meta_properties(data, file)
         return meta._asdict(), errors
-    if kind == names.PARTITION_METADATA:
+    if kind == kafka_names.PARTITION_METADATA:
         topic_id, errors = small_files.decode_partition_metadata(data, file)
         return {"topic_id": topic_id}, errors
-    if kind == names.QUORUM_STATE:
+    if kind == kafka_names.QUORUM_STATE:
         state, errors = small_files.decode_quorum_state(data, file)
         return ({} if state is None else state._asdict()), errors
     epoch, errors = small_files.decode_clean_shutdown(data, file)
     return {"broker_epoch": epoch}, errors
 
 
-PROPERTY_KINDS = frozenset({names.META, names.PARTITION_METADATA, names.QUORUM_STATE, names.CLEAN_SHUTDOWN})
+PROPERTY_KINDS = frozenset(
+    {kafka_names.META, kafka_names.PARTITION_METADATA, kafka_names.QUORUM_STATE, kafka_names.CLEAN_SHUTDOWN}
+)
 
 
 def named(piece: FilePiece, how: How) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -22,10 +22,10 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.connectors.codec.gaps import SeekableFile, offset_range
 from auditor.connectors.codec.segment import HeaderHop, StoredChunks, read_segment
-from auditor.connectors.logdir import scope as logdir_scope
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import open_file
+from auditor.connectors.tables import input_splits as logdir_scope
 from auditor.connectors.tables.rows import FilePiece, How, read_piece
 
 # The options of the Spark data sources, checked.

@@ -48,30 +48,30 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
-        options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
+        options, pieces = ours("connectors.tables.source_options"), ours("connectors.tables.input_splits")
         asked = options.asked(self.options)
-        with ours("connectors.gate").guarded(asked.refused):
+        with ours("connectors.stores.storage").guarded(asked.refused):
             inventory = options.inventory_of(self.options) or self.discovered(asked)
-            wanted = ours("connectors.pruning").Wanted(self.conditions, *asked.offsets)
+            wanted = ours("connectors.tables.source_options").FileFilter(self.conditions, *asked.offsets)
             found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
         slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
         return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
 
     def discovered(self, asked: Any) -> Any:
         """What is read below the paths."""
-        inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits, asked.scope)
+        inventory = ours("connectors.logdir.inventory").discover(asked.paths, asked.how.limits, asked.scope)
         if inventory.remote:
-            remote = ours("connectors.remote_log")
+            remote = ours("connectors.logdir.tiered")
             read = remote.read_all(remote.tasks(inventory, asked.how.limits))
-            inventory = ours("connectors.tiered").with_remote(inventory, read, asked.scope)
-        return ours("connectors.scoped").narrowed(inventory, asked.scope)
+            inventory = ours("connectors.logdir.tiered").with_remote(inventory, read, asked.scope)
+        return ours("connectors.tables.input_splits").narrowed(inventory, asked.scope)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
-        rows, for_spark = ours("connectors.rows"), ours("connectors.arrow").for_spark
-        asked = ours("connectors.source_options").asked(self.options)
-        share, ahead = pickle.loads(partition.value), ours("connectors.ahead")
-        with ours("connectors.gate").guarded(asked.refused), ahead.coming(ahead.of_work(share)):
+        rows, for_spark = ours("connectors.tables.rows"), ours("connectors.schema").for_spark
+        asked = ours("connectors.tables.source_options").asked(self.options)
+        share, ahead = pickle.loads(partition.value), ours("connectors.stores.remote_files")
+        with ours("connectors.stores.storage").guarded(asked.refused), ahead.coming(ahead.of_work(share)):
             for piece in share:
                 for _table, batch in rows.read_piece(piece, frozenset({self.table}), asked.how):
                     yield for_spark(batch.select(asked.columns) if asked.columns else batch)
@@ -96,8 +96,11 @@ class GrowingTable(DataSourceStreamReader):
 
     def _listed(self) -> tuple[Any, Any, Any]:
         """The options, what is there now, and which replicas count."""
-        asked, pieces = ours("connectors.source_options").asked(self.options), ours("connectors.pieces")
-        with ours("connectors.gate").guarded(asked.refused):
+        asked, pieces = (
+            ours("connectors.tables.source_options").asked(self.options),
+            ours("connectors.tables.input_splits"),
+        )
+        with ours("connectors.stores.storage").guarded(asked.refused):
             found = TableReader(self.table, self.options).discovered(asked)
         return asked, found, lambda replica: pieces.in_segments(self.table, replica.topic)
 
@@ -108,25 +111,27 @@ class GrowingTable(DataSourceStreamReader):
     def latestOffset(self, start: Fields | None = None, limit: object = None) -> Fields:
         """Up to where each log can be read. Before Spark 4.2 it is asked without arguments, after a restart behind a
         call of :meth:`partitions` that has the checkpoint's offset twice (``setLatestSeenOffset``)."""
-        offsets = ours("connectors.stream_offsets")
+        offsets = ours("connectors.tables.source_options")
         asked, inventory, wanted = self._listed()
         self.known = offsets.ends(inventory, {**self.known, **(start or {})}, wanted, asked.how.limits)
         return self.known
 
     def partitions(self, start: Fields, end: Fields) -> list[InputPartition]:
         """Shares out what came between. Errors: ``AuditInputError`` where it was deleted before it was read."""
-        pieces, offsets = ours("connectors.pieces"), ours("connectors.stream_offsets")
+        pieces, offsets = ours("connectors.tables.input_splits"), ours("connectors.tables.source_options")
         _, inventory, wanted = self._listed()
         self.known = {**self.known, **end}
-        found = list(offsets.lots(inventory, start, end, wanted, ours("connectors.source_options").fails(self.options)))
+        found = list(
+            offsets.lots(inventory, start, end, wanted, ours("connectors.tables.source_options").fails(self.options))
+        )
         slots = max(TASKS, sum(pieces.size(lot.piece) for lot in found) // TASK_BYTES)
         return [InputPartition(pickle.dumps(found[number::slots])) for number in range(min(slots, len(found)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
-        offsets, for_spark = ours("connectors.stream_offsets"), ours("connectors.arrow").for_spark
-        asked = ours("connectors.source_options").asked(self.options)
-        with ours("connectors.gate").guarded(asked.refused):
+        offsets, for_spark = ours("connectors.tables.source_options"), ours("connectors.schema").for_spark
+        asked = ours("connectors.tables.source_options").asked(self.options)
+        with ours("connectors.stores.storage").guarded(asked.refused):
             for lot in pickle.loads(partition.value):
                 for batch in offsets.rows(lot, self.table, asked.how):
                     yield for_spark(batch.select(asked.columns) if asked.columns else batch)
@@ -146,21 +151,21 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns."""
-        options = ours("connectors.source_options")
-        columns = ours("connectors.rows").table_schema(self.table, options.how_of(self.options).payload)
+        options = ours("connectors.tables.source_options")
+        columns = ours("connectors.tables.rows").table_schema(self.table, options.how_of(self.options).payload)
         if wanted := options.columns_of(self.options):
-            columns = ours("connectors.rows").chosen(columns, wanted)
-        found: StructType = ours("connectors.sources").spark_schema(columns)
+            columns = ours("connectors.tables.rows").chosen(columns, wanted)
+        found: StructType = ours("connectors.tables.sources").spark_schema(columns)
         return found
 
     def reader(self, schema: StructType) -> TableReader:
         """A reader of the paths in the options. Errors: ``AuditInputError`` for an option that is wrong."""
-        ours("connectors.source_options").asked(self.options)
+        ours("connectors.tables.source_options").asked(self.options)
         return (PruningReader if self.pushes else TableReader)(self.table, self.options)
 
     def streamReader(self, schema: StructType) -> GrowingTable:
         """A reader of what is new below the paths. Errors: ``AuditInputError`` for a table that no log appends to."""
-        ours("connectors.source_options").streamed(self.table, self.options)
+        ours("connectors.tables.source_options").streamed(self.table, self.options)
         return GrowingTable(self.table, self.options)
 
 

@@ -10,7 +10,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.group_topics import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
-from auditor.connectors.tables.schema import TRANSACTION_STATES
+from auditor.connectors.schema import TRANSACTION_STATES
 from auditor.connectors.text import lines
 from auditor.connectors.text.lines import line_end
 

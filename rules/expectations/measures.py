@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import RECORD_AT, UNREAD, VENDOR
-from auditor.connectors.tables.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
+from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import COMPLETION_OF, NEVER_WRITTEN, STATES_BY_ID
 
 if TYPE_CHECKING:

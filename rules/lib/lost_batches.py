@@ -14,7 +14,7 @@ from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs
 from auditor.rules.lib.headers import Columns, joined
-from auditor.rules.lib.replicas import Pair, batches_of
+from auditor.rules.lib.replica_pairs import Pair, batches_of
 from auditor.rules.seen.view import LogView, iso
 
 # Which batches of one replica are in another one too, further on: their producers sent them again.

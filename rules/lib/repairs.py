@@ -14,7 +14,7 @@ from auditor.base.words import few, plural
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.model.policies import SKIPS_MARKERS
-from auditor.rules.lib.replicas import Pair, pairs
+from auditor.rules.lib.replica_pairs import Pair, pairs
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Alone, Cluster
 from auditor.rules.seen.view import LogView
 

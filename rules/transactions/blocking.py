@@ -123,7 +123,6 @@ def age(log: LogView, t: OpenTransaction) -> int:
 
 
 def _is_its_own(t: OpenTransaction) -> bool:
-    """Whether the last record of its id is about it."""
     return t.klass in ("active", "late") and not t.ended
 
 
@@ -161,7 +160,6 @@ def undeliverable(cluster: Cluster, entry: StateRecord | None) -> list[str]:
 
 @once
 def _verdicts(log: LogView) -> dict[tuple[int, int], BlockingStatus]:
-    """By producer id and first offset; :func:`judged` fills it."""
     return {}
 
 
@@ -230,7 +228,6 @@ def _counted_as(t: OpenTransaction, stands: BlockedState) -> str:
 
 
 def _hold(t: OpenTransaction, stands: BlockedState) -> Hold:
-    """Which rule says it."""
     if t.klass in ("hanging", "orphan"):
         return Hold.NOBODYS
     if t.klass == "ghost":
@@ -557,7 +554,6 @@ def _coordinator_epoch(log: LogView, decision: StateRecord) -> int | None:
 
 
 def _commit_elsewhere(log: LogView, t: OpenTransaction) -> MissingCommit | None:
-    """The COMMIT marker that another replica has for it, whatever is left of what its coordinator wrote."""
     rows = [row for replica in log.replicas if replica is not log.leader for row in _commits(replica, t)]
     if not rows:
         return None
@@ -619,7 +615,6 @@ def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
 
 
 def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
-    """Where batches with a CRC mismatch are that may hold the decision about open data, or its marker."""
     history, places = log.cluster.coordinator, []
     if history is not None and t.missing == DAMAGED:
         mine = history.logs if t.entry is None else (t.entry.partition,)
@@ -658,7 +653,6 @@ def _decision_lost(loses: str, places: list[str]) -> Advice:
 
 
 def _listed(log: LogView, t: OpenTransaction) -> CheckCommand:
-    """That the partition's leader has the transaction open still."""
     first, producer = int(t.row["first_offset"]), int(t.row["producer_id"])
     return CheckCommand(
         repairs.describe_producers(log.topic, log.partition),
@@ -677,7 +671,6 @@ def _look_elsewhere(log: LogView) -> str:
 
 
 def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
-    """The transaction in another replica that has its COMMIT marker; no row where it has none."""
     rows = replica.transactions
     mine = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
     return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
@@ -725,7 +718,6 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: StateRecord, gone: 
 
 
 def _in_state(transactional_id: str, state: str) -> CheckCommand:
-    """That a coordinator has an id in the state that it had by the copy."""
     return CheckCommand(repairs.describe_id(transactional_id), f"its TransactionState is {state}")
 
 
@@ -851,7 +843,6 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
 
 
 def _what_it_is(t: OpenTransaction) -> str:
-    """Whose the data is, of which nobody is sure that it was committed."""
     if t.entry is not None and t.entry.state in ("PrepareAbort", "CompleteAbort"):
         return "a transaction that ended in ABORT"
     return "a transaction that nobody will end"

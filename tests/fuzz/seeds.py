@@ -5,15 +5,21 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.records import Record, records_of
-from auditor.connectors.logdir import names
 from auditor.connectors.text.lines import sniff
 from tests import corpora, formats
 from tests.segments import batch, chunks, message, record, simple, wrapper
 
 LARGEST = 4096  # bytes of a seed: decoders have no state that only long files reach, and short ones mutate faster
 FEW = 40  # seeds of one kind from one corpus
-SMALL_FILES = (*names.CHECKPOINT_KINDS, names.META, "partition.metadata", "leader-epoch-checkpoint", "quorum-state")
+SMALL_FILES = (
+    *kafka_names.CHECKPOINT_KINDS,
+    kafka_names.META,
+    "partition.metadata",
+    "leader-epoch-checkpoint",
+    "quorum-state",
+)
 NEWER = ("__share_group_state", "__remote_log_metadata")  # in the corpora of formats alone
 INTERNAL = ("__transaction_state", "__consumer_offsets", "__cluster_metadata", *NEWER)
 

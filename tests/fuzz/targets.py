@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from auditor.base.errors import MIB, REASONS, DecodeError, Limits
+from auditor.connectors import schema
 from auditor.connectors.codec import indexes, small_files
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry, decode_control_record
 from auditor.connectors.codec.group_topics import OffsetCommitRow, decode_consumer_offsets, decode_share_group_state
@@ -15,12 +16,11 @@ from auditor.connectors.codec.records import decode_records, records_of
 from auditor.connectors.codec.remote_log_metadata import decode_manifest, decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.connectors.tables import schema
-from auditor.connectors.tables.internal_rows import InternalRows, row_of
+from auditor.connectors.logdir.internal_rows import InternalRows, row_of
+from auditor.connectors.logdir.text_folder import _DumpedLogs
+from auditor.connectors.schema import from_rows
 from auditor.connectors.tables.rows import batch_rows
-from auditor.connectors.tables.schema import from_rows
 from auditor.connectors.text.dump import parse_dump
-from auditor.connectors.text.folder import _DumpedLogs
 from auditor.connectors.text.internal_topics import parse_console
 from auditor.connectors.text.lines import normalise, sniff
 from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader

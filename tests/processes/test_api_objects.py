@@ -19,7 +19,7 @@ import pytest
 import auditor
 from auditor import cli
 from auditor.api import objects
-from auditor.connectors.tables.schema import TYPES
+from auditor.connectors.schema import TYPES
 from auditor.pipeline import summary
 from tests import corpora
 from tests.conftest import ROOT

@@ -20,9 +20,9 @@ from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.connectors.logdir import copy_view
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
 from auditor.connectors.stores import remote_files
 from auditor.connectors.stores import results as stores_results
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.copying import run
 from auditor.copying.run import copied

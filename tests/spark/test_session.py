@@ -31,7 +31,7 @@ NAME = "hanging-36"
 
 def test_workers_run_this_python_and_know_our_packages(spark: SparkSession) -> None:
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import auditor.base.errors as errors
+        from auditor.base import errors
 
         for batch in batches:
             said = [f"{sys.executable} {len(errors.REASONS)}"] * batch.num_rows

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from auditor import register
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.connectors.tables.sources import SOURCES
 from tests import corpora

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor import running
-from auditor.connectors.tables import schema
+from auditor.connectors import schema
 from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.connectors.tables.schema import EVERYWHERE, LOG_KEY, MEANINGS, TYPES, declared
+from auditor.connectors.schema import EVERYWHERE, LOG_KEY, MEANINGS, TYPES, declared
 from auditor.pipeline.table_parts import schemas
 from scripts.tables_page import meanings
 

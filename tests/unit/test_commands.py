@@ -9,7 +9,7 @@ import pytest
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import LogView
 from tests import made
 
@@ -37,7 +37,7 @@ def test_a_name_is_one_word(command: str, words: list[str]) -> None:
 
 def test_the_id_of_a_transaction_that_stands_still_is_one_word() -> None:
     """Any client may choose it; the coordinator only asks that it is not empty."""
-    entry = Entry(0, 5, 0, 0, HOSTILE, "Ongoing", 7, 0, 60_000, frozenset({"t-0"}), False, 0, 0, 0, "0.log", 0, 1)
+    entry = StateRecord(0, 5, 0, 0, HOSTILE, "Ongoing", 7, 0, 60_000, frozenset({"t-0"}), False, 0, 0, 0, "0.log", 0, 1)
     cluster = Cluster(as_of=3_600_000, newest_time=3_600_000, coordinator=build_history(1, [entry]))
     log = LogView([made.facts(TOPIC)], cluster)
     (found,) = registry.judge(log, [registry.kinds()["timeout-not-enforced"]])

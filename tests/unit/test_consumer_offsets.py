@@ -15,7 +15,7 @@ import pytest
 from auditor.base.errors import REASONS
 from auditor.connectors.codec import group_topics
 from auditor.connectors.codec.group_topics import GroupMetadataRow, OffsetCommitRow, Row, decode_consumer_offsets
-from auditor.connectors.tables.schema import GROUP_METADATA, OFFSET_COMMITS
+from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS
 from tests import corpora
 from tests.unit import client_encoding, dumps
 from tests.unit.log_reader import read_partition

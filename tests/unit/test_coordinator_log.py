@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from auditor.connectors.tables import schema
+from auditor.connectors import schema
 from auditor.facts import coordinator_log
 from auditor.facts.coordinator_log import STATES, CoordinatorLog, StateRecord, pack, tally
 from auditor.model.transaction_states import PREPARED, IdAccount

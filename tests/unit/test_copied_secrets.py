@@ -12,9 +12,9 @@ from auditor.connectors.codec.cluster_metadata import BLANKED, CONFIG
 from auditor.connectors.codec.group_topics import ASSIGNMENT, GROUP_METADATA_VALUE, OFFSET_COMMIT_VALUE, SUBSCRIPTION
 from auditor.connectors.codec.structs import Message
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
+from auditor.connectors.schema import DECODED
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
-from auditor.connectors.tables.schema import DECODED
 from tests import segments
 from tests.copies import copy_of, everything, finds
 from tests.unit.client_encoding import encode

@@ -19,7 +19,7 @@ from auditor.connectors.logdir import copy_lists
 from auditor.connectors.logdir.copied_segments import COLUMNS, SegmentRows, SegmentWriter, columns_of, digest_of
 from auditor.connectors.logdir.copy_lists import LIST, FolderList, Listed, Taken
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from tests import segments
 from tests.copies import copy_of

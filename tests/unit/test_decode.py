@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.connectors.tables import schema
+from auditor.connectors import schema
 from tests import corpora, oracle
 from tests.segments import message, simple
 from tests.unit import dumps

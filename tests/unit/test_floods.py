@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.connectors.tables import internal_rows
+from auditor.connectors.logdir import internal_rows
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution import finding_limits
 from auditor.rules.resolution.resolve import resolve

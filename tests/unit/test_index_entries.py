@@ -18,7 +18,7 @@ from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.task import ReplicaTask
 from auditor.rules import snapshots_and_indexes
 from auditor.rules.catalogue.registry import kinds
-from auditor.rules.lib import replicas
+from auditor.rules.lib import replica_pairs
 from auditor.rules.resolution.finding_limits import SUMMED, judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
@@ -39,7 +39,7 @@ def test_the_last_row_with_a_key_is_that_of_a_dictionary(seed: int) -> None:
     keys, wanted = _pairs(draw, draw.randrange(30)), _pairs(draw, draw.randrange(30))
     last = {pair: row for row, pair in enumerate(zip(*(k.tolist() for k in keys), strict=True))}
     expected = [last.get(pair, -1) for pair in zip(*(w.tolist() for w in wanted), strict=True)]
-    assert replicas.last_of(keys, wanted).tolist() == expected
+    assert replica_pairs.last_of(keys, wanted).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -57,7 +57,7 @@ def test_what_an_entry_hides_is_what_a_look_at_every_transaction_shows(seed: int
         for pid, first, last in entries
     ]
     columns = np.array(entries, np.int64).T
-    assert replicas.hides(facts(transactions=t), *columns).tolist() == expected
+    assert replica_pairs.hides(facts(transactions=t), *columns).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -65,7 +65,7 @@ def test_rows_of_one_side(seed: int) -> None:
     draw = random.Random(seed)
     kind = [(name, "i8") for name in KEYS]
     sides = [[tuple(draw.randrange(3) for _ in KEYS) for _ in range(draw.randrange(20))] for _ in range(2)]
-    found = replicas.entries_apart(*(np.array(rows, kind) for rows in sides))
+    found = replica_pairs.entries_apart(*(np.array(rows, kind) for rows in sides))
     assert [rows.tolist() for rows in found] == [sorted({*a} - {*b}) for a, b in itertools.permutations(sides)]
 
 

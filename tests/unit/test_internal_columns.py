@@ -13,7 +13,7 @@ import pytest
 
 from auditor.base.errors import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.tables.internal_rows import TABLES, InternalRows
+from auditor.connectors.logdir.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, StateRecord, pack, windows_of
 from auditor.facts.offsets import WatchedOffsets
 from auditor.pipeline.cluster_context import entries

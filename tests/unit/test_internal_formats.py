@@ -29,13 +29,7 @@ from auditor.connectors.codec.group_topics import (
 )
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
 from auditor.connectors.codec.structs import as_printed
-from auditor.connectors.tables.schema import (
-    GROUP_METADATA,
-    OFFSET_COMMITS,
-    REMOTE_LOG_METADATA,
-    SHARE_GROUP_STATE,
-    from_rows,
-)
+from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, from_rows
 from tests import formats
 from tests.conftest import NIGHTLY
 from tests.unit import client_encoding

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.codec.small_files import MetaProperties, Offsets
-from auditor.connectors.logdir import scope
 from auditor.connectors.logdir.copy_view import CopyView
 from auditor.connectors.logdir.files import (
     BrokerSettings,
@@ -34,7 +33,7 @@ from auditor.connectors.logdir.files import (
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.logdir.tiered import Chunked, ObjectRange
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.connectors.tables import source_options
+from auditor.connectors.tables import input_splits, source_options
 from tests import corpora
 
 NUMBERS = st.integers(-1, 1 << 63)
@@ -105,7 +104,7 @@ def shape(value: object) -> object:
 @settings(max_examples=40, deadline=None)
 @given(INVENTORIES)
 def test_what_comes_back_is_equal_to_its_types(inventory: Inventory) -> None:
-    found = scope.loads(scope.dumps(inventory))
+    found = input_splits.loads(input_splits.dumps(inventory))
     assert found == inventory
     assert shape(found) == shape(inventory)
 
@@ -113,7 +112,7 @@ def test_what_comes_back_is_equal_to_its_types(inventory: Inventory) -> None:
 @pytest.mark.parametrize("name", ["tiered-43", "replicas-41", "healthy-41"])
 def test_inventories_of_brokers_come_back(name: str) -> None:
     inventory = discover([str(corpora.unpack(name))])
-    assert scope.loads(scope.dumps(inventory)) == inventory
+    assert input_splits.loads(input_splits.dumps(inventory)) == inventory
 
 
 class Runs:
@@ -142,14 +141,14 @@ def test_the_option_is_not_unpickled(tmp_path: Path) -> None:
 def test_any_other_text_is_one_line(text: bytes | str) -> None:
     made = base64.b85encode(text).decode() if isinstance(text, bytes) else text
     with pytest.raises(AuditInputError, match="option inventory"):
-        scope.loads(made)
+        input_splits.loads(made)
 
 
 @settings(max_examples=40, deadline=None)
 @given(INVENTORIES, st.data())
 def test_a_changed_text_is_an_inventory_or_one_line(inventory: Inventory, data: st.DataObject) -> None:
-    text = scope.dumps(inventory)
+    text = input_splits.dumps(inventory)
     at = data.draw(st.integers(0, len(text) - 1))
     changed = text[:at] + data.draw(st.sampled_from("0aZ~")) + text[at + 1 :]
     with contextlib.suppress(AuditInputError):
-        scope.loads(changed)
+        input_splits.loads(changed)

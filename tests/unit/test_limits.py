@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.errors import MIB, DecodeError, Limits
 from auditor.connectors.codec.records import iter_records, records_of
+from auditor.connectors.logdir.internal_rows import InternalRows
 from auditor.connectors.stores import storage
-from auditor.connectors.tables.internal_rows import InternalRows
 from tests.segments import accounted, batch, chunks, reasons, record, simple
 
 

@@ -16,6 +16,7 @@ from auditor import cli, running
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import since_of
 from auditor.commands import live
+from auditor.connectors import schema
 from auditor.connectors.live.client_properties import CONNECTION_OPTIONS
 from auditor.connectors.live.live_cluster import (
     EARLIEST,
@@ -28,7 +29,6 @@ from auditor.connectors.live.live_cluster import (
     PartitionMetadata,
     Producer,
 )
-from auditor.connectors.tables import schema
 from auditor.dashboards.finding_groups import Printing
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts

@@ -126,9 +126,9 @@ def test_of_very_many_tasks_each_is_kept_under_its_own_identity(monkeypatch: pyt
     """Lists of so many are made of what was at rest meanwhile: other objects than those that were given."""
     named = [(t, str(number).encode()) for number, t in enumerate(tasks_of([100] * (SORTED_TOGETHER + 2)))]
     lists: list[list[tuple[ReplicaTask, bytes]]] = []
-    monkeypatch.setattr(jobs.scan, "slots", lambda _: 2)
+    monkeypatch.setattr(jobs, "slots", lambda _: 2)
     monkeypatch.setattr(jobs, "attempts", lambda _: 4)
-    monkeypatch.setattr(jobs.scan, "each_list", lambda _spark, some, *_: lists.extend(some))
+    monkeypatch.setattr(jobs, "each_list", lambda _spark, some, *_: lists.extend(some))
     jobs._missing(None, named, WorkFolder("/nowhere"))  # type: ignore[arg-type]
     found = {identity: task.replica.partition for some in lists for task, identity in some}
     assert found == {str(n).encode(): n for n in range(SORTED_TOGETHER + 2)}

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry
+from auditor.connectors.logdir.internal_rows import row_of
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
-from auditor.connectors.tables.internal_rows import row_of
+from auditor.connectors.schema import METADATA_HISTORY, from_rows
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
-from auditor.connectors.tables.schema import METADATA_HISTORY, from_rows
 from tests import corpora, formats
 from tests.unit.log_reader import read_partition
 

@@ -10,7 +10,7 @@ from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, Election, LeaderBounds, ReadTimes
-from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import Finding, LogView
 from tests import made
 
@@ -51,9 +51,9 @@ def test_texts_are_made_by_hand_one_after_another() -> None:
     assert moments(log("t-0", NOW, text=True)) == {"broker-1": NOW - 15 * MIN}
 
 
-def entry(state: str, time: int, epoch: int = 0) -> Entry:
+def entry(state: str, time: int, epoch: int = 0) -> StateRecord:
     names = frozenset({"t-0"})
-    return Entry(0, 1, time, 0, "app", state, 7, epoch, MIN, names, False, time, time, 0, "f", 0, 1)
+    return StateRecord(0, 1, time, 0, "app", state, 7, epoch, MIN, names, False, time, time, 0, "f", 0, 1)
 
 
 @pytest.mark.parametrize(

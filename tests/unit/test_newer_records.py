@@ -13,7 +13,7 @@ import pytest
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, is_unread
 from auditor.cli import main
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.outputs import publish
 from auditor.pipeline import cluster_settings

@@ -61,9 +61,9 @@ ALLOWED = {
     "auditor/pipeline/runner.py::_brief": OWN_TASKS,
     "auditor/pipeline/runner.py::judged_rows": OWN_TASKS,
     "auditor/pipeline/runner.py::judged_texts": OWN_TASKS,
-    "auditor/pipeline/derived_tables.py::rows": OWN_TASKS,
+    "auditor/pipeline/derived_tables.py::coordinated_rows": OWN_TASKS,
     "auditor/pipeline/table_tasks.py::derive": OWN_TASKS,
-    "auditor/processes/isolation.py::Line.hear": OWN_WORKERS,
+    "auditor/processes/isolation.py::MessageSocket.hear": OWN_WORKERS,
     "auditor/processes/isolation.py::Note.read": OWN_WORKERS,
     "auditor/processes/worker.py::_serve": OWN_WORKERS,
     "auditor/processes/worker.py::start_workers": CONSTANT,
@@ -77,7 +77,7 @@ ALLOWED = {
     "auditor/spark/spark_runner.py::_load_ahead": CONSTANT,
     "auditor/spark/spark_tables.py::_coordinated.work": CLOSURE,
     "auditor/spark/spark_tables.py::from_facts.work": CLOSURE,
-    "auditor/spark/spark_tables.py::shares.work": CLOSURE,
+    "auditor/spark/spark_tables.py::shares_of_logs.work": CLOSURE,
     "auditor/spark/spark_tables.py::_derive": CLOSURE,
     "auditor/spark/spark_tables.py::_gather": CLOSURE,
     "auditor/spark/worker_daemon.py::load": CONSTANT,
@@ -111,6 +111,9 @@ def uses(source: str) -> Iterator[str]:
                     modules[name.asname or name.name] = "reader"
                 elif f"{node.module}.{name.name}" in DANGEROUS or name.name in DANGEROUS:
                     modules[name.asname or name.name] = "module"
+    for node in tree.body:  # a reader that the module defines itself
+        if isinstance(node, ast.FunctionDef) and node.name in READERS and any(_uses(node, modules, node.name)):
+            modules[node.name] = "reader"
     yield from _uses(tree, modules, "module")
 
 
@@ -150,7 +153,8 @@ def test_each_place_that_may_run_what_it_reads_is_listed() -> None:
         "import pickle\ndef f(x): return map(pickle.loads, x)",
         "from pyspark import cloudpickle\ndef f(x): return cloudpickle.loads(x)",
         "from auditor.base.at_rest import loads\ndef f(x): return loads(x)",
-        "from auditor.base import pickled\ndef f(x): return pickled.loads(x)",
+        "from auditor.base import at_rest\ndef f(x): return at_rest.loads(x)",
+        "import pickle as p\ndef loads(x): return p.loads(x)\ndef f(x): return loads(x)",
         "import marshal\ndef f(x): return marshal.loads(x)",
         "import numpy as np\ndef f(x): return np.load(x, allow_pickle=True)",
         "import yaml\ndef f(x): return yaml.load(x)",
@@ -164,7 +168,7 @@ def test_each_place_that_may_run_what_it_reads_is_listed() -> None:
     ],
 )
 def test_a_new_place_is_seen(source: str) -> None:
-    assert set(uses(source)) == {"f"}
+    assert set(uses(source)) - {"loads"} == {"f"}
 
 
 def test_harmless_readers_are_not_listed() -> None:

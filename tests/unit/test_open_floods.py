@@ -12,7 +12,7 @@ import pytest
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution import finding_limits
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 from bench import growth
 from tests import made, segments
@@ -114,9 +114,11 @@ def test_a_pinned_one_whose_id_is_not_known_is_undecidable(tmp_path: Path) -> No
     assert found == {n: "undecidable" if n % 5 in (1, 3, 4) else "proved" for n in range(60)}
 
 
-def entry(n: int, state: str) -> Entry:
+def entry(n: int, state: str) -> StateRecord:
     """What the coordinator wrote of producer ``n`` at 1 ms: its transaction has a minute."""
-    return Entry(0, n, 1, 0, f"id-{n}", state, n, 0, 60_000, frozenset({"orders-0"}), False, 1, 1, 0, "0.log", 0, 1)
+    return StateRecord(
+        0, n, 1, 0, f"id-{n}", state, n, 0, 60_000, frozenset({"orders-0"}), False, 1, 1, 0, "0.log", 0, 1
+    )
 
 
 @pytest.mark.parametrize(

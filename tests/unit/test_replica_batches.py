@@ -15,10 +15,10 @@ from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.segment_checks import DIGEST
 from auditor.rules.lib import headers
-from auditor.rules.lib import replicas as comparing
+from auditor.rules.lib import replica_pairs as comparing
 from auditor.rules.lib.headers import FOR_EVIDENCE, Allowance, Columns, ReplicaBatches
 from auditor.rules.lib.repairs import keeps_out
-from auditor.rules.lib.replicas import Pair, pairs, row_of, unread_again
+from auditor.rules.lib.replica_pairs import Pair, pairs, row_of, unread_again
 from tests.facts import log_of
 
 Row = dict[str, int]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.commands.rowtext import json_lines, table_lines
-from auditor.connectors.tables.schema import JSON
+from auditor.connectors.schema import JSON
 
 TIME = pa.timestamp("us", tz="UTC")
 

@@ -7,7 +7,7 @@ import pytest
 from auditor.connectors.live.live_cluster import ListedTransaction
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import Finding
 from tests import made
 from tests.facts import judge, log_of
@@ -69,7 +69,7 @@ def test_a_transaction_that_the_broker_knows_nothing_of() -> None:
     assert differences(replica(memory=ProducerMemory(ids=[7]))) == []  # it was active while the log was read
 
 
-ENTRY = Entry(
+ENTRY = StateRecord(
     0, 5, 1, 0, "tid", "Ongoing", 7, 1, 60_000, frozenset({"t-0"}), False, 1, 1, 0, "", 0, 1
 )  # the last record of the id: ongoing, in one partition
 
@@ -111,7 +111,7 @@ def test_a_coordinator_whose_last_append_failed(held: ListedTransaction, leader_
 
 
 def coordinator_differences(
-    held: ListedTransaction, asked_at: int, *entries: Entry, leader_epoch: int = 0
+    held: ListedTransaction, asked_at: int, *entries: StateRecord, leader_epoch: int = 0
 ) -> list[Finding]:
     memory = CoordinatorMemory({"tid": held._asdict()}, asked_at)
     history = build_history(1, entries or [ENTRY])

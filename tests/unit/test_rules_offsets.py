@@ -11,7 +11,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.groups import GroupPartition
 from auditor.rules.lib.evidence import story_of
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
-from auditor.rules.seen.coordinator_history import CoordinatorHistory, Entry, build_history
+from auditor.rules.seen.coordinator_history import CoordinatorHistory, StateRecord, build_history
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, facts, made
 
@@ -396,8 +396,8 @@ def open_row(pid: int, offset: int, time: int) -> Row:
             "batches": 1, "records": 1, "segment": 0, "position": 7, **times}  # fmt: skip
 
 
-def owner(pid: int, state: str, time: int) -> Entry:
-    return Entry(0, 5, time, 0, "app", state, pid, 0, 60_000, frozenset(), False, time, time, 0, "f", 0, 4)
+def owner(pid: int, state: str, time: int) -> StateRecord:
+    return StateRecord(0, 5, time, 0, "app", state, pid, 0, 60_000, frozenset(), False, time, time, 0, "f", 0, 4)
 
 
 def blocked(state: str | None, age: int, copied: int = HOUR) -> list[Finding]:
@@ -471,7 +471,7 @@ TASK, THREAD = "app-0_1", "app-3b0f4a52-9c1e-4f6b-8a7d-2f1e0c9b8a76-1"
 def committers(*names: str) -> CoordinatorHistory:
     """Ids that own the producer ids 1, 2, ..."""
     return build_history(1, [
-        Entry(0, k, 0, 0, name, "Empty", k + 1, 0, 60_000, frozenset(), True, 0, -1, 0, "0.log", 0, 0)
+        StateRecord(0, k, 0, 0, name, "Empty", k + 1, 0, 60_000, frozenset(), True, 0, -1, 0, "0.log", 0, 0)
         for k, name in enumerate(names)
     ])  # fmt: skip
 
@@ -523,9 +523,9 @@ def assigned(offset: int, number: int, time: int, **members: str | None) -> Row:
     return generation(offset, number, *members, value=value, record_timestamp=time)
 
 
-def ongoing(offset: int, pid: int, begun: int) -> Entry:
+def ongoing(offset: int, pid: int, begun: int) -> StateRecord:
     partitions = frozenset({"__consumer_offsets-0"})
-    return Entry(0, offset, begun, 0, f"tx-{pid}", "Ongoing", pid, 0, 60_000, partitions, False, begun, begun, 0,
+    return StateRecord(0, offset, begun, 0, f"tx-{pid}", "Ongoing", pid, 0, 60_000, partitions, False, begun, begun, 0,
                  "0.log", 0, 0)  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from kafka.record.util import calc_crc32c
 
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib.headers import COMPARED
-from auditor.rules.lib.replicas import pairs
+from auditor.rules.lib.replica_pairs import pairs
 from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.facts import corpus_logs, judge, log_of, logs_below

@@ -10,7 +10,7 @@ from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
-from auditor.rules.seen.coordinator_history import STAMP, WINDOW, CoordinatorHistory, Entry, build_history, naming
+from auditor.rules.seen.coordinator_history import STAMP, WINDOW, CoordinatorHistory, StateRecord, build_history, naming
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, windows
 from auditor.rules.transactions.open_transactions import open_transactions
@@ -21,20 +21,20 @@ PID, NOW = 7, 1_000_000
 COORDINATOR = ("__transaction_state", 0)
 
 
-def entry(offset: int, state: str, time: int, *, start: int = -1, timeout: int = 60_000) -> Entry:
+def entry(offset: int, state: str, time: int, *, start: int = -1, timeout: int = 60_000) -> StateRecord:
     partitions = frozenset({"t-0"}) if not state.startswith(("Complete", "Empty")) else frozenset()
-    return Entry(
+    return StateRecord(
         0, offset, time, 0, "app", state, PID, 0, timeout, partitions, False, time, start, 0, "0.log", 0, 0
     )  # fmt: skip
 
 
-def transaction(offset: int, begin: int) -> list[Entry]:
+def transaction(offset: int, begin: int) -> list[StateRecord]:
     """Begins at ``begin``, is decided 10 ms later, complete 10 ms after that."""
     states = (("Ongoing", 0), ("PrepareCommit", 10), ("CompleteCommit", 20))
     return [entry(offset + k, state, begin + after, start=begin) for k, (state, after) in enumerate(states)]
 
 
-def log(entries: list[Entry], *rows: dict[str, Any], **given: Any) -> LogView:
+def log(entries: list[StateRecord], *rows: dict[str, Any], **given: Any) -> LogView:
     """One partition on broker 1, its coordinator on broker 2, so that 30 s of skew are allowed for."""
     history: CoordinatorHistory = build_history(1, entries)
     history.whole_log[0], history.complete_from[0] = True, 0

@@ -10,9 +10,9 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import EVERYTHING, Scope, Since, check, since_of, was_read
-from auditor.connectors.logdir import scope as logdir_scope
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.tables import input_splits as logdir_scope
 from tests import corpora
 
 HOUR = 3_600_000

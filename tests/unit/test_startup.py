@@ -7,11 +7,11 @@ import struct
 
 import pytest
 
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.segment import end_offset
+from auditor.connectors.kafka_names import DataName, PartitionFolder
 from auditor.connectors.logdir import files as logdir_files
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.files import FoundFile, keep
-from auditor.connectors.logdir.names import DataName, PartitionFolder
 
 UID = "0123456789abcdef0123456789abcdef"
 
@@ -38,7 +38,7 @@ UID = "0123456789abcdef0123456789abcdef"
     ],
 )
 def test_partition_folders(name: str, expected: PartitionFolder | None) -> None:
-    assert names.partition_folder(name) == expected
+    assert kafka_names.partition_folder(name) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_partition_folders(name: str, expected: PartitionFolder | None) -> None:
     ],
 )
 def test_data_names(name: str, expected: DataName | None) -> None:
-    assert names.data_name(name) == expected
+    assert kafka_names.data_name(name) == expected
 
 
 @pytest.mark.parametrize(("name", "digits"), [("broker-3", 3), ("kafka07", 7), ("disk", None), ("b99999999999", None)])
 def test_trailing_digits(name: str, digits: int | None) -> None:
-    assert names.trailing_digits(name) == digits
+    assert kafka_names.trailing_digits(name) == digits
 
 
 def file(offset: int, kind: str = "log", state: str = "") -> FoundFile:

@@ -22,7 +22,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import Alone, Cluster
-from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import LogView
 from tests.facts import log_of
 from tests.made import facts
@@ -108,9 +108,9 @@ def test_which_partitions_wait_is_not_known_without_the_metadata() -> None:
     assert "KAFKA-20734" in advice.act[0].command
 
 
-def ongoing(name: str, producer_id: int, partitions: tuple[str, ...]) -> Entry:
+def ongoing(name: str, producer_id: int, partitions: tuple[str, ...]) -> StateRecord:
     """A transaction under way."""
-    return Entry(
+    return StateRecord(
         0, producer_id, 1_000, 0, name, "Ongoing", producer_id, 0, 60_000, frozenset(partitions), False, 1_000, 1_000,
         2, "f", 0, 1,
     )  # fmt: skip
@@ -133,10 +133,27 @@ def test_the_ids_with_data_in_some_partitions(
 ) -> None:
     """Against the records one by one: who names a partition, or had a producer id last, and is not forgotten."""
     entries = [
-        Entry(partition, offset, offset, 0, name, state, producer, 0, 60_000, frozenset(parts), False, offset, offset,
-              2, "f", 0, 1)
+        StateRecord(
+            partition,
+            offset,
+            offset,
+            0,
+            name,
+            state,
+            producer,
+            0,
+            60_000,
+            frozenset(parts),
+            False,
+            offset,
+            offset,
+            2,
+            "f",
+            0,
+            1,
+        )
         for offset, (partition, name, state, producer, parts) in enumerate(records)
-    ]  # fmt: skip
+    ]
     history = build_history(2, sorted(entries, key=lambda e: (e.partition, e.offset)))
     of_id = {name: [e for e in entries if e.transactional_id == name] for name in {e.transactional_id for e in entries}}
     last = {name: max(mine, key=lambda e: (e.partition, e.offset)) for name, mine in of_id.items()}

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.remote_log_metadata import Manifest, decode_manifest
-from auditor.connectors.logdir import names, tiered
+from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.files import Replica
 from auditor.connectors.logdir.tiered import Chunked, ObjectRange
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file, read_head
@@ -293,5 +294,5 @@ def test_what_is_cut_out_ends_where_it_ends(tmp_path: Path) -> None:
     ],
 )
 def test_paths_of_remote_folders(path: str, expected: tuple[str, int, int] | None) -> None:
-    found = names.remote_folder(path)
+    found = kafka_names.remote_folder(path)
     assert (found and (found.topic, found.partition, found.depth)) == expected

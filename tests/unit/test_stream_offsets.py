@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError
-from auditor.connectors.logdir import scope
 from auditor.connectors.logdir.files import Replica
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.tables import source_options
+from auditor.connectors.tables import input_splits, source_options
 from auditor.connectors.tables.rows import How
 from auditor.connectors.tables.sources import GrowingTable
 from tests import growing, segments
@@ -23,7 +22,7 @@ Told = tuple[str, int, int]  # folder, first and last offset of a batch
 
 
 def of_batches(replica: Replica) -> bool:
-    return scope.in_segments("batches", replica.topic)
+    return input_splits.in_segments("batches", replica.topic)
 
 
 class Stream:
@@ -184,7 +183,7 @@ def test_records_of_internal_topics_are_told_once(tmp_path: Path) -> None:
     broker = growing.broker(tmp_path / "broker-1")
 
     def wanted(replica: Replica) -> bool:
-        return scope.in_segments("offset_commits", replica.topic)
+        return input_splits.in_segments("offset_commits", replica.topic)
 
     told, start = [], dict[str, Any]()
     for change in (lambda: None, lambda: growing.appended(broker)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditor.connectors.tables import schema
+from auditor.connectors import schema
 from auditor.pipeline.derived_tables import NAMES, OF_FACTS
 from auditor.rules.expectations.measures import MEASURES
 from scripts.tables_page import TEXTS

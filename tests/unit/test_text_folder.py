@@ -1,4 +1,4 @@
-"""The text dumps of real brokers (connectors/text/folder.py) against the bytes they were made from and the truth."""
+"""The text dumps of real brokers (logdir/text_folder.py) against the bytes they were made from and the truth."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.indexes import ProducerEntries
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.tables.schema import DECODED, LOG_KEY
-from auditor.connectors.text.folder import TextFolder, TextReplica, origin, read_texts
+from auditor.connectors.logdir.text_folder import TextFolder, TextReplica, origin, read_texts
+from auditor.connectors.schema import DECODED, LOG_KEY
 from tests import corpora
 
 SOURCES = ["hanging-36", "healthy-28", "healthy-41"]

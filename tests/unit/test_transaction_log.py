@@ -11,7 +11,7 @@ import pytest
 
 from auditor.base.errors import REASONS
 from auditor.connectors.codec.transaction_log import TransactionLogRow, decode_transaction_log
-from auditor.connectors.tables.schema import LOG_KEY, TRANSACTION_LOG
+from auditor.connectors.schema import LOG_KEY, TRANSACTION_LOG
 from tests import corpora
 from tests.unit import dumps
 from tests.unit.log_reader import read_partition

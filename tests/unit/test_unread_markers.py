@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from auditor.base.advice import Advice, Verdict, text
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
-from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import open_transactions
@@ -60,13 +60,32 @@ class Story:
         """Whether the id has a transaction open."""
         return self.then in ("here", "elsewhere")
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StateRecord]:
         """The records of its coordinator."""
-        out: list[Entry] = []
+        out: list[StateRecord] = []
 
         def add(state: str, time: int, epoch: int, begun: int, partitions: frozenset[str]) -> None:
-            out.append(Entry(0, len(out), time, 0, "app", state, PID, epoch, 60_000_000, partitions, False, time, begun,
-                             self.version, "0.log", 0, 0))  # fmt: skip
+            out.append(
+                StateRecord(
+                    0,
+                    len(out),
+                    time,
+                    0,
+                    "app",
+                    state,
+                    PID,
+                    epoch,
+                    60_000_000,
+                    partitions,
+                    False,
+                    time,
+                    begun,
+                    self.version,
+                    "0.log",
+                    0,
+                    0,
+                )
+            )
 
         for k, one in enumerate(self.ended):
             begun, result, bump = BEGAN + k * self.apart, "Commit" if one.commit else "Abort", int(self.version == 2)

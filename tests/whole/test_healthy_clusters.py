@@ -9,7 +9,7 @@ import pytest
 
 from auditor.facts.events import EventKind, events_of
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import Entry, build_history
+from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, made, segments
 from tests.audited import above_info, audit_folder
@@ -375,8 +375,10 @@ def test_a_dump_whose_first_batches_the_cleaner_took(tmp_path: Path) -> None:
 def test_normal_rotation_is_not_near_exhaustion(last_id: int, policy: str, severity: str) -> None:
     """An id that goes on as another producer, or that takes an epoch a transaction (transaction.version 2)."""
 
-    def record(offset: int, pid: int) -> Entry:
-        return Entry(0, offset, offset, 0, "rot", "Empty", pid, 0, 60_000, frozenset(), True, offset, -1, 0, "f", 0, 0)
+    def record(offset: int, pid: int) -> StateRecord:
+        return StateRecord(
+            0, offset, offset, 0, "rot", "Empty", pid, 0, 60_000, frozenset(), True, offset, -1, 0, "f", 0, 0
+        )
 
     cluster = Cluster(as_of=9, newest_time=9, coordinator=build_history(1, [record(0, 7), record(1, last_id)]))
     row = {"producer_id": 7, "max_data_epoch": 31_000, "max_data_epoch_offset": 5, "batches": 1, "transactional": 1}

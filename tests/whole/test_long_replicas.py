@@ -15,7 +15,7 @@ from auditor.facts.batch_sums import BatchSums
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading import segment_checks
-from auditor.rules.lib import replicas
+from auditor.rules.lib import replica_pairs
 from auditor.rules.lib.headers import FOR_EVIDENCE, Allowance
 from tests import corpora, segments
 from tests.facts import here, opened
@@ -258,7 +258,7 @@ def test_a_limit_is_named_and_the_audit_incomplete(tmp_path: Path, monkeypatch: 
     write(tmp_path, 1, sound())
     write(tmp_path, 2, SECOND["all differ"]())
     summed(monkeypatch)
-    monkeypatch.setattr(replicas, "Allowance", functools.partial(Allowance, FOR_EVIDENCE + 10_000))
+    monkeypatch.setattr(replica_pairs, "Allowance", functools.partial(Allowance, FOR_EVIDENCE + 10_000))
     audit = opened(tmp_path)
     assert not [f for f in audit.findings if f.kind == "replica-divergence"]
     (error,) = [e for _, e in audit.unread() if "replicas" in e.detail]

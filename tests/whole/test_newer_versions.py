@@ -15,7 +15,7 @@ import pytest
 from auditor.base.errors import is_unread
 from auditor.cli import main
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import plan
+from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.outputs import publish
 from tests import corpora

@@ -11,11 +11,11 @@ import pytest
 
 from auditor.commands.decode import DecodeOptions, decode, locate
 from auditor.commands.rowtext import json_lines
+from auditor.connectors import schema
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.logdir.scope import MAX_PIECES, FilePiece, plan, size, spread
-from auditor.connectors.tables import schema
+from auditor.connectors.schema import MAX_TIME_MS, TIME, for_spark, from_columns, from_rows, texts, times
+from auditor.connectors.tables.input_splits import MAX_PIECES, FilePiece, plan, size, spread
 from auditor.connectors.tables.rows import How, read_piece, sequence_after
-from auditor.connectors.tables.schema import MAX_TIME_MS, TIME, for_spark, from_columns, from_rows, texts, times
 from tests import corpora
 from tests.conftest import NIGHTLY
 from tests.segments import batch, message, record, simple, wrapper

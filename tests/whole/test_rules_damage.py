@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor.connectors.tables.schema import DECODED
+from auditor.connectors.schema import DECODED
 from auditor.pipeline import cluster_context
 from auditor.pipeline.judge import judge_log
 from auditor.rules.catalogue import registry

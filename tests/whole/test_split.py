@@ -16,9 +16,9 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import segment
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.logdir.files import Replica, SegmentFile
+from auditor.connectors.logdir.internal_rows import TABLES
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.connectors.tables.internal_rows import TABLES
 from auditor.facts import packed as facts_packed
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.events import EventKind

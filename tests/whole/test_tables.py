@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.base.errors import AuditInputError
+from auditor.connectors import schema
 from auditor.connectors.stores.results import ResultFolder
-from auditor.connectors.tables import schema
 from auditor.pipeline import derived_tables, table_parts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import Audited

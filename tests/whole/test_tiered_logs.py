@@ -13,7 +13,8 @@ import pytest
 
 from auditor.base.advice import Verdict
 from auditor.base.errors import AuditInputError
-from auditor.connectors.logdir import names, tiered
+from auditor.connectors import kafka_names
+from auditor.connectors.logdir import tiered
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
 from auditor.facts.replica_facts import at_rest
 from auditor.pipeline import plan
@@ -56,7 +57,7 @@ def tiered_again(untiered: Path, target: Path, layout: str) -> Path:
     shutil.copytree(untiered / "broker-1", target / "broker-1")
     for log, (_size, local) in ENDS.items():
         was = folder(corpora.unpack(NAME), log)
-        names_of = (names.remote_segment(file.name) for file in was.glob("*.log"))
+        names_of = (kafka_names.remote_segment(file.name) for file in was.glob("*.log"))
         ids = {found[0]: found[1] for found in names_of if found is not None and found[0] < local}
         moved = tiering.Log(target / "broker-1" / log, target / "remote", was.name[-22:])
         tiering.tier(moved, ids, layout)
@@ -371,4 +372,4 @@ def test_remote_segments_without_a_replica_are_skipped_with_a_reason(tmp_path: P
     ],
 )
 def test_names_of_remote_files(name: str, expected: tuple[int, str] | None) -> None:
-    assert names.remote_segment(name) == expected
+    assert kafka_names.remote_segment(name) == expected

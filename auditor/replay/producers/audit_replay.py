@@ -11,9 +11,9 @@ import numpy as np
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC, UNVERIFIED
 from auditor.connectors.codec.damaged_fields import SegmentContext
+from auditor.connectors.kafka_names import LEADER_EPOCHS
 from auditor.connectors.logdir.files import EpochStarts
-from auditor.connectors.logdir.names import LEADER_EPOCHS
-from auditor.connectors.tables.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.facts.batch_sums import joined
 from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, EventKind
 from auditor.facts.packed import PACK_ABOVE, PackedRows

@@ -26,9 +26,9 @@ from auditor.connectors.codec.batches import (
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import DTYPES, Decoded, decode_records
 from auditor.connectors.codec.segment import Chunk, StoredChunks, before, read_segment
+from auditor.connectors.logdir.internal_rows import PACKED
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import BinaryFile, open_file, read_file
-from auditor.connectors.tables.internal_rows import PACKED
 from auditor.facts.events import Culprits, Event, EventKind, events_of
 from auditor.facts.packed import packed_table, unpacked_table
 from auditor.facts.replica_facts import ReplicaFacts

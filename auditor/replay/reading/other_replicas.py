@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.connectors import kafka_names, schema
 from auditor.connectors.codec.batches import BATCH_DTYPES, POSITION, BatchColumns, rows_of
 from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.indexes import AbortedTransactions, OffsetIndex
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.files import Replica, SegmentFile
+from auditor.connectors.logdir.text_folder import TextIndex, TextReplica, read_texts
+from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.connectors.tables import schema
-from auditor.connectors.tables.schema import from_rows
-from auditor.connectors.text.folder import TextIndex, TextReplica, read_texts
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ABORTED, ReplicaFacts
 from auditor.model.policies import DAY_MS
@@ -251,7 +250,7 @@ class _PackedBatches:
     def add(self, file: str, b: BatchColumns) -> None:
         """More batches, of one file."""
         if not self.segments or self.segments[-1][0] != file:
-            says = names.data_name(file.rpartition("/")[2])
+            says = kafka_names.data_name(file.rpartition("/")[2])
             base = int(b.base_offset[0]) if says is None else says.offset
             self.next_offset = self.next_offset if self.segments else base
             self.segments.append((file, base, PackedColumns(COLUMNS)))

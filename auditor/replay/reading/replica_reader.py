@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
+from auditor.connectors import schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
 from auditor.connectors.codec.blanking import KEPT, METADATA, Blanks
@@ -31,10 +32,10 @@ from auditor.connectors.codec.small_files import (
     decode_quorum_state,
 )
 from auditor.connectors.codec.structs import Problem
+from auditor.connectors.kafka_names import QUORUM_STATE
+from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import DataFile, SegmentFile
-from auditor.connectors.logdir.names import QUORUM_STATE
 from auditor.connectors.stores.storage import StorageLocation, read_file
-from auditor.connectors.tables import internal_rows, schema
 from auditor.connectors.tables.rows import shown_fields
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.events import EventKind, events_of

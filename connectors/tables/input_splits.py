@@ -20,9 +20,11 @@ from auditor.base import user_input as scopes
 from auditor.base.at_rest import Fields, RowsAtRest
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.user_input import Scope, Seen, Since, is_internal
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.indexes import TIME_ENTRY, decode_offset_index
 from auditor.connectors.codec.small_files import MetaProperties, Offsets
-from auditor.connectors.logdir import names
+from auditor.connectors.kafka_names import METADATA_TOPIC
+from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.copy_view import HELD, CopyView
 from auditor.connectors.logdir.files import (
     BrokerSettings,
@@ -37,13 +39,11 @@ from auditor.connectors.logdir.files import (
     TextFile,
     Unreadable,
 )
-from auditor.connectors.logdir.names import METADATA_TOPIC
 from auditor.connectors.logdir.tiered import Chunked, ObjectRange
+from auditor.connectors.schema import Key
 from auditor.connectors.stores import retries
 from auditor.connectors.stores.storage import StorageLocation, read_file, read_head
-from auditor.connectors.tables import internal_rows
 from auditor.connectors.tables.rows import ErrorPiece, FilePiece, MetadataPiece, Piece, TextPiece
-from auditor.connectors.tables.schema import Key
 
 # What a scope leaves of an inventory: its replicas, and of each the segments that are read.
 #
@@ -167,7 +167,7 @@ DEFAULT_SPLIT_BYTES = 128 << 20
 MAX_PIECES = 8  # of one segment: each walks the headers before it, so more of them would cost more than they give
 OPENING_BYTES = 50_000  # what opening a file costs, as if it were so much longer
 
-_CHECKPOINTS = frozenset({*names.CHECKPOINT_KINDS.values(), names.LEADER_EPOCHS})
+_CHECKPOINTS = frozenset({*kafka_names.CHECKPOINT_KINDS.values(), kafka_names.LEADER_EPOCHS})
 _KINDS = {
     "batches": frozenset({"log"}),
     "records": frozenset({"log"}),
@@ -280,7 +280,7 @@ def _held(log_dir: LogDir, replica: Replica, held: Mapping[tuple[str, str], list
     if replica.topic in _TOPICS.values():
         return
     for item in held.get((log_dir.name, replica.folder), ()):
-        says = names.data_name(item.file.rpartition("/")[2])
+        says = kafka_names.data_name(item.file.rpartition("/")[2])
         if says is not None:
             yield FilePiece(log_dir.place, key, DataFile(item.file, item.size, "log", says.offset))
 

@@ -447,7 +447,7 @@ TRANSACTION_STATES = (
 )
 
 
-# From columns and rows to the Arrow tables of :mod:`auditor.connectors.tables.schema`.
+# From columns and rows to the Arrow tables of :mod:`auditor.connectors.schema`.
 
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import RECORD_AT, DecodeError, Limits
+from auditor.connectors import schema
 from auditor.connectors.codec import group_topics as commits
 from auditor.connectors.codec import transaction_log as transactions
 from auditor.connectors.codec.batches import CONTROL, FLAW_CRC, TRANSACTIONAL, BatchColumns
@@ -29,19 +30,10 @@ from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.small_files import decode_quorum_state, may_show
 from auditor.connectors.codec.structs import Problem, uuid_text
 from auditor.connectors.codec.transaction_log import Texts, are_ascii, decode_transaction_log, gather, partition_names
+from auditor.connectors.kafka_names import LEADER_EPOCHS, QUORUM_STATE
 from auditor.connectors.logdir.files import DataFile, EpochStarts, Replica
-from auditor.connectors.logdir.names import LEADER_EPOCHS, QUORUM_STATE
+from auditor.connectors.schema import METADATA_HISTORY, RECOVERY_STATES, Key, array_of, from_columns, from_rows, texts
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
-from auditor.connectors.tables import schema
-from auditor.connectors.tables.schema import (
-    METADATA_HISTORY,
-    RECOVERY_STATES,
-    Key,
-    array_of,
-    from_columns,
-    from_rows,
-    texts,
-)
 
 # The records of internal topics as rows: what the coordinators wrote, and what is known of remote segments.
 
@@ -202,7 +194,7 @@ class InternalRows(RecordProblems):
 # Records of ``__transaction_state`` and ``__consumer_offsets`` as rows of their tables, by column.
 #
 # What brokers write goes from bytes to Arrow by compiled kernels. Whatever is odd to them (another version or kind of
-# record, damage, text that is not ASCII) goes the way of :mod:`auditor.connectors.tables.internal_rows`, record by
+# record, damage, text that is not ASCII) goes the way of :mod:`auditor.connectors.logdir.internal_rows`, record by
 # record; the rows are the same, in the same order.
 
 
@@ -228,7 +220,7 @@ class BatchRunRows(NamedTuple):
 
 
 class InternalColumns(InternalRows):
-    """Collects the same rows of a topic of :data:`auditor.connectors.tables.internal_rows.PACKED`."""
+    """Collects the same rows of a topic of :data:`auditor.connectors.logdir.internal_rows.PACKED`."""
 
     def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
         super().__init__(topic, limits, payload=payload)

@@ -12,6 +12,7 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.connectors import kafka_names
 from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.codec.group_topics import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.indexes import (
@@ -25,7 +26,6 @@ from auditor.connectors.codec.indexes import (
     TimeIndex,
 )
 from auditor.connectors.codec.transaction_log import TransactionLogRow
-from auditor.connectors.logdir import names
 from auditor.connectors.logdir.files import TextFile
 from auditor.connectors.stores.storage import StorageLocation, read_file
 from auditor.connectors.text.dump import Numbers, Section, parse_dump
@@ -119,8 +119,8 @@ _OFFSET = re.compile(r"(?<![0-9])[0-9]{20}(?![0-9])")
 def origin(path: str | None, dump: str) -> Origin:
     """Where a dump comes from: by the path in its banner, else by its own name (``...<topic>-<partition>...txt``)."""
     parts = re.split(r"[/\\]", path or "")
-    folder = names.partition_folder(parts[-2]) if len(parts) > 1 else None
-    says = names.data_name(parts[-1])
+    folder = kafka_names.partition_folder(parts[-2]) if len(parts) > 1 else None
+    says = kafka_names.data_name(parts[-1])
     found = _OFFSET.search(dump)
     offset = says.offset if says else int(found[0]) if found and path is None else -1
     if folder:
@@ -500,7 +500,7 @@ def _table(row: object) -> str:
 
 
 def _columns(item: Printed) -> tuple[Any, ...]:
-    """A row of its table after the log's key, as auditor.connectors.tables.schema orders it."""
+    """A row of its table after the log's key, as auditor.connectors.schema orders it."""
     if isinstance(item.row, TransactionLogRow):
         return (*item.head, item.batch[0], *item.row)
     if isinstance(item.row, OffsetCommitRow):
