@@ -112,7 +112,7 @@ def uses(source: str) -> Iterator[str]:
                 elif f"{node.module}.{name.name}" in DANGEROUS or name.name in DANGEROUS:
                     modules[name.asname or name.name] = "module"
     for node in tree.body:  # a reader that the module defines itself
-        if isinstance(node, ast.FunctionDef) and node.name in READERS and any(_uses(node, modules, node.name)):
+        if isinstance(node, ast.FunctionDef) and node.name == "loads" and any(_uses(node, modules, node.name)):
             modules[node.name] = "reader"
     yield from _uses(tree, modules, "module")
 
