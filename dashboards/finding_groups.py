@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Any
 
 from auditor.base.advice import IF_FLINK, Verdict, lead, may_be_flinks, whole
 from auditor.base.at_rest import Values
 from auditor.base.user_input import fits, is_of
 from auditor.base.words import plural
-from auditor.dashboards import page as dashboards_page
 from auditor.dashboards.answers import LOSSES, BlockedSummary, Open, begun, is_loss, unaccepted
 from auditor.dashboards.wording import (
     GRAVE,
@@ -33,6 +30,9 @@ from auditor.dashboards.wording import (
     who,
     wrap,
 )
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 # Findings by their cause: of one kind and, as far as that makes few, of one producer, transactional id or group; and
 # blocked partitions by who holds them.
@@ -274,6 +274,8 @@ def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
     those below it, and ``=`` in place of where or who that it is that of the line above. Hidden characters are visible
     already. At most :data:`MAX_UNSHOWN` characters.
     """
+    from markupsafe import Markup
+
     lines: list[str] = []
     room, left = MAX_UNSHOWN, 0
     for entry in groups:
@@ -457,6 +459,8 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
     and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``, null
     where the summary has none."""
+    from auditor.dashboards import page as pages  # only now: it loads the engine of templates
+
     lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
     span = offsets(row["offset"], row["last_offset"])
     broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
@@ -467,19 +471,19 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
         ("Where", place),
         ("File", file),
         ("Who", who(row)),
-        ("When", dashboards_page.when(row) or ""),
+        ("When", pages.when(row) or ""),
         ("What", row["message"]),
     ):
         lines += [f"{name}:", *indented(text, width, 2)] if text else []
     lines.append("Evidence:")
     for name, content in sorted((row["evidence"] or {}).items()):
         lines += indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
-    if did := dashboards_page.around(events or (), row):
+    if did := pages.around(events or (), row):
         lines.append("What the cluster did:")
         for entry in did:
             lines += indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
     elif row["partition"] is not None:
-        lines += ["What the cluster did:", *indented(f"not known: {dashboards_page.unknown(events, row)}", width, 2)]
+        lines += ["What the cluster did:", *indented(f"not known: {pages.unknown(events, row)}", width, 2)]
     lines.append("What to do:")
     for part, text in told(row.get("advice"), row["remedy"] or ""):
         lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from auditor.base.at_rest import Values
-from auditor.base.compiled import folder_for
+from auditor.base.at_rest import Values, folder_for
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording
 from auditor.dashboards.wording import log_name

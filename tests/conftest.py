@@ -58,10 +58,10 @@ def severities_are_declared() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def priority_stays() -> Iterator[None]:
     """The command ``copy`` called in this process does not slow down all tests behind it: nobody can take that back."""
-    from auditor.copying import target
+    from auditor.copying import throttling
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "behind_all_others", lambda: None)
+        patch.setattr(throttling, "behind_all_others", lambda: None)
         yield
 
 

@@ -1,4 +1,4 @@
-"""Values and rows at rest: pickled for our own workers, JSON for people and programs."""
+"""Values, rows and code at rest: pickled for our own workers, JSON for people and programs, and where code is kept."""
 
 from __future__ import annotations
 
@@ -7,30 +7,39 @@ import heapq
 import itertools
 import json
 import operator
+import os
 import pickle
+import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
-
-import pyarrow as pa
 
 # Values of our own as bytes at rest: pickled and compressed. Nothing that others could write is read so.
 
 
-_CODEC = pa.Codec("zstd", 1)
 _SIZE = 8  # bytes that say how long it is unpacked
+
+
+@cache
+def _codec() -> Any:
+    """zstd of Arrow, which commands that keep nothing need not load."""
+    import pyarrow as pa
+
+    return pa.Codec("zstd", 1)
 
 
 def dumps(value: object) -> bytes:
     """A value, behind its size."""
     plain = pickle.dumps(value, 5)
-    return len(plain).to_bytes(_SIZE, "little") + bytes(_CODEC.compress(plain, asbytes=True))
+    return len(plain).to_bytes(_SIZE, "little") + bytes(_codec().compress(plain, asbytes=True))
 
 
 def loads(packed: bytes) -> Any:
     """What :func:`dumps` packed."""
     size = int.from_bytes(packed[:_SIZE], "little")
-    return pickle.loads(_CODEC.decompress(memoryview(packed)[_SIZE:], size, asbytes=True))
+    return pickle.loads(_codec().decompress(memoryview(packed)[_SIZE:], size, asbytes=True))
 
 
 # What stands by name: a row of a table by column, a finding's evidence, what JSON has.
@@ -306,3 +315,58 @@ def _encoder(level: int) -> tuple[Callable[[Any], str], str]:
     indent = "\n" + " " * (level + 1)
     encoder = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(f",{indent}", ": "))
     return encoder.encode, indent
+
+
+# Where code that was made from a module's source is kept for the next process.
+
+
+@cache
+def folder_for(module: str, file: str) -> Path | None:
+    """The first place that can be written to, and by nobody else, None if there is none.
+
+    What NUMBA_CACHE_DIR says (an absolute path: another would be below the working directory, which may hold the
+    input), else beside the source ``file``, else in the user's own cache; for executors whose user
+    has no home, a folder of their own among the temporary files.
+    """
+    for place in (*_places(module, file), _shared(module)):
+        if place is None:
+            continue
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=place).close()
+        except OSError:
+            continue
+        return place
+    return None
+
+
+def is_kept(module: str) -> bool:
+    """Whether machine code of a module, which need not be imported, is kept; where there is no place, none ever is."""
+    source = Path(__file__).parents[1].joinpath(*module.split(".")[1:])
+    place = folder_for(module, f"{source}.py")
+    return place is not None and any(place.glob("*.nbi"))
+
+
+def _places(module: str, file: str) -> Iterator[Path]:
+    if os.path.isabs(asked := os.environ.get("NUMBA_CACHE_DIR", "")):
+        yield Path(asked, module)
+        return
+    if Path(file).is_file():
+        yield Path(file).parent / "__pycache__"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.path.isabs(home):
+        yield Path(home, "kafka-log-auditor", module)
+
+
+def _shared(module: str) -> Path | None:
+    """A folder in the common one for temporary files. None if somebody else may have put code there."""
+    if not hasattr(os, "getuid"):
+        return None
+    mine = Path(tempfile.gettempdir(), f"kafka-log-auditor-{os.getuid()}")
+    try:
+        mine.mkdir(mode=0o700, exist_ok=True)
+        found = mine.lstat()
+    except OSError:
+        return None
+    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o022
+    return mine / module if private else None

@@ -11,9 +11,7 @@ from typing import Any
 
 from auditor.base.at_rest import Values
 
-# Counts and durations in words, the same in findings and on pages.
-
-
+SEVERITIES = ("critical", "error", "warning", "info")  # of findings, the gravest first
 NAMED = 60  # numbers in a sentence, more than an internal topic has partitions by default
 NO_TIMEOUT_MS = 2**31 - 1  # what a coordinator stores as the time-out of a client of two-phase commit (KIP-939)
 _DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))

@@ -17,8 +17,7 @@ from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.base.user_input import shown_uri
 from auditor.base.words import plural
 from auditor.commands.arguments import examples
-from auditor.copying import target
-from auditor.outputs import delivery, printing
+from auditor.copying import throttling
 from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
 
 if TYPE_CHECKING:
@@ -45,8 +44,8 @@ def add_parser(commands: Any) -> None:
     )
     p.add_argument(
         "--limit-rate",
-        type=target.rate,
-        default=target.DEFAULT_RATE,
+        type=throttling.rate,
+        default=throttling.DEFAULT_RATE,
         metavar="BYTES",
         help="of what is read a second, such as 200MB or 1GiB; none for as fast as it goes (default %(default)s)",
     )
@@ -57,7 +56,7 @@ def add_parser(commands: Any) -> None:
     )
     p.add_argument(
         "--keep",
-        type=target.time_to_keep,
+        type=throttling.time_to_keep,
         metavar="TIME",
         help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
     )
@@ -77,8 +76,8 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code: 3 where part of the input could not be read, has no segments, or has lost
     those of an earlier copy."""
-    target.behind_all_others()
-    target.sparing()
+    throttling.behind_all_others()
+    throttling.sparing()
     pass  # REMOVED  # only now: these load Arrow, which has been told by now, and the readers
     from auditor.connectors.stores.remote_files import Guest, Pace, visiting
     from auditor.copying.folders import now_ms
@@ -205,6 +204,8 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
+    from auditor.outputs import delivery, printing  # only now: see running.runner
+
     found = delivery.read(run)
     row, as_of = printing.one(found.findings, name), found.summary.get("as_of")
     records = found.summary.get("records_decoded") is True

@@ -9,7 +9,6 @@ from pathlib import Path
 from auditor.base.errors import AuditInputError, require
 from auditor.base.words import plural
 from auditor.commands.arguments import examples
-from auditor.outputs.delivery import write_whole
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from auditor.rules.expectations import suites as expectations_suites
 
     target: Path = args.export
+    from auditor.outputs.delivery import write_whole  # only now: it brings all that an audit is made of
+
     names = []
     try:
         for name, text in expectations_suites.files(schemas()):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
+from auditor.base.words import SEVERITIES
 from auditor.commands.arguments import examples
 from auditor.commands.dashboard import add_expected
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
 from auditor.pipeline.options import out_of
-from auditor.rules.seen.view import SEVERITIES
 
 if TYPE_CHECKING:
     from auditor.outputs.runs import Run

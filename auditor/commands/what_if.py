@@ -14,7 +14,6 @@ from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.commands.arguments import add_master, add_remote, add_scope, examples, scope_options
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
-from auditor.outputs.delivery import WHAT_IF
 from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time
 
 
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(as_json(done.result))
     elif not args.quiet:
-        from auditor.outputs.delivery import shown
+        from auditor.outputs.delivery import WHAT_IF, shown
 
         show(done.result, sys.stdout)
         sys.stdout.write(f"\nwritten: {shown(args.out, WHAT_IF)}\n")

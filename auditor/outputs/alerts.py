@@ -18,7 +18,7 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import ClusterName
-from auditor.base.words import plural
+from auditor.base.words import SEVERITIES, plural
 from auditor.dashboards import finding_groups, overview
 from auditor.dashboards.answers import Open, aged
 from auditor.dashboards.wording import instant, log_name, short_fingerprint, told, visible, who
@@ -28,7 +28,6 @@ from auditor.outputs.runs import Shelf
 from auditor.pipeline import summary
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.seen.view import SEVERITIES
 
 # What alerts say, to each service in its own form: the cluster, what is blocked since when, by whom, what is safe.
 #

@@ -22,7 +22,6 @@ from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors import schema
 from auditor.dashboards import answers
-from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.delivery import SUMMARY, WHAT_IF, write_whole
@@ -68,6 +67,8 @@ def publish(audit: Audit, folder: Path) -> None:
     write_findings(audit, folder)
     described = described_findings(audit)
     write_whole(folder / "report.html", _page(audit, described, summary))
+    from auditor.dashboards.metrics import write_metrics  # only now: it loads Prometheus' client
+
     write_metrics(folder / "metrics.prom", described, summary)
     if options.history is not None:
         keep(audit, summary, judged)

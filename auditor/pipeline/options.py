@@ -16,13 +16,13 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, AuditInputError, Limits
 from auditor.base.numbers import SEQUENCES, parse_int
 from auditor.base.user_input import Names, Scope, Since, moment_ms
+from auditor.base.words import SEVERITIES
 from auditor.model.policies import AUTO, CHOICES
-from auditor.rules.seen.view import SEVERITIES
 
 # What an audit was asked to do, checked (contract section 2).
 
 
-LEVELS = ("critical", "error", "warning", "info", "never")
+LEVELS = (*SEVERITIES, "never")
 DEFAULT_SPLIT_BYTES = 128 << 20
 
 

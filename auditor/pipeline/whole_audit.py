@@ -19,7 +19,7 @@ from auditor.base.advice import Advice, text
 from auditor.base.at_rest import ExternalSort, Fields, RowsSeen, Values
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.base.words import plural
+from auditor.base.words import SEVERITIES, plural
 from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.logdir.inventory import MIXED, discover, written_over
@@ -44,7 +44,7 @@ from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import LimitedFindings
 from auditor.rules.resolution.resolve import resolve_each, signed
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.view import SEVERITIES, Finding, iso
+from auditor.rules.seen.view import Finding, iso
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,6 +16,7 @@ from auditor.base.advice import Advice, text
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import OF_A_RULE
 from auditor.base.remote_segments import RemotePartition
+from auditor.base.words import SEVERITIES
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
@@ -27,7 +28,6 @@ from auditor.rules.seen.open_checksums import Ranges, between, not_proved, unver
 # The one shape of every finding, its order, and its line in ``findings.jsonl`` (contract section 3).
 
 
-SEVERITIES = ("critical", "error", "warning", "info")
 GRAVE = ("critical", "error")  # severities whose findings have an outcome
 # What a finding means for records, readers and writers. lost: records below a high watermark, or whose acceptance the
 # producer's later sequences prove, that no replica which may lead has; hidden: committed, and read_committed readers do

@@ -15,7 +15,7 @@ from auditor import running
 from auditor.base import compiled
 
 ROOT = Path(__file__).parents[2]
-OF_BASE = ("__init__", "compiled", "kept_code", "machine_code", "values", "version")
+OF_BASE = ("__init__", "at_rest", "compiled", "machine_code", "version")
 BASE = ("__init__", *(f"base/{name}" for name in OF_BASE))
 CONSTANTS = "STEP = 1\n"
 KERNEL = """from auditor.base.compiled import kernel
@@ -30,7 +30,7 @@ result, stats = add(1), add.dispatcher.stats
 print(result, len(stats.cache_hits), len(stats.cache_misses), stats.cache_path)
 """
 SETTINGS = """import sys, yaml
-import auditor.base.compiled, numba
+import auditor.base.machine_code, numba
 assert sys.modules["yaml"] is yaml
 """
 # Ends after the index of the kernel is written and before its code is.

@@ -15,7 +15,7 @@ from auditor import cli
 from auditor.copying import run
 from auditor.copying.folders import InputFolder
 from auditor.copying.run import copied
-from auditor.copying.target import time_to_keep
+from auditor.copying.throttling import time_to_keep
 from tests import segments
 from tests.facts import opened
 from tests.growing import batches, broker, rows_of

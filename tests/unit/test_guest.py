@@ -14,7 +14,7 @@ import pytest
 from auditor.connectors.stores import remote_files, storage
 from auditor.connectors.stores.remote_files import Guest, Pace, visiting
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.copying import target
+from auditor.copying import throttling
 from auditor.copying.run import copied
 from tests import corpora
 
@@ -168,10 +168,10 @@ def test_what_is_read_a_second() -> None:
     ("4096", 4096), ("0", 0), ("none", 0), ("64KiB", 65536),
 ])  # fmt: skip
 def test_speeds(text: str, bytes_a_second: int) -> None:
-    assert target.rate(text) == bytes_a_second
+    assert throttling.rate(text) == bytes_a_second
 
 
 @pytest.mark.parametrize("text", ["", "fast", "-5MB", "50", "MB", "5 parsecs", "1e9", "9" * 40, "50MB50MB", "NaN"])
 def test_no_speeds(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"speed|second"):
-        target.rate(text)
+        throttling.rate(text)

@@ -42,11 +42,11 @@ LIBC = "the C library of this process, by no name of a file"
 CONSTANT = "imports a module by a name that stands in our source, not in any input"
 ALLOWED = {
     "auditor/__init__.py::__getattr__": CONSTANT,
-    "auditor/copying/target.py::behind_all_others": LIBC,
-    "auditor/copying/target.py::sparing": LIBC,
-    "auditor/base/compiled.py::_Cache": "machine code, kept where only this user can write",
-    "auditor/base/compiled.py::_load_numba": CONSTANT,
-    "auditor/base/compiled.py::module": CONSTANT,
+    "auditor/copying/throttling.py::behind_all_others": LIBC,
+    "auditor/copying/throttling.py::sparing": LIBC,
+    "auditor/base/machine_code.py::_Cache": "machine code, kept where only this user can write",
+    "auditor/base/machine_code.py::_load_numba": CONSTANT,
+    "auditor/base/machine_code.py::module": CONSTANT,
     "auditor/base/at_rest.py::loads": "the reader of all rows below that import it",
     "auditor/base/at_rest.py::RowsAtRest.__iter__": OWN_MEMORY,
     "auditor/base/at_rest.py::RowsAtRest._opened": OWN_MEMORY,

@@ -1,0 +1,72 @@
+"""How a copy behaves on the machine of a broker: its speed, and that everybody else goes first."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import platform
+import re
+import sys
+
+DEFAULT_RATE = "50MB"  # bytes a second of what is read
+_RATE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([kmgt]?)(i?)(?:B(?:/s)?)?", re.IGNORECASE)
+_TIME = re.compile(r"(\d{1,5}) ?([dhm])", re.IGNORECASE)
+_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # the number of the system call: the C library has no name for it
+_OF_THIS_PROCESS, _IDLE = 1, 3 << 13
+_ARENAS, _OWN_MAP, _TRIM = -8, -3, -1  # numbers of glibc's mallopt
+_LARGE = 128 << 10  # bytes
+
+
+def rate(text: str) -> int:
+    """Bytes a second by a text such as ``50MB``, ``200 kB/s`` or ``1GiB``; 0 for ``0`` and ``none``: all there is.
+
+    Errors: :class:`argparse.ArgumentTypeError` for any other text.
+    """
+    if text == "none":
+        return 0
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed; give one like 50MB, 200kB or 1GiB a second, or none")
+    number, unit, binary = found.groups()
+    value = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
+    if 0 < value < 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: less than 1 kB a second; a number alone is bytes, as in 50MB")
+    return int(value)
+
+
+def time_to_keep(text: str) -> int:
+    """Milliseconds by a text such as ``30d``, ``12h`` or ``90m``.
+
+    Errors: :class:`argparse.ArgumentTypeError` for any other text.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; give one like 30d, 12h or 90m")
+    return int(found[1]) * _MS[found[2].lower()]
+
+
+def behind_all_others() -> None:
+    """Gives this process the lowest priority for the processor, and on Linux for disks, for good. What the system does
+    not let it do it does without."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+    number = _IOPRIO_SET.get(platform.machine()) if sys.platform == "linux" and sys.maxsize > 2**32 else None
+    if number is not None:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).syscall(number, _OF_THIS_PROCESS, 0, _IDLE)
+
+
+def sparing() -> None:
+    """What this process frees, it gives back to the system, as far as glibc takes advice: of itself it keeps some for
+    each thread, and tens of MiB where large pieces came and went. So does Arrow, which is told before it is loaded to
+    leave it to glibc."""
+    if sys.platform != "linux":
+        return
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    with contextlib.suppress(OSError, AttributeError):
+        for option, value in ((_ARENAS, 1), (_OWN_MAP, _LARGE), (_TRIM, _LARGE)):
+            ctypes.CDLL(None).mallopt(option, value)
