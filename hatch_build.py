@@ -15,7 +15,6 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _PICTURE = re.compile(r"!\[([^\]]*)\]\((?!\w+://)([^)]+)\)\n*")
-_ABOUT_PICTURES = re.compile(r"^\(`make picture`.*?\)\n+", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+://|#)([^)]+)\)")
 
 
@@ -24,7 +23,7 @@ def page(readme: str, address: str) -> str:
     if address:
         base = address.rstrip("/")
         return re.sub(r"\]\((?!\w+://|#)([^)]+)\)", lambda found: f"]({base}/{found[1]})", readme)
-    return _LINK.sub(lambda found: found[1], _PICTURE.sub("", _ABOUT_PICTURES.sub("", readme)))
+    return _LINK.sub(lambda found: found[1], _PICTURE.sub("", readme))
 
 
 class Page(MetadataHookInterface):

@@ -41,25 +41,30 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
         _say_first()
     if master is not None and master.startswith("inline") and spark is None and not submitted:
         return _inline(master)
-    from auditor.spark.spark_runner import SparkRunner
-
     if spark is not None:
         from auditor.spark.session import adopt
 
-        return SparkRunner(lambda _: adopt(spark))
+        return _on_spark(lambda _: adopt(spark))
     if submitted:
-        return SparkRunner(lambda _: session.start(None, say=_say))
+        return _on_spark(lambda _: session.start(None, say=_say))
     missing = missing_for_spark()
     if master is None:
         if not missing:
-            return SparkRunner(lambda size: session.start(INSTALLED, input_bytes=size, say=_say))
+            return _on_spark(lambda size: session.start(INSTALLED, input_bytes=size, say=_say))
         return _inline("inline")  # the same findings: nobody who did not ask for Spark has to hear of it
     if missing == "pyspark":
         how = install("spark")
         raise AuditInputError(
             f"--master {master} needs pyspark, which is not installed; give --master inline, or run: {how}"
         )
-    return SparkRunner(lambda size: session.start(master, input_bytes=size, say=_say))
+    return _on_spark(lambda size: session.start(master, input_bytes=size, say=_say))
+
+
+def _on_spark(start: Callable[[int], SparkSession]) -> Runner:
+    """A runner on the session that ``start`` gives for this many bytes of input."""
+    from auditor.spark.spark_runner import SparkRunner  # imports pyspark, which may be missing where nobody needs it
+
+    return SparkRunner(start)
 
 
 def _say(text: str) -> None:

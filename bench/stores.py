@@ -19,8 +19,8 @@ LATENCY_MS, MB_PER_S = 20, 100
 LEAST = 0.8  # of what one connection gives
 READ = """
 import sys, time
-from auditor.connectors import ahead
 from auditor.connectors.logdir.inventory import discover
+from auditor.connectors.stores import remote_files
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import read_task
@@ -28,7 +28,7 @@ from auditor.pipeline.runner import read_task
 for path in sys.argv[1:]:  # the first is small: what is compiled and loaded is there for the second
     tasks = plan.replica_tasks(discover([path]), {}, AuditOptions((path,), None))
     began = time.perf_counter()
-    with ahead.coming(ahead.of_work(tasks)):
+    with remote_files.coming(remote_files.of_work(tasks)):
         facts = [found for task in tasks for found in read_task(task)]
     took = time.perf_counter() - began
     assert not any(found.errors for found in facts), facts[0].errors[:3]

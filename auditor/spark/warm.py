@@ -28,7 +28,6 @@ from auditor.replay.reading.chunks import read_packed
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.task import PolicySettings, ReplicaTask
 from auditor.spark import session
-from auditor.spark.jobs import arriving
 from auditor.spark.session import find_java
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -56,6 +55,8 @@ def warm(logs: Path, audits_only: bool = False) -> None:
 
 def _read_in_parts(task: ReplicaTask) -> None:
     """Reads a replica as the two stages for large ones do."""
+    from auditor.spark.jobs import arriving  # imports pyspark, which "make demo" does not install
+
     rows = [row for part in segment_tasks([task]) for row in read_packed(part)]
     ReplicaReader(task, arriving(iter(rows))).run()
 

@@ -21,7 +21,7 @@ from tests.unit.test_codec_compression import CODECS
 def test_a_plain_processor_gives_the_same(tmp_path: Path) -> None:
     """Numba told not to use the host's instructions must not: the process would end."""
     code = (
-        "import numpy as np; from auditor.connectors.codec import crc32c as c; assert not c.has_instructions()\n"
+        "import numpy as np; from auditor.connectors.codec import primitives as c; assert not c.has_instructions()\n"
         "b = np.arange(32, dtype=np.uint8); print(hex(c.crc32c(b, 0, 32)), hex(c.crc32c(b, 0, 7)))"
     )
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -40,7 +40,7 @@ def test_bombs_stop_at_the_limit(codec: int) -> None:
 def test_a_spark_that_was_unpacked_has_an_archive_of_classes_too() -> None:
     """As on YARN: its Python comes as zips beside it, and no installation knows of it."""
     paths = [*map(str, sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))), str(ROOT)]
-    code = f"from auditor.spark import jvm; print(jvm.archive({sys.executable!r}).name)"
+    code = f"from auditor.spark import session; print(session.archive({sys.executable!r}).name)"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     ran = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True, check=False)
     assert ran.stdout.endswith(".jsa\n"), ran.stderr
@@ -78,12 +78,12 @@ def test_the_command_ends_with_the_count() -> None:
 def test_importing_the_suites_registers_every_custom_expectation() -> None:
     """In a process of its own: without the import of one, great-expectations would not know it."""
     code = (
-        "import inspect, json, sys\nfrom auditor.rules.expectations import custom, suites\n"
+        "import inspect, json, sys\nfrom auditor.rules.expectations import suites\n"
         "from great_expectations.expectations.registry import list_registered_expectation_implementations as known\n"
         "import great_expectations as gx\n"
         "names = [*suites.MEASURES, 'logs', 'run', 'findings']\n"
         "used = {type(each).__name__ for name in names for each in suites.expectations(name)}\n"
-        "classes = [c for _, c in inspect.getmembers(custom, inspect.isclass) if c.__module__ == custom.__name__]\n"
+        "classes = [c for _, c in inspect.getmembers(suites, inspect.isclass) if c.__module__ == suites.__name__]\n"
         "own = sorted(c.__name__ for c in classes if c.__name__.startswith('Expect'))\n"
         "json.dump([sorted(known()), sorted(used), own], sys.stdout)\n"
     )

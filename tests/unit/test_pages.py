@@ -1,10 +1,15 @@
-"""The pages for people: each call of the auditor on them is one that its parsers take, and what is made is whole."""
+"""The pages for people: each call of the auditor on them is one that its parsers take, each file that they name exists,
+and what is made is whole."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Set
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +19,10 @@ from scripts import site_pages
 from tests.conftest import ROOT
 
 WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ALL = [*sorted(ROOT.glob("*.md")), *WRITTEN[1:]]
 COMMANDS = parsers()[1]
+FOLDERS = ("auditor", "connectors", "rules", "dashboards", "tests", "scripts", "bench", "airflow_dags", "docs")
+OTHERS = {"contract_verification.py", "ibis/expr/types/core.py"}  # of other projects
 
 
 def calls(text: str) -> Iterator[list[str]]:
@@ -81,3 +89,83 @@ def test_what_goes_into_the_navigation_is_made() -> None:
     paths = set(re.findall(r"[\w/-]+\.md", str(nav)))
     there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     assert paths <= there | site_pages.pages().keys()
+
+
+@cache
+def files() -> frozenset[str]:
+    """Every file that git keeps and every folder of them; without git, what is there."""
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+        )
+        names = {Path(name) for name in listed.stdout.decode().splitlines()}
+    else:
+        names = {path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*")}
+    return frozenset(path.as_posix() for name in names for path in (name, *name.parents))
+
+
+def paths_of(text: str) -> Iterator[str]:
+    """Files and folders of ours in code within lines: Python files, and what begins with one of our folders."""
+    of_ours = rf"(?:{'|'.join(FOLDERS)})/[\w/.*-]*"
+    for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text):
+        for path in re.findall(rf"(?<![\w/.<>$-])((?:[\w-]+/)*[\w-]+\.py|{of_ours})", code):
+            yield path.rstrip("/.")
+
+
+def is_there(path: str, known: Set[str]) -> bool:
+    """A path from the root, one with ``*``, or the end of one."""
+    return path in known or any(fnmatch(name, path) or name.endswith(f"/{path}") for name in known)
+
+
+@pytest.mark.parametrize("page", [page for page in ALL if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_files_on_a_page_exist(page: Path) -> None:
+    named = {*paths_of(page.read_text(encoding="utf-8"))} - OTHERS
+    assert not [path for path in sorted(named) if not is_there(path, files())]
+
+
+def test_a_file_that_is_none_is_seen() -> None:
+    named = [
+        *paths_of("`rules/no_such.py`, `tests/unit/`, `registry.py`, `docs/gone/`, `requests/x.py::f` and rules/no.py")
+    ]
+    assert named == ["rules/no_such.py", "tests/unit", "registry.py", "docs/gone", "requests/x.py"]
+    assert [path for path in named if is_there(path, files())] == ["tests/unit", "registry.py"]
+
+
+def test_contributing_is_two_pages() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split()) <= 950
+
+
+IMPORTS = re.compile(r"from (auditor(?:\.\w+)*|tests(?:\.\w+)+) import (\w+(?: as \w+)?(?:, \w+(?: as \w+)?)*)")
+MADE_BY_TESTS = {"auditor.constants", "auditor.kernels"}  # tests/processes/test_compiled.py
+
+
+def lacking(text: str, known: Set[str]) -> list[str]:
+    """Imports of modules or names that do not exist, also in code that a text gives to another Python."""
+    found = []
+    for module, names in IMPORTS.findall(text):
+        if module in MADE_BY_TESTS:
+            continue
+        folder = re.sub(r"^auditor/(connectors|rules|dashboards)\b", r"\1", module.replace(".", "/"))
+        own = next((ROOT / path for path in (f"{folder}.py", f"{folder}/__init__.py") if path in known), None)
+        source = "" if own is None else own.read_text(encoding="utf-8")
+        for name in (name.partition(" as ")[0] for name in names.split(", ")):
+            is_module = f"{folder}/{name}.py" in known or f"{folder}/{name}/__init__.py" in known
+            if not is_module and not re.search(rf"\b{name}\b", source):
+                found.append(f"{module}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("folder", ["tests", "bench", "scripts", "docs"])
+def test_code_for_another_python_imports_what_exists(folder: str) -> None:
+    """Imports in strings, which no linter reads."""
+    paths = [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".sh") and path.is_file()]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths if "data" not in path.parts}
+    gone = {path.name: lacking(text, files()) for path, text in texts.items()}
+    assert not {name: names for name, names in gone.items() if names and name not in ("test_pages.py", "test_tidy.py")}
+
+
+def test_an_import_that_leads_nowhere_is_seen() -> None:
+    text = (
+        '"from auditor.spark import gone; from auditor.spark import session, jobs as j; from auditor.cli import lost"'
+    )
+    assert lacking(text, files()) == ["auditor.spark.gone", "auditor.cli.lost"]

@@ -1,0 +1,57 @@
+"""The commands that README gives to install and build, in a clean copy of the project. They need a package index."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """What git keeps of the project, without its ``.venv``."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    subprocess.run(
+        f"git ls-files -z | tar --null --files-from - --create | tar --extract --directory {folder}",
+        shell=True, cwd=ROOT, check=True,
+    )  # fmt: skip
+    return folder
+
+
+def ran(command: list[str], folder: Path, **environment: object) -> str:
+    env = os.environ | {name: str(value) for name, value in environment.items()}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_make_demo_sets_up_and_audits(copy: Path) -> None:
+    assert "1 PARTITION IS BLOCKED" in ran(["make", "demo"], copy)
+    assert not list((copy / ".venv").glob("lib/*/site-packages/pyspark"))
+
+
+@pytest.mark.parametrize("tool", ["uv tool", "pipx"])
+def test_tools_install_the_command(tool: str, copy: Path, tmp_path: Path) -> None:
+    program = tool.split()[0]
+    if shutil.which(program) is None:
+        pytest.skip(f"NOT TESTED: {program} is not on PATH")
+    places = {name: tmp_path / name for name in ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "PIPX_HOME", "PIPX_BIN_DIR")}
+    ran([*tool.split(), "install", "."], copy, **places)
+    installed = places["UV_TOOL_BIN_DIR" if program == "uv" else "PIPX_BIN_DIR"] / "auditor"
+    assert "1 PARTITION IS BLOCKED" in ran([str(installed), "demo", "--out", str(tmp_path / "demo")], tmp_path)
+
+
+def test_make_dist_and_docs_build(copy: Path) -> None:
+    """With this project's own environment, which has what they need."""
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    assert ".whl" in ran(["make", "dist"], copy)
+    ran(["make", "docs"], copy)
+    assert (copy / "build" / "site" / "index.html").is_file()
