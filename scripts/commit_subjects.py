@@ -30,8 +30,8 @@ VERBS = words(
     "fold forbid format get give go group handle have hide hold ignore improve include introduce is join judge keep "
     "let limit list load look lower make mark match measure mend merge move name open order parse pass pin print put "
     "raise read record reduce refuse remove rename replace report require restore return reuse run say scan search see "
-    "send set share show skip sort split start state stop store support take tell test tidy try turn update upgrade use "
-    "verify wait warn work wrap write"
+    "send set share show skip sort split start state stop store support take tell test tidy try turn update upgrade "
+    "use verify wait warn work wrap write"
 )
 # First words that begin a sentence about something.
 NO_VERBS = words(
