@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("auditor", "connectors", "rules", "dashboards", "airflow_dags")
 OTHERS = ("tests", "bench", "scripts")  # counted, without a limit
 TEMPLATES = frozenset({".html", ".j2", ".css", ".js", ".jinja", ".svg"})
-LIMITS = "code-lines"  # the table [tool.auditor.code-lines]
+LIMITS = "code-lines"  # the table [tool.code-lines]
 NO_CODE = frozenset(
     {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 )
@@ -99,7 +99,7 @@ def exceeded(code: Mapping[str, int], limits: Mapping[str, int]) -> list[str]:
     lines = []
     for name in sorted(filter(limited, code)):
         if name not in limits:
-            lines.append(f"{name}: {code[name]:,} code lines, no limit in [tool.auditor.{LIMITS}]")
+            lines.append(f"{name}: {code[name]:,} code lines, no limit in [tool.{LIMITS}]")
         elif code[name] > limits[name]:
             above = code[name] - limits[name]
             lines.append(f"{name}: {code[name]:,} code lines, {above:,} above its limit of {limits[name]:,}")
@@ -127,7 +127,7 @@ def row(name: str, modules: int, code: int, limit: int | None, templates: int) -
 
 def toml(code: Mapping[str, int]) -> list[str]:
     """The limits as they would be set today."""
-    return [f"[tool.auditor.{LIMITS}]", *(f'"{name}" = {code[name]}' for name in sorted(filter(limited, code)))]
+    return [f"[tool.{LIMITS}]", *(f'"{name}" = {code[name]}' for name in sorted(filter(limited, code)))]
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
@@ -137,7 +137,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         print("\n".join(toml(code)))
         return 0
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    limits = project.get("tool", {}).get("auditor", {}).get(LIMITS, {})
+    limits = project.get("tool", {}).get(LIMITS, {})
     print("\n".join(table(modules, code, templates, limits)))
     lines = exceeded(code, limits)
     sys.stderr.writelines(f"{line}\n" for line in lines)

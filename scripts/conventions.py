@@ -1,6 +1,6 @@
 """Check docstrings and identifiers of the product: ``python scripts/conventions.py [--count]``.
 
-The rules, each with the number of offenders that [tool.auditor.conventions] in pyproject.toml still allows (none where
+The rules, each with the number of offenders that [tool.conventions] in pyproject.toml still allows (none where
 it has no number, which may only be lowered):
 
 - ``missing-docstrings``: a module, or a public class, function or method of what ``documented`` lists, has none.
@@ -159,14 +159,14 @@ def verdict(broken: Mapping[str, list[str]], allowed: Mapping[str, int]) -> tupl
         if len(lines) > limit:
             failures += [*lines, f"{rule}: {len(lines)} offenders, {len(lines) - limit} above the {limit} allowed"]
         elif len(lines) < limit:
-            hints.append(f"{rule}: {len(lines)} offenders; lower the {limit} in [tool.auditor.conventions]")
+            hints.append(f"{rule}: {len(lines)} offenders; lower the {limit} in [tool.conventions]")
     return failures, hints
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
     """Print offenders beyond those allowed, or with ``--count`` all of them and their numbers; exit code 1 for any."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    settings = project.get("tool", {}).get("auditor", {}).get("conventions", {})
+    settings = project.get("tool", {}).get("conventions", {})
     broken = offenders(parsed(root), settings.get("documented", ()))
     if "--count" in arguments:
         print("\n".join(line for lines in broken.values() for line in lines))

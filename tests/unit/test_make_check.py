@@ -55,7 +55,7 @@ def test_a_package_is_two_folders_deep_below_auditor_alone() -> None:
 
 
 def test_more_code_than_the_limit_fails_with_the_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    limits = '[tool.auditor.code-lines]\n"rules" = 1\n"auditor/api" = 1\n'
+    limits = '[tool.code-lines]\n"rules" = 1\n"auditor/api" = 1\n'
     root = project(tmp_path, limits, rules__a="x = 1\ny = 2\n", auditor__api__b="x = 1\n", tests__c="x = 1\n")
     assert code_lines.main([], root) == 1
     shown = capsys.readouterr()
@@ -158,13 +158,13 @@ def test_a_class_name_that_occurs_twice_is_seen() -> None:
 def test_more_offenders_than_allowed_fail_and_fewer_are_a_hint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limits = "[tool.auditor.conventions]\nvague-names = 1\n"
+    limits = "[tool.conventions]\nvague-names = 1\n"
     root = project(tmp_path, limits, rules__a='"""Some words."""\ndef f(found, said): pass\n')
     assert conventions.main([], root) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "vague-names: 2 offenders, 1 above the 1 allowed"
     project(root, limits, rules__a='"""Some words."""\n')
     assert conventions.main([], root) == 0
-    assert capsys.readouterr().out == "vague-names: 0 offenders; lower the 1 in [tool.auditor.conventions]\n"
+    assert capsys.readouterr().out == "vague-names: 0 offenders; lower the 1 in [tool.conventions]\n"
 
 
 @pytest.mark.parametrize(
