@@ -86,6 +86,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(20_000, 50, 100)  # tests make much and leave little: a twentieth of all their time
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
