@@ -9,8 +9,8 @@ import pytest
 from auditor import running
 from auditor.connectors.stores import retries
 from auditor.processes.isolation import Pool
-from tests.clocks import Ahead
 from tests.facts import here
+from tests.sleepless import Ahead
 
 
 def refuse(_: Pool) -> None:

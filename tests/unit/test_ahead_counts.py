@@ -12,7 +12,7 @@ from auditor.facts.replica_facts import TRANSACTION
 from auditor.replay.internal_readers import combined, settled
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.lag_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Counts, Outcomes
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 
 MARKER_OF = {"commit": 1, "abort": 0}
 

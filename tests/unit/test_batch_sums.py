@@ -12,7 +12,7 @@ import pytest
 
 from auditor.facts import batch_sums
 from auditor.facts.batch_sums import SHIFT, SUMMED, BatchSums, siphash, wide
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 
 KEY = bytes(range(100, 116))
 MASK = (1 << 64) - 1

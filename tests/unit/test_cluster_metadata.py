@@ -27,7 +27,7 @@ from auditor.connectors.codec.cluster_metadata import (
 from auditor.connectors.codec.small_files import decode_partition_metadata, may_show
 from auditor.connectors.codec.structs import Problem
 from tests import corpora
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 from tests.unit import client_encoding
 from tests.unit.log_reader import Read, read_log, read_partition
 

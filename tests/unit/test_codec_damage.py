@@ -16,7 +16,7 @@ from auditor.connectors.codec.records import decode_records, iter_records, recor
 from auditor.connectors.codec.segment import read_segment
 from tests import corpora
 from tests.conftest import NIGHTLY
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 from tests.segments import File, accounted, batch, chunks, message, reasons, record, simple, wrapper
 
 LIMITS = Limits(max_batch_bytes=4 * MIB, ratio_floor_bytes=MIB)

@@ -9,7 +9,7 @@ import numpy as np
 from auditor.base.errors import FlippedBit
 from auditor.connectors.codec.damaged_fields import CHECKED_FROM, MOST_BYTES, STORED_AT, flipped_bit
 from tests import segments
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 
 
 def stored(size: int = 100) -> np.ndarray:

@@ -19,7 +19,7 @@ from auditor.copying.run import copied, rests_on, verified
 from auditor.rules.seen.view import Finding
 from tests import segments
 from tests.facts import opened
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 from tests.unit.test_copies_again import rows_of
 
 SIZE = 40_000  # of a body

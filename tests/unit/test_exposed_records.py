@@ -28,7 +28,7 @@ from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs, judge
 from tests.forge import CONTROL, TRANSACTIONAL, Batch, marker
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 
 RULE = "aborted-records-exposed"
 CORPUS = "index-hides-abort-43"

@@ -22,7 +22,7 @@ from auditor.rules.resolution.finding_limits import SUMMED, judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
 from tests.made import facts
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 from tests.segments import simple
 
 RULE = "aborted-index-extra-entry"

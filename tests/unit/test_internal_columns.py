@@ -25,7 +25,7 @@ from tests import corpora, made
 from tests.fuzz.mutate import mutated
 from tests.fuzz.seeds import by_kind
 from tests.internal_tables import same_both_ways
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 from tests.segments import batch, record
 
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"

@@ -10,7 +10,7 @@ import random
 
 from auditor.model.transaction_states import PREPARED, IdAccount, TransactionState
 from tests.proof.failing_coordinator import Requests
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 
 
 @seeded(120)

@@ -10,7 +10,7 @@ from auditor.facts.replica_facts import PRODUCER
 from auditor.replay.producers import audit_replay
 from auditor.replay.producers.state import Replay, column, rows_of_producers
 from tests.made import data, marker
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 from tests.unit.batch_histories import LAST, History, facts_of, history
 
 

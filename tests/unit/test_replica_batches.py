@@ -20,7 +20,7 @@ from auditor.rules.lib.headers import FOR_EVIDENCE, Allowance, Columns, ReplicaB
 from auditor.rules.lib.repairs import keeps_out
 from auditor.rules.lib.replica_pairs import Pair, pairs, row_of, unread_again
 from tests.facts import log_of
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 
 Row = dict[str, int]
 KEY = bytes(range(16))

@@ -26,7 +26,7 @@ from tests.conformance.validator_adapter import _batch as produced
 from tests.differential.record_sets import CODECS, RecordSets
 from tests.reference.record_set import Rejected, ValidationMetrics
 from tests.reference.validator import TopicSettings, validate
-from tests.seeds import seeded
+from tests.seeded_tests import seeded
 from tests.segments import TIME, batch, chunks, compress, message, record, wrapper
 
 FROM_CLIENTS = Sender(log_start=0, intact_from=0, clients=True, compacted=False)

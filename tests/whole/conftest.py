@@ -11,7 +11,7 @@ import pytest
 from auditor.connectors.stores import retries
 from auditor.pipeline.whole_audit import Audit
 from tests import audited, one_advice
-from tests.clocks import Ahead
+from tests.sleepless import Ahead
 
 
 @pytest.fixture(autouse=True)
