@@ -134,6 +134,7 @@ fuzz-coverage: setup ## mutants that reach new lines are kept: a minute a format
 sbom: setup ## docs/licenses.md and dist/sbom.json (CycloneDX) from the lock, offline
 	$(BIN)/python scripts/sbom.py requirements.lock docs/licenses.md dist/sbom.json
 
+mutants: export JAVA_IS_OPTIONAL = 1
 mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes; MUTANTS="--sample 20 --tiers": which make target sees them)
 	@$(WITH_JAVA) $(BIN)/python -m tests.mutation $(MUTANTS)
 
