@@ -1,8 +1,9 @@
-"""``python -m tests.mutation [--every N] [FILE...]``: flips one comparison of the model, of the kernels that replay
-producers or of the relations between findings, at a time; a test must fail.
+"""``python -m tests.mutation [--every N] [FILE...]``: flips one comparison of the model, or of the kernels that replay
+producers, at a time; a test must fail.
 
 ``--sample 20 --seed 7`` draws twenty of them, ``--tiers`` asks ``make test`` and, of what lives there, ``make
-test-all``, instead of the tests of each file; without a seed the day is one, and it is printed.
+test-all``, instead of the tests of each file, and has the relations between findings too; without a seed the day is
+one, and it is printed.
 
 Each mutant lives in a copy of the tree, so nothing here changes. The tests of the model run as plain Python
 (NUMBA_DISABLE_JIT), those of the kernels compiled, as audits run them; both stop at the first failure. Prints the
@@ -173,8 +174,7 @@ def by_tiers(chosen: list[Mutant], processes: str) -> int:
 def main() -> int:
     """Runs the chosen mutants; exit code 1 when fewer than nine in ten were killed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
-    every = [*sorted(MODEL.rglob("*.py")), *(REPLAY / name for name in KERNELS), RELATIONS]
-    parser.add_argument("files", nargs="*", type=Path, default=every)
+    parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--every", type=int, default=1, help="only every Nth mutant")
     parser.add_argument("--sample", type=int, help="so many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=int(time.time() // 86_400), help="of --sample (default: the day)")
@@ -182,7 +182,9 @@ def main() -> int:
     parser.add_argument("--tiers", action="store_true", help="ask make test, and make test-all of what lives there")
     parser.add_argument("-n", dest="processes", default="logical", help="with --tiers: pytest's processes")
     args = parser.parse_args()
-    everyone = all_mutants([file.resolve() for file in args.files])
+    every = [*sorted(MODEL.rglob("*.py")), *(REPLAY / name for name in KERNELS)]
+    every += [RELATIONS] if args.tiers or args.list else []  # whole audits see most of these, and no unit test
+    everyone = all_mutants([file.resolve() for file in args.files or every])
     chosen = everyone[args.every - 1 :: args.every]
     if args.sample is not None:
         chosen = random.Random(args.seed).sample(chosen, min(args.sample, len(chosen)))
