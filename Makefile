@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
+.PHONY: help setup demo test test-all test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly nightly-cases nightly-fuzz nightly-spot nightly-fleet nightly-versions fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -25,12 +25,19 @@ NEEDS = requirements-build.lock pyproject.toml scripts/setup.sh
 demo: .venv/.run ## audit a small log directory of a real broker and write its report; needs no Java
 	@$(BIN)/auditor demo --master inline
 
-# A test that hangs fails after TEST_LIMIT seconds and says where it stood; the slowest take three minutes.
+# A test that hangs fails after TEST_LIMIT seconds by the clock and says where it stood; the slowest take three minutes.
 TEST_LIMIT ?= 900
-test: setup ## all tests but those that start brokers, Spark clusters or browsers
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical --timeout $(TEST_LIMIT) --durations 25 --durations-min 5 -m "not cluster and not browser"
+PYTEST = $(BIN)/python -m pytest -n logical --timeout $(TEST_LIMIT) --durations 25 --durations-min 5
 
-test-unit: setup ## the unit tests alone: no JVM, no processes, within a minute
+test: export JAVA_IS_OPTIONAL = 1
+test: setup ## unit tests and audits of whole directories in the tests' own process: no Java, no network (some 6 minutes)
+	@$(PYTEST) tests/test_tidy.py tests/unit tests/whole
+
+test-all: setup ## all tests but those that start brokers, Spark clusters or browsers; mutants of the day's FUZZ_SEED
+	@$(WITH_JAVA) $(PYTEST) -m "not cluster and not browser"
+
+test-unit: export JAVA_IS_OPTIONAL = 1
+test-unit: setup ## the unit tests alone, a part of make test
 	@$(BIN)/python -m pytest -n logical tests/unit
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
@@ -79,10 +86,13 @@ airflow-env: .venv-airflow/.ready ## make .venv-airflow: Airflow and its Spark p
 	.venv-airflow/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-airflow.lock
 	touch .venv-airflow/.ready
 
-check: setup ## style, types and the rules of the house
+check: setup ## style, types, code lines per package, docstrings, identifiers, layers, commit subjects of BASE..HEAD
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/code_lines.py
+	$(BIN)/python scripts/conventions.py
+	$(BIN)/python scripts/commit_subjects.py
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
 bench: .venv/.bench ## beside Kafka's DumpLogSegments, into docs/lab-book.md (BENCH_FULL=1: all sizes)
@@ -92,9 +102,26 @@ bench: .venv/.bench ## beside Kafka's DumpLogSegments, into docs/lab-book.md (BE
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-bench.lock
 	touch .venv/.bench
 
-nightly: setup ## the tests with many more random cases (DIFFERENTIAL_HISTORIES=1000000: an hour more; DIFFERENTIAL_FROM: go on)
+# What make nightly runs, one after the other; what fails does not keep the others from running.
+NIGHTLY ?= cases fuzz spot fleet versions
+nightly: ## random cases, mutants, machines that come and go, a fleet, Spark's versions: all night (NIGHTLY="cases fuzz": parts)
+	@failed=; for part in $(NIGHTLY); do \
+	  echo "nightly: $$part"; $(MAKE) --no-print-directory nightly-$$part || failed="$$failed $$part"; \
+	done; if [ -n "$$failed" ]; then echo "nightly: failed:$$failed" >&2; exit 1; fi
+
+nightly-cases: setup ## test-all with many more random cases (DIFFERENTIAL_HISTORIES=1000000: an hour more; DIFFERENTIAL_FROM: go on)
 	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=$${DIFFERENTIAL_HISTORIES:-100000} HYPOTHESIS_PROFILE=nightly \
 	  $(BIN)/python -m pytest -n logical -m "not cluster and not browser"
+
+nightly-fuzz: ## a tenth of make fuzz, of the day's seed: others every night
+	@seed=$${FUZZ_SEED:-$$(( $$(date +%s) / 86400 ))}; echo "nightly: FUZZ_SEED=$$seed"; $(MAKE) --no-print-directory fuzz \
+	  FUZZ_SEED=$$seed FUZZ_MUTANTS=$${FUZZ_MUTANTS:-2000000} FUZZ_HERDED=$${FUZZ_HERDED:-20000} FUZZ_DIRECTORIES=$${FUZZ_DIRECTORIES:-2000}
+
+nightly-spot: test-spot
+
+nightly-fleet: test-fleet
+
+nightly-versions: test-spark-oldest
 
 fuzz: setup ## twenty million mutants of files against every decoder; 200 000 of files in directories, and 20 000 directories, through the audit (seven hours a core)
 	@rm -f fuzz.last; NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --mutants $${FUZZ_MUTANTS:-20000000} --seed $${FUZZ_SEED:-2} --last fuzz.last
@@ -107,8 +134,9 @@ fuzz-coverage: setup ## mutants that reach new lines are kept: a minute a format
 sbom: setup ## docs/licenses.md and dist/sbom.json (CycloneDX) from the lock, offline
 	$(BIN)/python scripts/sbom.py requirements.lock docs/licenses.md dist/sbom.json
 
-mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes)
-	$(BIN)/python -m tests.mutation
+mutants: export JAVA_IS_OPTIONAL = 1
+mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes; MUTANTS="--sample 20 --tiers": which make target sees them)
+	@$(WITH_JAVA) $(BIN)/python -m tests.mutation $(MUTANTS)
 
 map: ## every module by its room, with the first line of its docstring
 	@python3 scripts/modules.py

@@ -38,7 +38,9 @@ find_java() {
     return 1
 }
 
-if [ -n "${WITHOUT_JAVA:-}" ]; then
+if [ -n "${JAVA_IS_OPTIONAL:-}" ]; then
+    find_java 2>/dev/null || echo "no Java 17 or 21: what needs a JVM is not set up, and not among these" >&2
+elif [ -n "${WITHOUT_JAVA:-}" ]; then
     echo "WITHOUT_JAVA is set: what needs a JVM will be skipped" >&2
 else
     find_java || exit 1

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +86,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(20_000, 50, 100)  # tests make much and leave little: a twentieth of all their time
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -123,6 +127,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Name what fails when it fails: a run that is cut off before its end must have said it."""
     config.pluginmanager.register(_NamedAtOnce(config))
+    if not hasattr(config, "workerinput"):  # workers have the environment of the one that starts them
+        os.environ.setdefault("FUZZ_SEED", str(int(time.time() // 86_400)))
+        _own_temporary_folder(config)
+
+
+def _own_temporary_folder(config: pytest.Config) -> None:
+    """What commands leave behind, as ``auditor-failure-*`` with a trace, goes with the run. Folders of ``tmp_path`` and
+    unpacked corpora stay where they are looked for."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="auditor-tests-")
+    tempfile.tempdir = None  # so that it is looked up again
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_report_header() -> str:
+    """Which mutants this run draws: others on another day."""
+    return f"mutants: FUZZ_SEED={os.environ['FUZZ_SEED']}, the day's number by default, makes these again"
 
 
 class _NamedAtOnce:

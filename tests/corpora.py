@@ -114,7 +114,8 @@ def _claim(staging: Path, target: Path) -> None:
 
 def _cache() -> Path:
     """This user's own folder: nobody else may have put something there before us."""
-    folder = Path(tempfile.gettempdir()) / f"kafka-log-auditor-corpora-{os.getuid()}"
+    shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()  # tests/conftest.py sets it
+    folder = Path(shared) / f"kafka-log-auditor-corpora-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user; set TMPDIR to a folder of your own")

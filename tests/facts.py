@@ -48,6 +48,15 @@ def opened_all(paths: Sequence[str]) -> Audit:
     return Audit(AuditOptions(tuple(paths), Path()), here())
 
 
+@functools.cache
+def corpus_audit(name: str) -> Audit:
+    """An audit of a corpus that is done. Shared between tests: do not change it, and ask for it before parts of the
+    program are replaced."""
+    audit = opened(corpora.unpack(name))
+    audit.findings  # noqa: B018 - judged now, as the program is
+    return audit
+
+
 def logs_of(audit: Audit) -> list[LogView]:
     """Every log of an audit as the rules see it."""
     assert isinstance(audit.replicas, KeptReplicas)

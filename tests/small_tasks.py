@@ -1,10 +1,15 @@
-"""Pythons in which an audit's tasks are small, so that there is something to kill between."""
+"""Pythons in which constants of the product are others: an audit's tasks small, so that there is something to kill
+between; the waits for stores short.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
+from auditor.connectors.stores import results, retries, storage
 from auditor.pipeline import plan, table_parts
 from tests.conftest import ROOT
 
@@ -12,6 +17,9 @@ CONSTANTS = {
     plan: {"TASK_BYTES": 1},
     table_parts: {"LEAST_BYTES": 10, "MOST_BYTES": 10},
 }  # most of a table's is opening
+
+# What is waited for a store that refuses is most often the user's mistake, or gone at the next request.
+WAITS = {storage: {"_FIRST_S": 0.5}, results: {"TRIAL_S": 0.5}, retries: {"MOST_WAIT_S": 0.5}}
 
 # The constants are set once their module has run, in whatever process loads it.
 SMALL = """
@@ -40,8 +48,19 @@ sys.meta_path.insert(0, Small())
 
 def python_path(folder: Path, task_bytes: int, more: str = "") -> str:
     """The PYTHONPATH of such Pythons, which also run ``more`` when they start. What it needs is put into ``folder``."""
-    assert all(hasattr(module, name) for module, names in CONSTANTS.items() for name in names)
-    small = {m.__name__: {name: n * task_bytes for name, n in names.items()} for m, names in CONSTANTS.items()}
+    return _python_path(
+        folder, {m: {k: n * task_bytes for k, n in names.items()} for m, names in CONSTANTS.items()}, more
+    )
+
+
+def impatient_python_path(folder: Path) -> str:
+    """The PYTHONPATH of Pythons that do not wait long for a store."""
+    return _python_path(folder, WAITS)
+
+
+def _python_path(folder: Path, constants: Mapping[ModuleType, Mapping[str, float]], more: str = "") -> str:
+    assert all(hasattr(module, name) for module, names in constants.items() for name in names)
+    small = {module.__name__: dict(names) for module, names in constants.items()}
     site = folder / "site"
     site.mkdir(exist_ok=True)
     (site / "sitecustomize.py").write_text(SMALL.format(small=small) + more)

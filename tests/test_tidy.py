@@ -6,10 +6,11 @@ Ruff checks style, public docstrings, blind excepts and prints; here stand sizes
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -157,14 +158,41 @@ def hosts(text: str) -> list[str]:
     return re.findall(r"\S+://\S+|--(?:extra-)?index-url|--find-links|--trusted-host|^-i .*", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", sources(*OURS), ids=name_of)
-def test_functions_fit_on_a_screen(path: Path) -> None:
-    assert not long_functions(path.read_text(encoding="utf-8"))
+def offenders(paths: Iterable[Path], rule: Callable[[Path, str], Iterable[str]]) -> list[str]:
+    """Where a rule, which is asked with each file and its text, names something; an empty list of files is no proof."""
+    asked = list(paths)
+    assert asked, "no file is looked at"
+    named = ((name_of(path), what) for path in asked for what in rule(path, path.read_text(encoding="utf-8")))
+    return [f"{name}: {what}" for name, what in named]
 
 
-@pytest.mark.parametrize("path", sources(*PRODUCT), ids=name_of)
-def test_files_have_one_subject(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+def test_offenders_are_named_with_their_files() -> None:
+    here = Path(__file__)
+    assert offenders([here], lambda path, text: [path.name, text[:3]]) == [
+        "tests/test_tidy.py: test_tidy.py",
+        'tests/test_tidy.py: """',
+    ]
+    with pytest.raises(AssertionError, match="no file is looked at"):
+        offenders([], lambda path, text: [])
+
+
+def test_functions_fit_on_a_screen() -> None:
+    assert not offenders(sources(*OURS), lambda _, text: long_functions(text))
+
+
+def too_long(text: str) -> list[str]:
+    """The number of lines of a file, where it has too many."""
+    lines = len(text.splitlines())
+    return [f"{lines} lines"] if lines > MAX_FILE_LINES else []
+
+
+def test_files_have_one_subject() -> None:
+    assert not offenders(sources(*PRODUCT), lambda _, text: too_long(text))
+
+
+def test_a_long_file_is_seen() -> None:
+    assert too_long("x\n" * (MAX_FILE_LINES + 1)) == [f"{MAX_FILE_LINES + 1} lines"]
+    assert not too_long("x\n" * MAX_FILE_LINES)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -201,8 +229,9 @@ def test_no_two_rooms_import_each_other() -> None:
     assert not circle(graph)
 
 
+@functools.cache
 def modules() -> dict[str, set[str]]:
-    """Whom each module imports, for types alone too, and inside functions."""
+    """Shared between tests: do not change it. Whom each module imports, for types alone too, and inside functions."""
     paths = {}
     for path in sources("auditor", "connectors", "rules", "dashboards"):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -268,10 +297,14 @@ def test_a_module_of_the_model_that_nobody_uses_is_seen() -> None:
                        "auditor.replay.c": {"auditor.model.b"}})  # fmt: skip
 
 
-@pytest.mark.parametrize("path", sources(*PRODUCT), ids=name_of)
-def test_the_product_imports_no_test(path: Path) -> None:
-    names = imports(path.read_text(encoding="utf-8"), name_of(path.parent).replace("/", "."))
-    assert not [name for name in names if within(name, frozenset({"tests"}))]
+def imported_tests(path: Path, text: str) -> list[str]:
+    names = imports(text, name_of(path.parent).replace("/", "."))
+    return [name for name in names if within(name, frozenset({"tests"}))]
+
+
+def test_the_product_imports_no_test() -> None:
+    assert not offenders(sources(*PRODUCT), imported_tests)
+    assert imported_tests(ROOT / "rules" / "new.py", "from tests import made") == ["tests.made"]
 
 
 def test_a_circle_of_rooms_is_seen() -> None:
@@ -281,10 +314,14 @@ def test_a_circle_of_rooms_is_seen() -> None:
     assert circle(floors(apart)) == {"auditor.a.b", "auditor.a.d"}
 
 
-@pytest.mark.parametrize("path", sources("airflow_dags"), ids=name_of)
-def test_dags_import_nothing_heavy(path: Path) -> None:
-    top = imports(path.read_text(encoding="utf-8"), name_of(path.parent).replace("/", "."), top_only=True)
-    assert not [name for name in top if within(name, HEAVY)]
+def heavy_imports(path: Path, text: str) -> list[str]:
+    top = imports(text, name_of(path.parent).replace("/", "."), top_only=True)
+    return [name for name in top if within(name, HEAVY)]
+
+
+def test_dags_import_nothing_heavy() -> None:
+    assert not offenders(sources("airflow_dags"), heavy_imports)
+    assert heavy_imports(ROOT / "airflow_dags" / "new.py", "import pandas") == ["pandas"]
 
 
 def test_no_large_file() -> None:
@@ -331,8 +368,8 @@ def test_what_the_demo_installs_is_what_everything_pins() -> None:
 def test_pages_name_what_exists(page: str) -> None:
     """Every make target, test and relative link that a page names is there."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert set(re.findall(r"`make ([a-z]+)", text)) <= targets
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
     assert not [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not (ROOT / link).exists()]
     for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert (ROOT / file).is_file(), file
@@ -344,11 +381,19 @@ def starts_python(source: str) -> bool:
     return any(name in source for name in ("sys.executable", "import multiprocessing", "ProcessPoolExecutor"))
 
 
-@pytest.mark.parametrize("path", sources("tests/unit"), ids=name_of)
-def test_units_start_no_process_and_no_spark(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    assert not starts_python(source), "it belongs in tests/processes"
-    assert not re.search(r"\bspark: |mark\.spark\b", source), "it belongs in tests/spark"
+def beyond_a_unit(source: str) -> list[str]:
+    """What a test in tests/unit does that belongs elsewhere."""
+    processes = ["it starts Python: tests/processes"] if starts_python(source) else []
+    return processes + (["it takes Spark: tests/spark"] if re.search(r"\bspark: |mark\.spark\b", source) else [])
+
+
+def test_units_start_no_process_and_no_spark() -> None:
+    assert not offenders(sources("tests/unit"), lambda _, text: beyond_a_unit(text))
+
+
+def test_whole_audits_need_no_spark() -> None:
+    """``make test`` runs them where there is no Java; those that need one are marked, or in other folders."""
+    assert not offenders(sources("tests/whole"), lambda _, text: beyond_a_unit(text)[starts_python(text) :])
 
 
 def asks_for_spark(path: Path) -> bool:
@@ -356,15 +401,16 @@ def asks_for_spark(path: Path) -> bool:
     return bool(re.search(r"def test_\w+\([^)]*\bspark: ", path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("folder", ["tests/whole", "tests/processes", "tests/fuzz", "tests/differential"])
-def test_all_who_share_the_spark_session_stand_together(folder: str) -> None:
+def test_all_who_share_the_spark_session_stand_together() -> None:
     """With ``-n`` one worker has all of tests/spark: elsewhere the fixture would start a second JVM in another one."""
     assert any(map(asks_for_spark, sources("tests/spark")))
-    assert not [name_of(path) for path in sources(folder) if asks_for_spark(path)]
+    others = sources("tests/whole", "tests/processes", "tests/fuzz", "tests/differential")
+    assert not [name_of(path) for path in others if asks_for_spark(path)]
 
 
 def test_a_process_in_a_unit_test_is_seen() -> None:
-    assert starts_python("subprocess.run([sys." + "executable, '-c', code])")
+    assert beyond_a_unit("subprocess.run([sys." + "executable, '-c', code])") == ["it starts Python: tests/processes"]
+    assert beyond_a_unit("def test_a(spark" + ": SparkSession) -> None: ...") == ["it takes Spark: tests/spark"]
 
 
 def test_each_module_says_what_it_is_in_its_first_line() -> None:
@@ -429,11 +475,11 @@ def test_an_import_inside_a_function_is_no_top_import() -> None:
     assert list(imports(source, "airflow_dags", top_only=True)) == ["json"]
 
 
-@pytest.mark.parametrize("path", [p for p in sources("auditor", "connectors", "rules", "dashboards")
-                                  if not p.is_relative_to(ROOT / "auditor" / "model")], ids=name_of)  # fmt: skip
-def test_only_the_model_knows_policies_by_name(path: Path) -> None:
+def test_only_the_model_knows_policies_by_name() -> None:
     """Elsewhere a policy is asked for what it decides: a name asked for is a fact about it that stands elsewhere."""
-    assert not policies_named(path.read_text(encoding="utf-8"))
+    elsewhere = sources("auditor", "connectors", "rules", "dashboards")
+    outside = [path for path in elsewhere if not path.is_relative_to(ROOT / "auditor" / "model")]
+    assert not offenders(outside, lambda _, text: policies_named(text))
 
 
 def test_a_policy_that_is_asked_for_by_name_is_seen() -> None:

@@ -1,5 +1,7 @@
 """Mutants in every test run, with numba's bounds checks on, as many as ``FUZZ_MUTANTS`` and (of whole directories)
 ``FUZZ_DIRECTORIES`` say, or (files of herds, through the same) ``FUZZ_HERDED``; and all old finds.
+
+Each day draws others: ``FUZZ_SEED`` is the day's number, which the head of a run prints.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from tests.fuzz.targets import TARGETS, reported
 ROOT = Path(__file__).parents[2]
 FINDS = sorted(path for path in Path(__file__).with_name("finds").glob("*=*"))
 MUTANTS = os.environ.get("FUZZ_MUTANTS", "20000")
-DIRECTORIES = os.environ.get("FUZZ_DIRECTORIES", "40")
+DIRECTORIES = os.environ.get("FUZZ_DIRECTORIES", "15")
 HERDED = os.environ.get("FUZZ_HERDED", "1000")
+SEED = os.environ["FUZZ_SEED"]
 
 
 def test_every_kind_has_seeds_and_a_target() -> None:
@@ -43,7 +46,7 @@ def test_a_mutant_is_its_number_and_most_differ_from_their_seed(kind: str) -> No
 def test_no_mutant_makes_a_decoder_raise_or_leave_its_buffers(tmp_path: Path) -> None:
     """In a process of its own: the bounds checks are compiled in, and a crash must not take the tests along."""
     last = tmp_path / "last"
-    command = [sys.executable, "-m", "tests.fuzz", "--mutants", MUTANTS, "--last", str(last)]
+    command = [sys.executable, "-m", "tests.fuzz", "--mutants", MUTANTS, "--seed", SEED, "--last", str(last)]
     env = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_BOUNDSCHECK": "1"}
     ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
     assert ran.returncode == 0, f"{last.read_text()}\n{ran.stderr}"
@@ -56,7 +59,8 @@ def test_no_mutated_directory_makes_an_audit_raise(tmp_path: Path) -> None:
     last = tmp_path / "last"
     env = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_BOUNDSCHECK": "1"}
     for option, count in (("--whole", DIRECTORIES), ("--herds", HERDED)):
-        command = [sys.executable, "-m", "tests.fuzz", option, "--mutants", count, "--last", str(last)]
+        command = [sys.executable, "-m", "tests.fuzz", option, "--mutants", count, "--seed", SEED]
+        command += ["--last", str(last)]
         ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
         assert ran.returncode == 0, f"{last.read_text()}\n{ran.stdout}{ran.stderr}"
         assert " directories, 0 failed" in ran.stdout

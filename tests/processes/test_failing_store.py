@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import corpora, failing_store, store
-from tests.conftest import ROOT
+from tests import corpora, failing_store, small_tasks, store
 from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, FailingStore, Fault
 
 NAME = "replicas-41"
@@ -28,7 +27,8 @@ def s3() -> Iterator[FailingStore]:
 
 def command(server: FailingStore, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """What the command does in a folder. ``more``: variables of its environment."""
-    environment = store.clean_environment(server.environment()) | {"PYTHONPATH": str(ROOT)} | more
+    python_path = small_tasks.impatient_python_path(folder)
+    environment = store.clean_environment(server.environment()) | {"PYTHONPATH": python_path} | more
     call = [sys.executable, "-m", "auditor.cli", *words]
     return subprocess.run(call, capture_output=True, text=True, env=environment, check=False, cwd=folder)
 

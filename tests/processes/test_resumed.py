@@ -47,6 +47,15 @@ def segments_read(server: FailingStore, since: int) -> set[str]:
     return {r.key for r in server.log[since:] if r.method == "GET" and r.key.endswith(".log") and "/__" not in r.key}
 
 
+def ends_reading(server: FailingStore, quiet_s: float = 1.0) -> None:
+    """Waits until nothing was asked of a store for a second."""
+    end, asked, since = time.monotonic() + 30, -1, time.monotonic()
+    while time.monotonic() < min(end, since + quiet_s):
+        if server.under_way or len(server.log) != asked:
+            asked, since = len(server.log), time.monotonic()
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("master", ["inline[2]", pytest.param("local[2]", marks=pytest.mark.spark)])
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_killed_audit_goes_on_where_it_was(s3: FailingStore, tmp_path: Path, master: str, number: int) -> None:
@@ -65,7 +74,7 @@ def test_a_killed_audit_goes_on_where_it_was(s3: FailingStore, tmp_path: Path, m
     job.wait()
     kept = sum(1 for _ in work.glob(f"*{FACTS}"))
     assert kept, (tmp_path / "killed.log").read_text()
-    time.sleep(3)  # what reads for it ends as well
+    ends_reading(s3)  # what reads for it ends as well
     before, since = segments_read(s3, 0), len(s3.log)
     again = started(s3, tmp_path, "s3://copies", "resumed", *how, "--resume")
     assert again.wait(400) == 0, (tmp_path / "resumed.log").read_text()

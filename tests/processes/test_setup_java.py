@@ -67,6 +67,19 @@ def test_the_hint_is_the_command_of_the_platform(tmp_path: Path, release: str, h
     assert hint in done.stderr.splitlines()[-1]
 
 
+def test_where_java_is_optional_its_absence_is_a_note(tmp_path: Path) -> None:
+    """As for ``make test``, which needs none."""
+    done = source(tmp_path, fake_java(tmp_path / "path", OLD), JAVA_IS_OPTIONAL="1")
+    assert (done.returncode, done.stdout) == (0, "JAVA_HOME=\n")
+    assert "no Java 17 or 21" in done.stderr
+
+
+def test_an_optional_java_is_used(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "home" / "bin", SEVENTEEN).parent
+    done = source(tmp_path, JAVA_HOME=str(home), JAVA_IS_OPTIONAL="1")
+    assert (done.stdout, done.stderr) == (f"JAVA_HOME={home}\n", "")
+
+
 def test_without_java_goes_on_and_says_so(tmp_path: Path) -> None:
     done = source(tmp_path, WITHOUT_JAVA="1")
     assert done.returncode == 0

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from auditor import running
+from auditor.connectors.stores import retries
 from auditor.processes.isolation import Pool
 from tests.facts import here
+from tests.sleepless import Ahead
 
 
 def refuse(_: Pool) -> None:
@@ -22,4 +24,5 @@ def in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(running, "_inline", lambda master: here())
         patched.setattr(Pool, "_starter", property(refuse))
+        patched.setattr(retries, "time", Ahead())  # a store that refuses is asked again at once
         yield

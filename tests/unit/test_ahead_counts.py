@@ -6,13 +6,13 @@ import random
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 from auditor.connectors.codec import batches as walking
 from auditor.facts.replica_facts import TRANSACTION
 from auditor.replay.internal_readers import combined, settled
 from auditor.replay.reading import lag_counts
 from auditor.replay.reading.lag_counts import ABORTED, FAR, MARKER, OPEN, SEEN, WAITING, Counts, Outcomes
+from tests.seeded_tests import seeded
 
 MARKER_OF = {"commit": 1, "abort": 0}
 
@@ -105,7 +105,7 @@ def expected(log: Log, stable: int, offset: int) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeded(60)
 def test_counts_are_those_of_the_records_one_by_one(seed: int) -> None:
     log = made(seed)
     rng = random.Random(seed)
@@ -142,7 +142,7 @@ def test_counts_are_those_of_the_records_one_by_one(seed: int) -> None:
         assert found.stands == stands.get(offset, outside)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeded(30)
 def test_stretches_have_what_lies_in_them(seed: int) -> None:
     """Also where both ends lie in one cleaned batch."""
     log, rng = made(seed), random.Random(seed)
@@ -183,7 +183,7 @@ def test_states_of_a_share_group_are_put_together_as_its_coordinator_does() -> N
     assert settled(found) == ((2, 3), (5, 12), (13, 19))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_states_are_those_of_each_offset_alone(seed: int) -> None:
     rng = random.Random(seed)
 

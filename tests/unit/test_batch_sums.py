@@ -12,6 +12,7 @@ import pytest
 
 from auditor.facts import batch_sums
 from auditor.facts.batch_sums import SHIFT, SUMMED, BatchSums, siphash, wide
+from tests.seeded_tests import seeded
 
 KEY = bytes(range(100, 116))
 MASK = (1 << 64) - 1
@@ -72,7 +73,7 @@ def sums_of(rows: dict[str, np.ndarray], *, at_a_time: int = 10**9, shift: int =
     return sums
 
 
-@pytest.mark.parametrize("seed", range(5))
+@seeded(5)
 def test_a_range_is_the_sum_of_its_batches_hashes(seed: int) -> None:
     rows = log(400, random.Random(seed))
     expected: dict[int, list[int]] = {}
@@ -137,7 +138,7 @@ def test_what_is_out_of_order_has_no_sums(change: tuple[str, int]) -> None:
     assert sums.total != sums_of(rows).total
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeded(30)
 def test_sums_of_stretches_together_are_those_of_the_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the stretches are, in order or not, where ranges have to be made wider and where runs are too many."""
     rng = random.Random(seed)

@@ -27,6 +27,7 @@ from auditor.connectors.codec.cluster_metadata import (
 from auditor.connectors.codec.small_files import decode_partition_metadata, may_show
 from auditor.connectors.codec.structs import Problem
 from tests import corpora
+from tests.seeded_tests import seeded
 from tests.unit import client_encoding
 from tests.unit.log_reader import Read, read_log, read_partition
 
@@ -129,7 +130,7 @@ EMPTY = {"leaderEpoch": 0, "partitionEpoch": 0, "removingReplicas": [], "addingR
 TOPICS = [f"{number:02}" for number in range(12)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_topics_that_are_removed_or_lose_their_eligible_replicas_are_found_without_a_walk(seed: int) -> None:
     """Against a reading that walks all partitions for each of these records."""
     chosen, metadata = random.Random(seed), ClusterMetadata()

@@ -16,6 +16,7 @@ from auditor.connectors.codec.records import decode_records, iter_records, recor
 from auditor.connectors.codec.segment import read_segment
 from tests import corpora
 from tests.conftest import NIGHTLY
+from tests.seeded_tests import seeded
 from tests.segments import File, accounted, batch, chunks, message, reasons, record, simple, wrapper
 
 LIMITS = Limits(max_batch_bytes=4 * MIB, ratio_floor_bytes=MIB)
@@ -205,7 +206,7 @@ def damage(data: bytearray, random: np.random.Generator) -> None:
         data[at : at + 4] = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", bytes(4), b"\0\0\0\x0e"][random.integers(0, 4)]
 
 
-@pytest.mark.parametrize("seed", range(8 if NIGHTLY else 4))
+@seeded(4, nightly=8)
 def test_random_damage(seed: int) -> None:
     random = np.random.default_rng(seed)
     for _ in range(400 if NIGHTLY else 200):

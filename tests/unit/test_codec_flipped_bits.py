@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 
 from auditor.base.errors import FlippedBit
 from auditor.connectors.codec.damaged_fields import CHECKED_FROM, MOST_BYTES, STORED_AT, flipped_bit
 from tests import segments
+from tests.seeded_tests import seeded
 
 
 def stored(size: int = 100) -> np.ndarray:
@@ -30,7 +30,7 @@ def test_each_bit_of_a_batch_is_found() -> None:
         assert flipped_bit(flipped(batch, bit)) == (bit // 8, bit % 8)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_two_bits_and_more_are_explained_by_none(seed: int) -> None:
     dice, batch = random.Random(seed), stored()
     bits = dice.sample(range(8 * CHECKED_FROM, 8 * len(batch)), dice.randrange(2, 6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from auditor.copying import run
 from auditor.copying.run import copied, rests_on, verified
 from auditor.rules.seen.view import Finding
 from tests import segments
-from tests.conftest import NIGHTLY
 from tests.facts import opened
+from tests.seeded_tests import seeded
 from tests.unit.test_copies_again import rows_of
 
 SIZE = 40_000  # of a body
@@ -154,10 +155,11 @@ def test_damage_to_a_header_is_seen_as_by_reading_all(number: int, at: int, tmp_
     assert [row[: walking.FLAWS] for row in rows] == [row[: walking.FLAWS] for row in whole]
 
 
-@pytest.mark.parametrize("seed", range(200 if NIGHTLY else 8))
+@seeded(8, nightly=200)
 def test_no_damage_is_a_false_alarm_while_checksums_are_open(seed: int, tmp_path: Path) -> None:
     """Bits that flip anywhere, in headers too: what an audit of the copy says for sure, one of the directory says."""
-    dice, broker = random.Random(seed), tmp_path / "in" / "broker-1"
+    dice, folder = random.Random(seed), Path(tempfile.mkdtemp(dir=tmp_path))
+    broker, copy = folder / "in" / "broker-1", folder / "copy"
     (broker / "t-0").mkdir(parents=True)
     data = bytearray(segment())
     length = len(data) // COUNT
@@ -165,10 +167,10 @@ def test_no_damage_is_a_false_alarm_while_checksums_are_open(seed: int, tmp_path
         at = dice.randrange(COUNT) * length + dice.choice([dice.randrange(61), dice.randrange(length)])
         data[at] ^= 1 << dice.randrange(8)
     (broker / "t-0" / NAME).write_bytes(data)
-    copied([str(broker.parent)], tmp_path / "copy", checksums="none")
+    copied([str(broker.parent)], copy, checksums="none")
     was, now = (
         {(f.rule, f.offset, f.severity) for f in opened(path).findings if f.severity != "info" and _proved(f)}
-        for path in (broker.parent, tmp_path / "copy")
+        for path in (broker.parent, copy)
     )
     # Of damaged batches that follow each other, which are one finding, some may be open.
     wrong = {
@@ -177,8 +179,8 @@ def test_no_damage_is_a_false_alarm_while_checksums_are_open(seed: int, tmp_path
         if not row["crc_ok"]
     }
     assert now <= was | wrong
-    copied([str(broker.parent)], tmp_path / "copy", checksums="all")
-    rest = [[f.to_json() for f in opened(path).findings] for path in (broker.parent, tmp_path / "copy")]
+    copied([str(broker.parent)], copy, checksums="all")
+    rest = [[f.to_json() for f in opened(path).findings] for path in (broker.parent, copy)]
     assert rest[0] == rest[1]
 
 

@@ -27,7 +27,7 @@ def test_every_expectation_has_a_rule(name: str) -> None:
 
 
 def test_two_at_once_make_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path))
     unpack = corpora.unpack.__wrapped__
     with ThreadPoolExecutor(4) as pool:
         folders = set(pool.map(unpack, ["unknown-producer-23"] * 4))
@@ -37,7 +37,7 @@ def test_two_at_once_make_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_cache_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"kafka-log-auditor-corpora-{corpora.os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError, match="another user"):

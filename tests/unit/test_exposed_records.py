@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 from auditor.base.advice import Verdict
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
@@ -28,6 +28,7 @@ from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs, judge
 from tests.forge import CONTROL, TRANSACTIONAL, Batch, marker
+from tests.seeded_tests import seeded
 
 RULE = "aborted-records-exposed"
 CORPUS = "index-hides-abort-43"
@@ -202,10 +203,10 @@ def findings(replica: ReplicaFacts) -> list[Finding]:
     return judge([LogView([replica], Cluster(0, 0))], RULE)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeded(60)
 def test_exposed_is_what_some_fetch_returns(seed: int, tmp_path: Path) -> None:
     log = made_log(random.Random(seed))
-    replica = written(log, tmp_path)
+    replica = written(log, Path(tempfile.mkdtemp(dir=tmp_path)))
     expected = exposed_by_fetches(log)
     assert said(replica) == expected
     found = findings(replica)

@@ -8,7 +8,6 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
@@ -23,6 +22,7 @@ from auditor.rules.resolution.finding_limits import SUMMED, judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
 from tests.made import facts
+from tests.seeded_tests import seeded
 from tests.segments import simple
 
 RULE = "aborted-index-extra-entry"
@@ -33,7 +33,7 @@ def _pairs(draw: random.Random, count: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.array([draw.randrange(5) for _ in range(count)], np.int64) for _ in range(2))  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeded(40)
 def test_the_last_row_with_a_key_is_that_of_a_dictionary(seed: int) -> None:
     draw = random.Random(seed)
     keys, wanted = _pairs(draw, draw.randrange(30)), _pairs(draw, draw.randrange(30))
@@ -42,7 +42,7 @@ def test_the_last_row_with_a_key_is_that_of_a_dictionary(seed: int) -> None:
     assert replica_pairs.last_of(keys, wanted).tolist() == expected
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeded(40)
 def test_what_an_entry_hides_is_what_a_look_at_every_transaction_shows(seed: int) -> None:
     draw = random.Random(seed)
     t = np.zeros(draw.randrange(20), TRANSACTION)
@@ -60,7 +60,7 @@ def test_what_an_entry_hides_is_what_a_look_at_every_transaction_shows(seed: int
     assert replica_pairs.hides(facts(transactions=t), *columns).tolist() == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_rows_of_one_side(seed: int) -> None:
     draw = random.Random(seed)
     kind = [(name, "i8") for name in KEYS]

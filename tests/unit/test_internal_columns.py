@@ -25,6 +25,7 @@ from tests import corpora, made
 from tests.fuzz.mutate import mutated
 from tests.fuzz.seeds import by_kind
 from tests.internal_tables import same_both_ways
+from tests.seeded_tests import seeded
 from tests.segments import batch, record
 
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
@@ -110,7 +111,7 @@ def varint(number: int) -> bytes:
     return bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_transaction_logs_of_all_sorts(seed: int) -> None:
     chance = random.Random(seed)
     data = b""
@@ -181,7 +182,7 @@ def reported(seen: WatchedOffsets) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("log_start", [0, 111])
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     data, ends = offsets_log(seed)
     assert same_both_ways(OFFSETS, data, payload=log_start > 0).keys() == TABLES[OFFSETS]
@@ -245,7 +246,7 @@ def test_more_records_than_the_limit_are_an_error_and_those_before_are_read() ->
     assert (log.count, log.broken_at, [e.offset for e in log.entries_of(0)]) == (5, 8, [0, 1, 2, 3, 4])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@seeded(5)
 def test_transactions_of_few_and_of_many_records_are_cut_alike(seed: int) -> None:
     """Few are cut by the interpreter, many by machine code: the few at the front of many, where no id goes on."""
     random = np.random.default_rng(seed)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from auditor.model.transaction_states import PREPARED, IdAccount, TransactionState
 from tests.proof.failing_coordinator import Requests
+from tests.seeded_tests import seeded
 
 
-@pytest.mark.parametrize("seed", range(120))
+@seeded(120)
 def test_what_a_coordinator_writes_may_follow(seed: int) -> None:
     requests = Requests(random.Random(seed))
     for _ in range(150):

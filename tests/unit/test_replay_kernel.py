@@ -10,10 +10,11 @@ from auditor.facts.replica_facts import PRODUCER
 from auditor.replay.producers import audit_replay
 from auditor.replay.producers.state import Replay, column, rows_of_producers
 from tests.made import data, marker
+from tests.seeded_tests import seeded
 from tests.unit.batch_histories import LAST, History, facts_of, history
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeded(12)
 def test_rows_of_producers_are_their_columns(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Few producers are written as rows by machine code, many column by column."""
     seen = []
@@ -42,7 +43,7 @@ def test_the_histories_hold_every_kind_of_event_that_a_replay_can_tell() -> None
     assert found == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_a_sound_history_has_no_sequence_events(seed: int) -> None:
     facts = facts_of(history(seed, oddities=0))
     broken = (
@@ -55,7 +56,7 @@ def test_a_sound_history_has_no_sequence_events(seed: int) -> None:
     assert not np.isin(facts.events["kind"], broken).any()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeded(20)
 def test_last_stable_offsets_are_the_least_of_what_is_open(seed: int) -> None:
     made = history(seed, 600, producers=60, oddities=0)
     opened: dict[int, int] = {}

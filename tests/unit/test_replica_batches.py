@@ -20,6 +20,7 @@ from auditor.rules.lib.headers import FOR_EVIDENCE, Allowance, Columns, ReplicaB
 from auditor.rules.lib.repairs import keeps_out
 from auditor.rules.lib.replica_pairs import Pair, pairs, row_of, unread_again
 from tests.facts import log_of
+from tests.seeded_tests import seeded
 
 Row = dict[str, int]
 KEY = bytes(range(16))
@@ -159,26 +160,28 @@ def assert_the_same(found: list[Pair], expected: list[Pair]) -> None:
         assert (one.until, one.undecided) == (None, False)
 
 
-SEEDS = range(150)
+SEEDS = 150
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_stretch_at_a_time_is_as_all_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@seeded(SEEDS)
+def test_a_stretch_at_a_time_is_as_all_at_once(seed: int) -> None:
     found, rows = compared(two(seed))
-    monkeypatch.setattr(comparing, "ReplicaBatches", AtOnce)
-    expected, all_rows = compared(two(seed))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(comparing, "ReplicaBatches", AtOnce)
+        expected, all_rows = compared(two(seed))
     assert rows == all_rows
     assert_the_same(found, expected)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_by_sums_is_as_by_headers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@seeded(SEEDS)
+def test_by_sums_is_as_by_headers(seed: int) -> None:
     """Both replicas summed, with ranges of the same width and not, and one of them alone."""
     expected, all_rows = compared(two(seed))
-    monkeypatch.setattr(headers, "AT_A_TIME", (8, 64, 131_072)[seed % 3])
     for shifts in (((4, 4), (2, 5), (9, 9))[seed % 3], ((4, None), (None, 4))[seed % 2]):
         replicas = [replica if s is None else summed(replica, s) for replica, s in zip(two(seed), shifts, strict=True)]
-        found, rows = compared(replicas)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(headers, "AT_A_TIME", (8, 64, 131_072)[seed % 3])
+            found, rows = compared(replicas)
         assert rows == all_rows
         assert_the_same(found, expected)
 
@@ -186,7 +189,7 @@ def test_by_sums_is_as_by_headers(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_histories_show_what_they_are_made_for() -> None:
     """Without it the test above would compare nothing with nothing."""
     seen = {"same": 0, "divergent": 0, "forked": 0, "gaps": 0, "out of order": 0, "many pieces": 0}
-    for seed in range(150):
+    for seed in range(SEEDS):
         replicas = two(seed)
         batches = [ReplicaBatches(replica) for replica in replicas]
         seen["out of order"] += not all(one.ordered for one in batches)

@@ -26,6 +26,7 @@ from tests.conformance.validator_adapter import _batch as produced
 from tests.differential.record_sets import CODECS, RecordSets
 from tests.reference.record_set import Rejected, ValidationMetrics
 from tests.reference.validator import TopicSettings, validate
+from tests.seeded_tests import seeded
 from tests.segments import TIME, batch, chunks, compress, message, record, wrapper
 
 FROM_CLIENTS = Sender(log_start=0, intact_from=0, clients=True, compacted=False)
@@ -168,7 +169,7 @@ def fits_a_log(args: dict[str, Any]) -> bool:
     return not more and args["origin"] == "client" and plain and first["compression"] in CODECS[first["magic"]]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeded(60)
 def test_random_record_sets_as_bytes(seed: int) -> None:
     """The clock is left aside on either side."""
     for step in RecordSets(seed).case["steps"]:

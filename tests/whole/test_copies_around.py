@@ -16,7 +16,7 @@ from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.audited import published
 from tests.copies import finds
-from tests.facts import here, opened
+from tests.facts import corpus_audit, here, opened
 
 NAMES = (*corpora.judged(), *corpora.campaigns())
 
@@ -29,15 +29,14 @@ def results(source: Path, out: Path, as_of: int | None = None) -> list[dict[str,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_critical_finding_is_found_again_in_what_is_taken_first(name: str, tmp_path: Path) -> None:
-    source = corpora.unpack(name)
-    rows = results(source, tmp_path / "run")
-    as_of = opened(source).as_of
+    source, audit = corpora.unpack(name), corpus_audit(name)
+    rows = [json.loads(finding.to_json()) for finding in audit.findings]
     taken: dict[frozenset[str], set[str]] = {}
     for row in (row for row in rows if row["severity"] == "critical"):
         taken.setdefault(frozenset(next(wanted(row, [str(source)]))), set()).add(row["fingerprint"])
     for number, (folders, fingerprints) in enumerate(taken.items()):
         copied([str(source)], tmp_path / f"copy-{number}", only=folders)
-        again = {finding.fingerprint for finding in opened(tmp_path / f"copy-{number}", as_of=as_of).findings}
+        again = {finding.fingerprint for finding in opened(tmp_path / f"copy-{number}", as_of=audit.as_of).findings}
         assert fingerprints - again == set()
 
 

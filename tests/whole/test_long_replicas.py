@@ -18,7 +18,7 @@ from auditor.replay.reading import segment_checks
 from auditor.rules.lib import replica_pairs
 from auditor.rules.lib.headers import FOR_EVIDENCE, Allowance
 from tests import corpora, segments
-from tests.facts import here, opened
+from tests.facts import corpus_audit, here, opened
 
 NAMES = [*corpora.names(), *corpora.campaigns()]
 COUNT, RECORDS, IN_SEGMENT = 240, 3, 100  # of a log: batches, records of each, batches of a segment
@@ -45,13 +45,12 @@ def summed(monkeypatch: pytest.MonkeyPatch, most_kept: int = -1) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_of_every_corpus_the_findings_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = corpora.unpack(name)
-    with_headers = opened(path)
+    with_headers = corpus_audit(name)
     logs = {(b.join_key, b.topic, b.partition) for b in with_headers.briefs}
     if len(logs) == len(with_headers.briefs):
         pytest.skip("no replicas")
     summed(monkeypatch)
-    assert findings(opened(path)) == findings(with_headers)
+    assert findings(opened(corpora.unpack(name))) == findings(with_headers)
 
 
 def batch(number: int, **header: int) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import re
 from pathlib import Path
@@ -16,7 +15,7 @@ from auditor.outputs.publish import described_findings, report_page, summarise
 from auditor.pipeline.derived_tables import of_log
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
-from tests.facts import logs_of, opened
+from tests.facts import corpus_audit, logs_of, opened
 from tests.terminal_text import expanded
 from tests.whole.test_incidents_transactions import LATER, Bank
 from tests.whole.test_live_verdicts import DECIDED, MIN, live
@@ -159,15 +158,10 @@ def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
     assert summarise(audit)["verdict"]["headline"][:20] in report_page(audit)
 
 
-@functools.cache
-def as_it_is(name: str) -> Audit:
-    return opened(corpora.unpack(name))
-
-
 @pytest.mark.parametrize("later", [0, 61 * 60_000, 3 * DAY], ids=["now", "an hour later", "days later"])
 @pytest.mark.parametrize("name", CORPORA)
 def test_all_agree_about_each_partition_that_is_held(name: str, later: int, tmp_path: Path) -> None:
-    audit = as_it_is(name)
+    audit = corpus_audit(name)
     if later:
         audit = opened(corpora.unpack(name), as_of=max(audit.as_of, 1) + later)
     agree(audit, tmp_path)

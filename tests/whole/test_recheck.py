@@ -17,7 +17,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora, earlier_states
 from tests.cluster_writers import batches_in, partitions
-from tests.facts import here, opened
+from tests.facts import corpus_audit, here, opened
 
 GROWN = ("lively-43", "lively-39", "lively-25", "healthy-28")
 
@@ -216,7 +216,7 @@ def again(then: Audit, now: Audit, live: bool = False) -> tuple[int, list[dict[s
 
 @pytest.mark.parametrize("name", BINARY)
 def test_in_the_same_copy_every_finding_is_still_there(name: str) -> None:
-    audit = opened(corpora.unpack(name))
+    audit = corpus_audit(name)
     status, told = again(audit, audit)
     grave = [f.fingerprint for f in audit.findings if f.severity in GRAVE]
     assert {at: said for at, said in of_findings(told).items() if at in grave} == dict.fromkeys(grave, "still there")
