@@ -175,7 +175,6 @@ def _finding(
     """``by`` how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker whose clock it is."""
     evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
     return log.finding(
-        RULE,
         severity,
         _said(evidence),
         marker=row,
@@ -241,7 +240,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         place: BatchPlace = {"segment": ahead.segment, "position": ahead.position, "base_offset": ahead.base_offset}
         named = blamed(log, [place], "ahead", newest=log.cluster.newest_time + after + TOLERANCE_MS)
         code = error_code("INVALID_TIMESTAMP")
-        yield at_ahead(log, "timestamp-out-of-range", ahead, limit_ms=after, culprits=named, **code)
+        yield at_ahead(log, ahead, limit_ms=after, culprits=named, **code)
 
 
 def _after_limit(log: LogView) -> int | None:
@@ -260,7 +259,6 @@ def _after_limit(log: LogView) -> int | None:
 def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, newest: int | None = None) -> Finding:
     e = run[0]
     return log.at_event(
-        "timestamp-out-of-range",
         "warning",
         f"Timestamps out of range in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
         f"{what}",
@@ -290,7 +288,6 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
         e = run[0]
         found, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
         yield log.at_event(
-            "batch-timestamp-mismatch",
             "warning",
             f"The largest time is stated as {found} in {plural(len(run), 'batch')} of {log.name} from offset "
             f"{e['base_offset']} on, while the records say {expected}",

@@ -37,7 +37,7 @@ TASK_ID = re.compile(r".+-[0-9]+_[0-9]+")
 THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
 
 
-def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
+def at_commit(log: LogView, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
     """A finding about a committed offset: it points at what the group consumes, its file at the record."""
     evidence = {
         "offsets_partition": log.name,
@@ -49,7 +49,6 @@ def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, messag
     offsets = [c.record_offset, *_record_offsets(evidence)]
     more["lost"] = more.pop("lost", False) or lost_between(log, min(offsets), max(offsets))
     return log.finding(
-        rule_id,
         severity,
         message,
         topic=c.topic,
@@ -143,7 +142,6 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[OffsetCommit], seve
         f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
-        "pending-offsets-blocked",
         severity,
         message + (" (the files may have been copied at different times)" if doubt else ""),
         doubt=doubt,
@@ -204,7 +202,6 @@ def _in_turn(log: LogView, turns: AlternatingCommits, times: int = 1) -> Finding
     why = "both may process the same input" if turns.grave else f"two owners, or one with a pool of producers{more}"
     return at_commit(
         log,
-        "interleaved-offset-producers",
         severity if turns.grave else "info",
         c,
         f"{writer(log, c)} and {writer(log, other)} take turns in committing {place_of(c)} within one generation: "
@@ -252,7 +249,6 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
         times = f" (and {count - 1} times more)" if count > 1 else ""
         yield at_commit(
             log,
-            "offset-regression",
             severity,
             c,
             f"The committed offset of {place_of(c)} goes back from {before.value} to {c.value} by "
@@ -310,7 +306,6 @@ def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCo
     why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{more}"
     return at_commit(
         log,
-        "offset-skips-aborted-input",
         severity if c.plain else "info",
         c,
         f"The offset of {place_of(c)} moves to {c.value} by {writer(log, c)}, over offsets {start.value} to "
@@ -381,7 +376,6 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "offset")
         yield at_commit(
             log,
-            "committed-offset-out-of-range",
             severity,
             c,
             f"The committed offset {c.value} of {place_of(c)} lies {side} of the log: "
@@ -463,7 +457,6 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
         said = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
     return at_commit(
         log,
-        "mixed-processing-guarantees",
         severity,
         max(a, b, key=lambda c: c.record_offset),
         f"Group {group} {said}",
@@ -623,7 +616,6 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     return at_commit(
         log,
-        "zombie-offset-commit",
         severity if zombie.grave else "info",
         c,
         f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: {why}{_statically(zombie)}",
@@ -723,7 +715,6 @@ def _judged(log: LogView, topic: str, bounds: LeaderBounds, state: ShareOffset) 
         gone = plural(bounds.log_start - state.start_offset, "offset")
         message = f"Of {where} {gone} from {state.start_offset} on were deleted before all of them were settled"
     yield log.finding(
-        "share-offset-out-of-range",
         "error" if above else "info" if doubt else "warning",
         message + (" (the files may be of different times)" if doubt else ""),
         topic=topic,

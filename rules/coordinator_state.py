@@ -44,11 +44,10 @@ FAMILY = "coordinator"
 REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
 
 
-def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
+def at_entry(log: LogView, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
     """A finding that points at a record of ``__transaction_state``."""
     fields.setdefault("last_offset", entry.offset)
     return log.finding(
-        rule_id,
         severity,
         message,
         offset=entry.offset,
@@ -102,7 +101,6 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
         if "illegal_state" in problems:
             yield at_entry(
                 log,
-                "illegal-transition",
                 "critical",
                 f"{new.transactional_id} went from {old.state} to {new.state or 'tombstone'} at offset {new.offset}",
                 new,
@@ -112,7 +110,6 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
         if "state_never_written" in problems:
             yield at_entry(
                 log,
-                "illegal-transition",
                 "critical",
                 f"A record of {entry.transactional_id} has state {entry.state}, which is never written",
                 entry,
@@ -144,7 +141,6 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
         if broken and "illegal_state" not in problems:
             yield at_entry(
                 log,
-                "transition-invariant-broken",
                 "error",
                 f"The record of {new.transactional_id} at offset {new.offset} breaks an invariant: {', '.join(broken)}",
                 new,
@@ -155,7 +151,6 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
         if broken and entry.state in STATES:
             yield at_entry(
                 log,
-                "transition-invariant-broken",
                 "error",
                 f"The record of {entry.transactional_id} at offset {entry.offset} is not sound: {', '.join(broken)}",
                 entry,
@@ -187,7 +182,6 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
         if broken and "illegal_state" not in problems:
             yield at_entry(
                 log,
-                "state-epoch-regression",
                 "critical",
                 f"{new.transactional_id} went from producer {old.producer_id} epoch {old.producer_epoch} to producer "
                 f"{new.producer_id} epoch {new.producer_epoch} at offset {new.offset}",
@@ -246,7 +240,7 @@ def _other_owner(history: CoordinatorHistory, entry: StateRecord) -> str | None:
 
 
 def _reused(log: LogView, entry: StateRecord, other: str, message: str) -> Finding:
-    return at_entry(log, "producer-id-reused", "critical", message, entry, evidence={"other_transactional_id": other})
+    return at_entry(log, "critical", message, entry, evidence={"other_transactional_id": other})
 
 
 # Rules on how things stand in ``__transaction_state``: ids that do not go on, time-outs, keys, unreadable records.
@@ -295,7 +289,7 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     markers are sent again. Never abort it by hand.
     Source: KIP-98
     """
-    yield from made(log, "stuck-prepare", _stuck(log))
+    yield from made(log, _stuck(log))
 
 
 def _stuck(log: LogView) -> Iterator[Unmade]:
@@ -327,7 +321,6 @@ def _stuck_finding(
     lacks = "to take its marker" if away else taken
     return at_entry(
         log,
-        "stuck-prepare",
         severity,
         f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
         + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
@@ -408,7 +401,7 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
-    yield from made(log, "timeout-not-enforced", _beyond_timeout(log))
+    yield from made(log, _beyond_timeout(log))
 
 
 def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
@@ -433,7 +426,6 @@ def _beyond_timeout_finding(
     doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
-        "timeout-not-enforced",
         severity,
         f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
         f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
@@ -489,7 +481,6 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
         tid, offsets = last.transactional_id, bool(having[number])
         yield at_entry(
             log,
-            "transaction-timeout-too-large",
             "info",
             f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
@@ -544,7 +535,6 @@ def _misplaced(
     log: LogView, tid: str | None, group: str | None, owner: int, count: int, sure: bool, entry: StateRecord | None
 ) -> Finding:
     return log.finding(
-        "key-in-wrong-partition",
         "error",
         f"{tid if tid is not None else group} lies in {log.name}, but of {count} partitions {owner} owns it",
         transactional_id=tid,
@@ -582,7 +572,6 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     for offset, position, error in log.leader.unreadable_records:
         if offset >= log.leader.log_start:
             yield log.finding(
-                "unreadable-transaction-record",
                 "error",
                 f"The record at offset {offset} of {log.name} cannot be read ({error.detail}): a coordinator "
                 f"stops loading here",
@@ -657,7 +646,6 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
         "likely_cause": TOO_SLOW if 2 * rows["waited"].sum() > rows["timed"].sum() else OUT_OF_SYNC,
     }
     return log.finding(
-        "coordinator-append-failed",
         "info",
         f"{plural(len(rows), 'record')} of {plural(len(numbers), 'transactional id') if many else name} in {log.name} "
         f"{'were' if len(rows) > 1 else 'was'} written, but the append failed, likely since too few replicas were in "
@@ -694,7 +682,6 @@ def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
         return
     late = history.starts_late
     yield log.finding(
-        "coordinator-log-starts-late",
         "warning",
         f"{TRANSACTION_STATE} begins at {iso(late.begins)}, after markers of {plural(late.producers, 'producer id')} "
         f"that it never names, the first in {late.name} at {iso(late.oldest)}: what is older is not judged by it",

@@ -74,7 +74,6 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         data = e["kind"] == EventKind.EPOCH_REGRESSION
         changed = e["known_leader_epoch"] >= 0 and e["known_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
-            "epoch-regression",
             "critical" if data and not changed else "error",
             f"Producer {e['producer_id']} {'wrote data' if data else 'was sent a marker'} with epoch "
             f"{e['producer_epoch']} after epoch {e['known_epoch']} had been seen at offset {e['known_epoch_offset']}",
@@ -110,7 +109,6 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     for run in runs(log.events(EventKind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "coordinator_epoch"):
         e = run[0]
         yield log.at_event(
-            "coordinator-epoch-regression",
             "error",
             f"A marker of producer {e['producer_id']} carries coordinator epoch {e['coordinator_epoch']} "
             f"after {e['known_coordinator_epoch']} at offset {e['known_marker_offset']}",
@@ -148,7 +146,6 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     for run in runs(log.events(EventKind.EPOCH_RESERVED), "producer_id"):
         e = run[0]
         yield log.at_event(
-            "epoch-near-exhaustion",
             "error",
             f"Producer {e['producer_id']} wrote transactional data with epoch 32767, which is reserved for fencing",
             e,
@@ -186,7 +183,6 @@ def _near(log: LogView, p: np.void) -> Finding:
     successor = _successor(log, int(p["producer_id"]))
     climbs = log.policy().bumps_each_transaction and bool(p["transactional"])  # an epoch a transaction
     return log.finding(
-        "epoch-near-exhaustion",
         "info" if climbs or successor is not None else "warning",
         f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767"
         + (f"; its transactional id goes on as producer {successor}" if successor is not None else ""),
@@ -228,7 +224,6 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """
     for e in log.events(EventKind.EPOCH_STORM):
         yield log.at_event(
-            "epoch-bump-storm",
             "warning",
             f"Producer {e['producer_id']} raised its epoch {e['epochs']} times within ten minutes",
             e,
@@ -265,7 +260,6 @@ def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[
         first = latest[0]
         if len(latest) == 10 and 0 <= tenth.time - first.time <= 600_000:
             yield log.finding(
-                "epoch-bump-storm",
                 "warning",
                 f"The epoch of transactional id {tenth.transactional_id} was raised 10 times within ten minutes other "
                 "than by its own transactions: two instances may share it",
@@ -314,7 +308,6 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
         first = rows[0]
         yield _verdict(
             log,
-            "what-if-rejection",
             "info",
             f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error}, "
             f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
@@ -349,7 +342,6 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
         if duplicate and not v["stored_before"]:
             yield _verdict(
                 log,
-                "draft-false-duplicate",
                 "warning",
                 f"Under {v['policy']}, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
                 f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
@@ -365,9 +357,8 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
             )
 
 
-def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: Fields, **more: Any) -> Finding:
+def _verdict(log: LogView, severity: str, message: str, v: Fields, **more: Any) -> Finding:
     return log.finding(
-        rule_id,
         severity,
         message,
         offset=v["base_offset"],
@@ -453,7 +444,6 @@ def _seen(log: LogView, t: np.void, entry: StateRecord) -> bool:
 
 def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding:
     return log.finding(
-        "partition-not-in-transaction",
         "error",
         f"Producer {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, a "
         "partition that its transaction does not have",
@@ -507,7 +497,6 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         written = at_the_latest(log, int(p["producer_id"]), int(p["max_data_epoch_offset"]), time)
         other = skew(log, partition) > 1_000
         yield log.finding(
-            "data-epoch-ahead-of-coordinator",
             "critical",
             f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
             f"knows of "
@@ -559,7 +548,6 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     time = log.time(p["first_time"])
     seen = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
     yield log.finding(
-        "producer-id-not-allocated",
         "error",
         f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "
         f"the first {p['producer_id']}; its next one is {limit}",
@@ -612,7 +600,6 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later
             continue
         yield log.finding(
-            "expired-id-still-producing",
             "warning",
             f"Producer {p['producer_id']} of {last.transactional_id} wrote to {log.name} after its id had expired",
             offset=p["data_last_offset"],

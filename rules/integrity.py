@@ -66,7 +66,6 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
             e, last = run[0], run[-1]
             in_flight = bool(replica.segments) and not replica.clean_shutdown and _in_flight_tail(replica, e)
             yield log.at_event(
-                "batch-crc-mismatch",
                 "critical",
                 f"Wrong checksum in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
                 "consumers fail here, and an unclean restart may truncate the log here",
@@ -154,7 +153,6 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
         error.reason, "bytes that are no batch"
     )
     return log.finding(
-        "torn-tail",
         "warning" if written else severity,
         f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
         + ("; the high watermark is beyond what is whole: this replica lacks committed data" if beyond else ""),
@@ -242,7 +240,6 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
     why = ": a segment file may be missing" if at_start else ": its leader may have cleaned" if leaders else ""
     more = f", and {plural(sum(counts[1:]), 'offset')} in {plural(len(holes) - 1, 'more hole')}" if holes[1:] else ""
     return log.at_event(
-        "offset-hole",
         "info" if leaders else "error",
         f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({counts[0]}) are missing "
         f"before the batch at {e['base_offset']}{more}{why}",
@@ -294,7 +291,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     sound; else keep a copy of its folder before the broker next starts.
     Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
     """
-    yield from damaged_fields(log, "offsets-not-increasing", "critical", OFFSET)
+    yield from damaged_fields(log, "critical", OFFSET)
     for replica in log.replicas:
         for run in runs(
             log.events(EventKind.OFFSETS_NOT_INCREASING, EventKind.OUTSIDE_SEGMENT, replica=replica), "kind", "segment"
@@ -308,7 +305,6 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             else:
                 what, expected = f"comes after offset {e['previous_last_offset']}", e["previous_last_offset"] + 1
             yield log.at_event(
-                "offsets-not-increasing",
                 "critical",
                 f"A batch at offset {e['base_offset']} of {log.name} {what}",
                 e,
@@ -360,7 +356,6 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
         for error in replica.errors:
             if error.reason == "bad_length" and error.file.endswith((".index", ".timeindex", ".txnindex")):
                 yield log.finding(
-                    "index-mismatch",
                     "warning",
                     f"{error.file} ends with a partial entry",
                     replica=replica,
@@ -378,7 +373,6 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     points = f"timestamp {e['entry_timestamp']}" if time else f"position {e['entry_position']}"
     left_over = e["maybe_cut_off"] == 1 and not replica.clean_shutdown
     return log.finding(
-        "index-mismatch",
         "warning",
         f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
         f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves it in a running broker's file" * left_over),
@@ -421,7 +415,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     sound; else keep a copy of its folder before the broker next starts.
     Source: KIP-101, KIP-279; LeaderEpochFileCache
     """
-    yield from damaged_fields(log, "leader-epoch-mismatch", "error", EPOCH)
+    yield from damaged_fields(log, "error", EPOCH)
     for replica in log.replicas:
         kinds = (EventKind.LEADER_EPOCH_DECREASE, EventKind.LEADER_EPOCH_CHECKPOINT)
         decreased = {int(e["base_offset"]) for e in log.events(EventKind.LEADER_EPOCH_DECREASE, replica=replica)}
@@ -431,7 +425,6 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             if not down and int(e["base_offset"]) in decreased:
                 continue
             yield log.at_event(
-                "leader-epoch-mismatch",
                 "error",
                 f"Leader epoch {e['leader_epoch']} in {plural(len(run), 'batch')} of {log.name} from offset "
                 f"{e['base_offset']} on, "
@@ -514,7 +507,6 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
     live = not replica.clean_shutdown
     what = "high watermark" if name == "log start" else "log end"
     return log.finding(
-        "checkpoint-beyond-log-end",
         severity,
         f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
         + (OF_DIFFERENT_TIMES if live else _lost_tail(name, replica)),

@@ -63,7 +63,6 @@ def _judged_markers(log: LogView) -> np.ndarray:
 
 def _at_marker(
     log: LogView,
-    rule_id: str,
     severity: str,
     message: str,
     t: np.void,
@@ -73,7 +72,6 @@ def _at_marker(
     **evidence: object,
 ) -> Finding:
     return log.finding(
-        rule_id,
         severity,
         message,
         marker=t,
@@ -141,7 +139,6 @@ def _late(log: LogView, ended: Ended) -> Finding:
     first, last = ended.span
     other = "that no coordinator sent" if ended.by is None else "of a later transaction of its"
     return log.finding(
-        "missing-marker",
         "info",
         f"The {marker} marker of {window.transactional_id} never came to {log.name}: its data at {ended.data()} was "
         f"ended as decided, late, by the {marker} at offset {ended.row['marker_offset']} {other}",
@@ -169,7 +166,6 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
-        "missing-marker",
         "critical",
         f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
         + (": the file may have been copied before it came" if in_flight else "")
@@ -235,7 +231,6 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         decision, result = ("COMMIT", "ABORT") if window.prepare.commit else ("ABORT", "COMMIT")
         yield _at_marker(
             log,
-            "split-decision",
             "critical",
             f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has {result} for its "
             f"data from offset {t['first_offset']} to {t['last_offset']}: {_fate(t)}{_by(t, window)}"
@@ -288,7 +283,6 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     )
     advice = Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN, then=f"compensate: {amends}")
     return log.finding(
-        "split-decision",
         "critical",
         f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "
         f"there the {result} at offset {t['marker_offset']}, of a later transaction{of_next}, ended its data at "
@@ -362,7 +356,6 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
         assert window.prepare is not None
         yield _at_marker(
             log,
-            "marker-contradicts-decision",
             "critical",
             f"{log.name} has a {'COMMIT' if t['commit'] else 'ABORT'} marker for the transaction of "
             f"{window.transactional_id} that was decided {'COMMIT' if window.prepare.commit else 'ABORT'}",
@@ -420,7 +413,6 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         late = own is not None and is_late(t, own)
         found = _at_marker(
             log,
-            "marker-without-decision",
             "warning" if closed and not by_hand else "info",
             f"No coordinator decided the {'COMMIT' if t['commit'] else 'ABORT'} of producer {producer_id} at offset "
             f"{t['marker_offset']} of {log.name}"
@@ -476,7 +468,6 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         reported.add(at)
         yield _at_marker(
             log,
-            "unknown-coordinator-epoch",
             "error",
             f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}; "
             f"the last one of {TOPIC}-{p} is {latest}",

@@ -60,14 +60,13 @@ def who(t: OpenTransaction) -> str:
     return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
 
 
-def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
+def _open_finding(log: LogView, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
     judged = {"class": blocking.judged(log, t).klass, "age_ms": blocking.age(log, t)}
     evidence = {**t.evidence(), **judged, **more.pop("evidence", {})}
     began = blocking.dated(log, t)
     if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
         evidence |= began
     return log.finding(
-        rule_id,
         severity,
         message,
         at=t.row,
@@ -112,7 +111,6 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
     yield from made(
         log,
-        "hanging-transaction",
         (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in found),
     )
 
@@ -134,7 +132,6 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
     return _open_finding(
         log,
-        "hanging-transaction",
         "critical",
         t,
         message + (f". {defect_in_words(log)}" if skipped else ""),
@@ -183,7 +180,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360, KIP-664
     """
-    yield from made(log, "long-open-transaction", _long_open(log))
+    yield from made(log, _long_open(log))
 
 
 def _long_open(log: LogView) -> Iterator[Unmade]:
@@ -204,7 +201,6 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
     how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
     return _open_finding(
         log,
-        "long-open-transaction",
         severity,
         t,
         f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
@@ -265,7 +261,6 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
     said = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
     return _open_finding(
         log,
-        "lso-stuck",
         severity,
         t,
         f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
@@ -311,7 +306,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     pinned = (t for t in open_transactions(log) if int(t.row["first_offset"]) < log.leader.own_start)
-    yield from made(log, "transaction-pinned-at-log-start", (_pinned(log, t) for t in pinned))
+    yield from made(log, (_pinned(log, t) for t in pinned))
 
 
 def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
@@ -326,7 +321,6 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
     offset = int(t.row["first_offset"])
     return _open_finding(
         log,
-        "transaction-pinned-at-log-start",
         severity,
         t,
         f"The transaction of {who(t)} began at offset {offset}, below the log start "
@@ -419,7 +413,6 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
         severity, fate = _fate(log, t)
         offset = int(t["first_offset"])
         yield log.finding(
-            "late-write-after-marker",
             severity,
             f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
             f"its transaction was over: {why}; {fate}",
@@ -492,7 +485,6 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
             continue
         e, sure = mine[at], certainty(log, mine[at])
         yield log.at_event(
-            "committed-transaction-hole",
             "info" if sure.get("missing") == LEADERS_LOG else "critical",
             f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
             f"{t['last_offset']}) lacks records before offset {e['base_offset']}",
@@ -557,7 +549,6 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
     many = f"{len(mine)} markers" if len(mine) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
     cleaned = not habit and int(first["marker_offset"]) < whole_from(log)
     return log.finding(
-        "marker-without-transaction",
         "warning" if habit else "info",
         f"{many} of producer {first['producer_id']} in {log.name} {NO_DATA if cleaned else 'closed nothing'}"
         + (": it keeps adding partitions that it does not write" if habit else ""),
@@ -596,7 +587,6 @@ def _aborted_often(
 ) -> Finding:
     first, last = next(found.entries_of(number)), found.last(number)
     return log.finding(
-        "transaction-abort-rate",
         "warning",
         f"{aborted} of {decided} transactions of {last.transactional_id} were aborted, {forced} by the coordinator",
         offset=first.offset,
@@ -688,7 +678,6 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
 
 def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord, merged: Merged) -> Finding:
     return log.finding(
-        "transactions-merged-under-one-marker",
         merged.severity,
         f"The marker at offset {t['marker_offset']} {'closed' if merged.confidence == 'proved' else 'seems to close'} "
         f"data of producer {t['producer_id']} that began at offset {t['first_offset']}, {duration(merged.lead_ms)} "

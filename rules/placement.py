@@ -81,7 +81,6 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     gaps = log.cluster.leaderless.get((topic, partition), ())
     since = gaps[-1] if gaps and gaps[-1].until is None else None
     return log.finding(
-        "partition-offline",
         "info" if stopped else "critical" if topic.startswith("__") else "error",
         f"Nobody leads {name}{WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
@@ -153,7 +152,6 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
     for a in log.cluster.absent if log.topic == METADATA_TOPIC else ():
         others = [broker for broker in a.in_sync if broker != a.broker_id]
         finding = log.finding(
-            "replica-absent",
             "critical",
             f"Broker {a.broker_id} has no folder of {a.topic}-{a.partition}, which it has in sync by the metadata; "
             + (f"in sync beside it: {few(others)}" if others else "nobody else is in sync"),
@@ -191,7 +189,6 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
         stray = log.cluster.release(c.broker_id).least >= STRAY
         yield log.finding(
-            OF_REMOVED,
             "warning" if in_sync and not sure else "info",
             f"Broker {c.broker_id} has {c.folder} of {'a topic' if sure else 'another topic'} {log.topic}"
             + (", which was removed" if sure else ", which is not the one that there is")
@@ -239,7 +236,6 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
         behind = min(one, other, key=lambda c: c.rank)
         ahead = one if behind is other else other
         yield log.finding(
-            "partition-in-two-log-dirs",
             "error",
             f"Broker {one.broker_id} has {log.name} in two log directories, {one.log_dir} and {other.log_dir}"
             + (": it ends at its start" if known else ", if these are not two copies of one"),
@@ -362,7 +358,6 @@ def _unclean(log: LogView, election: Election) -> Finding:
     whole = compared is not None and lost is None and begins is not None and compared.replica.log_end <= begins
     severity, meaning = _harm(election, lost, whole=whole)
     return log.finding(
-        "unclean-election",
         severity,
         f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
         f"({_in_sync(election.isr_before)}): {meaning}",
@@ -453,7 +448,6 @@ def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: boo
     holders = [c.log_dir for c in log.replicas if 0 <= c.local_start <= first and c.log_end > last]
     elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
     return log.finding(
-        "remote-log-gap",
         "error",
         f"Offsets {first} to {last} of {log.name} ({last + 1 - first}) lie below its first local segment at "
         f"{log.leader.local_start}, and no segment in remote storage has them{elsewhere}"
@@ -510,7 +504,6 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     for kind, found in kinds.items():
         if found:
             yield log.finding(
-                "remote-segment-leftover",
                 "info",
                 f"Remote storage of {log.name}: {plural(len(found), 'segment')} ({sum(s.size for s in found):,} bytes) "
                 f"that nobody reads: {kind}",
@@ -569,7 +562,6 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     waited, proved = _waited(log, waiting[0][1])
     if waited > HOUR_MS:
         yield log.finding(
-            "remote-copy-behind",
             "warning" if proved else "info",
             f"{plural(len(waiting), 'closed segment')} of {log.name} (offsets {first} to {behind - 1}) "
             f"{'is' if len(waiting) == 1 else 'are'} not in remote storage {waited // HOUR_MS} h after the log went on",

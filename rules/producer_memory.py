@@ -114,7 +114,6 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     if peak.producers < WORTH_KNOWING:
         return
     yield log.finding(
-        "producer-state-memory",
         "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",
         f"{log.name} had {plural(peak.producers, 'producer')} at its peak: about {peak.bytes / 2**20:.1f} MiB "
         "in every broker with a replica",
@@ -194,7 +193,6 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     first, last = int(times[at]), int(times[at + count - 1])
     transactional = int(np.count_nonzero(short["transactional"][at : at + count]))
     yield log.finding(
-        "short-lived-producers",
         "warning",
         f"{count} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
         offset=int(short["first_offset"][at : at + count].min()),
@@ -252,7 +250,6 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
         yield _exposed(log, row)
     if len(rows) > SHOWN:
         yield log.finding(
-            "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
             f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
             evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start, **_expired_by_capacity(log)},
@@ -299,7 +296,6 @@ def _exposed(log: LogView, row: np.void) -> Finding:
     else:
         message += ": brokers of 2.4 or newer keep its state until it expires, a new replica knows nothing of it"
     return log.finding(
-        "unknown-producer-exposure",
         "warning" if old else "info",
         message,
         offset=row["below_last_offset"],
@@ -340,7 +336,6 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
     for row in p[often & writing][:SHOWN]:
         longest = f"{duration(row['max_idle_ms'])} of {duration(expiration_ms)}"
         yield log.finding(
-            "unknown-producer-exposure",
             "warning",
             f"Producer {row['producer_id']} (epoch {row['data_epoch']}) was idle {row['idle_count']} times for over "
             f"80 % of the time after which it is forgotten ({longest}) and still writes to {log.name}",
@@ -430,7 +425,6 @@ def _differs(
 ) -> Finding:
     words = ", ".join(f"{name} {memory[name]} in memory, {replayed[name]} by the log" for name in memory)
     return log.finding(
-        "broker-memory-differs",
         "warning",
         f"The leader of {log.name} remembers producer {held['producer_id']} otherwise than the log says: {words}",
         offset=offset,
@@ -461,7 +455,6 @@ def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_a
             memory.items() <= _as_listed(value).items() for value in may_be_held(history, transactional_id)
         )
         yield log.finding(
-            "broker-memory-differs",
             "info" if failed else "warning",
             f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}"
             + (": the append of its last record failed" if failed else ""),
@@ -539,7 +532,6 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         by_a_clock = e["broker_time"] >= 0 and not old
         severity = "warning" if e["base_offset"] >= whole_from(log) and by_a_clock else lowered("warning")
         yield log.at_event(
-            "producer-expired-while-active",
             severity,
             f"Producer {e['producer_id']} was idle for {duration(e['idle_ms'])}, longer than the "
             f"{duration(limit)} that brokers remember it, and went on at sequence {e['found_sequence']}",
@@ -569,7 +561,6 @@ def _expired_while_idle(log: LogView) -> Iterator[Finding]:
                 continue
             seen.add(d.producer_id)
             yield log.finding(
-                "producer-expired-while-active",
                 "warning",
                 f"{link.file} does not know producer {d.producer_id}, which wrote to {log.name} before it and went on "
                 f"behind it: the broker had forgotten it, and took its next batch without knowing what came before",
@@ -621,7 +612,6 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
             off = duration(abs(e["broker_time"] - e["timestamp"]))
             yield log.at_event(
-                "producer-timestamp-skew",
                 "info" if behind else "warning",
                 f"{who} stamps records {off} {word} the broker's clock",
                 e,
@@ -630,4 +620,4 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             )
     ahead = log.leader.ahead
     if ahead is not None and is_ahead_of_all(log, ahead):
-        yield at_ahead(log, "producer-timestamp-skew", ahead)
+        yield at_ahead(log, ahead)

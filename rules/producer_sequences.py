@@ -108,7 +108,6 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         grave = ahead and sure["confidence"] != Missing.UNDECIDABLE and _between_committed(log, e)
         taken = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
         yield log.at_event(
-            "sequence-gap",
             "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
@@ -340,7 +339,6 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
             continue
         first, last = run[0], run[-1]
         yield log.at_event(
-            "duplicate-sequence-range",
             "error",
             f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['found_sequence']} "
             f"stored a second time: {plural(len(run), 'batch')} with sequences that were stored before",
@@ -398,7 +396,6 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         goes_on = gone_on(log, e)
         severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(
-            "sequence-reset-same-epoch",
             severity,
             f"Producer {e['producer_id']} starts again at sequence 0 in the same epoch {e['producer_epoch']}: "
             f"{e['expected_sequence']} was expected",
@@ -444,7 +441,6 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         e = run[0]
         changed = e["previous_leader_epoch"] >= 0 and e["previous_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
-            "plain-data-inside-transaction",
             "warning" if changed else "critical",
             f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
             f"offset {e['transaction_first_offset']} was open: this data counts as committed in any case",
@@ -511,7 +507,6 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
         yield _first_sequence(log, e, inherited)
     if more:
         yield log.finding(
-            "unknown-producer-first-sequence",
             "info",
             f"The first retained batch is above sequence 0, as retention leaves it, of {plural(more, 'more producer')}",
             evidence={"producers": more, "confidence": "undecidable", "missing": "the records below the log start"},
@@ -586,7 +581,6 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
         )
         extra = {"confidence": "likely"}
     return log.at_event(
-        "unknown-producer-first-sequence",
         "info" if inherited or recreated else "warning",
         message,
         e,
@@ -624,7 +618,6 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
             continue
         changed = bool(e["context"] & STATE_MAY_BE_LOST)
         yield log.at_event(
-            "first-batch-after-bump-nonzero",
             "warning" if changed else "error",
             f"Producer {e['producer_id']} begins its epoch {e['producer_epoch']} at sequence {e['found_sequence']} "
             "instead of 0",

@@ -131,7 +131,6 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         f"{' at least' if pair.until is not None else ''}{_what_became(pair, lost, severity)}"
     )
     return log.finding(
-        "replica-divergence",
         severity,
         f"Broker {replica.broker_id} and broker {leader.broker_id} (leader) "
         f"{'hold different batches' if theirs else 'have different histories'} of {log.name} from offset {first} on, "
@@ -286,7 +285,6 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     one = gap.first_offset == gap.last_offset
     span = f"offset {gap.first_offset}" if one else f"offsets {gap.first_offset} to {gap.last_offset}"
     return log.finding(
-        "replica-missing-range",
         severity,
         f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span} of {log.name}, which broker "
         f"{holder.broker_id} has: {_meaning(pair, gap, committed, late, forked)}",
@@ -408,7 +406,6 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
 def _lower_start(log: LogView, pair: Pair) -> Finding:
     replica, leader = pair.replica, pair.leader
     return log.finding(
-        "replica-state-differs",
         "info",
         f"{log.name} starts at offset {replica.own_start} on broker {replica.broker_id}, at {leader.own_start} on "
         f"broker {leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
@@ -435,7 +432,6 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
     replica, leader = pair.replica, pair.leader
     doubt = not log.at_rest(leader)
     return log.finding(
-        "replica-state-differs",
         "info",
         f"The start of {log.name} went back from {replica.own_start} to {leader.own_start} when broker "
         f"{leader.broker_id} became leader or restarted: records that were deleted can be read again, and producers "
@@ -461,7 +457,6 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
 def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:
     offset, only_replica, only_leader = differing[-1]
     return log.finding(
-        "replica-state-differs",
         "info",
         f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_replica)} only "
         f"on broker {pair.replica.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",

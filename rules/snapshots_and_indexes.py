@@ -57,7 +57,6 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
         for error in replica.errors:
             if error.file.endswith(".snapshot") and error.reason not in ("unreadable", "vanished"):
                 yield log.finding(
-                    "snapshot-unreadable",
                     "warning",
                     f"{error.file} cannot be read: {error.detail}",
                     replica=replica,
@@ -164,7 +163,6 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
         missing = "server.properties (producer.id.expiration.ms)"
     producers = {d.producer_id for _, some in found for d in some}
     return log.finding(
-        "snapshot-replay-mismatch",
         "info",
         f"{plural(len(found), 'snapshot')} of {log.name} {'disagrees' if len(found) == 1 else 'disagree'} with the log "
         f"about {plural(len(producers), 'producer')}, {why}",
@@ -203,7 +201,6 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
     }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
     producers = sorted({difference.producer_id for difference in found})
     return log.finding(
-        "snapshot-replay-mismatch",
         "info" if log.unknown_start(replica) else "critical" if open_differs else "error",
         f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
         + (f"; {len(producers)} producers in all" if len(producers) > 1 else ""),
@@ -326,7 +323,6 @@ def _in_another_segment(
     else:
         missed = "fetches find it, but the next start takes that index for corrupt and makes it anew without it"
     return log.finding(
-        "aborted-transaction-not-indexed",
         "warning" if later and not hidden else "critical",
         f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
         f"{t['last_offset']}, marker at {t['marker_offset']})"
@@ -381,7 +377,6 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
     if not_copied:
         got = f"the input has no .txnindex at all, so they were not copied, or all are lost, and then {got}"
     return log.finding(
-        "aborted-transaction-not-indexed",
         "info" if not_copied else "critical",
         f"{subject} not in {file}: {got}",
         replica=replica,
@@ -451,9 +446,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
             offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
             outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "at_risk"
-            yield summed(
-                log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica, outcome=outcome
-            )
+            yield summed(log, SEVERITIES[severity], *ends, replica=replica, outcome=outcome)
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
@@ -475,7 +468,6 @@ def _extra(
     late = fault == lib_replica_pairs.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
     outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
-        "aborted-index-extra-entry",
         SEVERITIES[severity],
         f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
         f"{entry['last_offset']}) {_words(entry, t, int(fault))}",
@@ -535,7 +527,6 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
     file = (replica.file(number) or "").removesuffix(".log") + ".txnindex"
     late = _index_is_late(log, without, holder, entry)
     return log.finding(
-        "replica-abort-index-divergence",
         "error",
         f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
         f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
@@ -645,7 +636,6 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
     ends = replica.aborted[np.unique(shown["entry"])]
     missing = sorted({f"{_stem(replica, int(number))}.index" for number in rows["segment"][rows["known"] == 0]})
     return log.finding(
-        RULE,
         severity,
         f"Broker {replica.broker_id} {returns} up to {plural(records, 'aborted record')} of {log.name} "
         f"(offsets {first} to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction "

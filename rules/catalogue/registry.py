@@ -194,14 +194,16 @@ class Kind:
         return not self.needs or any(need in has for need in self.needs)
 
     def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
-        """Its findings as those of its rule, with outcome, source and advice where they say none of their own.
+        """Its findings with its rule and kind, and with outcome, source and advice where they say none of their own.
 
-        Errors: AssertionError for an outcome that the kind does not declare.
+        Errors: AssertionError for a finding of another kind, or with an outcome that the kind does not declare.
         """
         for finding in found:
+            if finding.kind not in ("", self.id):
+                raise AssertionError(f"rule {self.id} yields a finding of {finding.kind}")
             if finding.outcome and finding.outcome not in self.outcomes:
                 raise AssertionError(f"rule {self.id} does not declare the outcome {finding.outcome!r}")
-            finding.rule = self.rule
+            finding.rule, finding.kind = self.rule, self.id
             finding.outcome = self.outcome(finding.severity, finding.outcome)
             finding.source = finding.source or self.source
             finding.advice = finding.advice or self.advice

@@ -160,16 +160,16 @@ class Unmade(NamedTuple):
         return "info" if self.doubt else self.severity
 
 
-def made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+def made(log: LogView, found: Iterable[Unmade]) -> Iterator[Finding]:
     """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
 
     Cost: of one that is not listed, what it costs to say how severe it is.
     """
     for first in (found := iter(found)):  # nothing is begun where there is none
-        yield from _made(log, kind, itertools.chain((first,), found))
+        yield from _made(log, itertools.chain((first,), found))
 
 
-def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+def _made(log: LogView, found: Iterable[Unmade]) -> Iterator[Finding]:
     kept: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
     for f in found:
@@ -180,12 +180,11 @@ def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]
         sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
     yield from (f.make() for f in kept.listed())
     for (severity, confidence, doubt), (count, first, last) in sums.items():
-        yield summed(log, kind, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
+        yield summed(log, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
 
 
 def summed(
     log: LogView,
-    kind: str,
     severity: str,
     count: int,
     first: int,
@@ -201,9 +200,8 @@ def summed(
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
     return log.finding(
-        kind,
         severity,
-        f"{plural(count, 'more finding')} of {kind}",
+        plural(count, "more finding"),
         replica=replica,
         doubt=doubt,
         evidence=evidence,

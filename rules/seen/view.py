@@ -304,7 +304,6 @@ class LogView:
 
     def finding(
         self,
-        rule: str,
         severity: str,
         message: str,
         *,
@@ -318,6 +317,8 @@ class LogView:
         **fields: Any,
     ) -> Finding:
         """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory.
+
+        Its rule and kind are those of the check that yields it: ``Kind.completed`` sets them.
 
         ``at``, ``marker``: the transaction whose data, or whose marker, it is about, which say its place, producer and
         time where ``fields`` do not.
@@ -356,7 +357,7 @@ class LogView:
             if c.is_remote(int(segment)):
                 evidence["in_remote_storage"] = True
         return Finding(
-            rule,
+            "",
             severity,
             c.broker_id,
             fields.pop("topic", self.topic),
@@ -399,7 +400,7 @@ class LogView:
             "time_ms": t["marker_timestamp"],
         }
 
-    def at_event(self, rule: str, severity: str, message: str, event: Event, **fields: Any) -> Finding:
+    def at_event(self, severity: str, message: str, event: Event, **fields: Any) -> Finding:
         """A finding that points at the batch of an event."""
         fields.setdefault("last_offset", event["last_offset"])
         fields.setdefault("position", event["position"] if event["position"] >= 0 else None)
@@ -409,7 +410,7 @@ class LogView:
             fields.setdefault("transactional_id", self.owner(event["producer_id"]))
         fields.setdefault("time_ms", event["timestamp"])
         return self.finding(
-            rule, severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
+            severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
         )
 
 

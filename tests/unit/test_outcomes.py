@@ -79,9 +79,9 @@ def test_every_kind_of_the_catalogue_declares_it() -> None:
 def test_a_finding_has_the_usual_outcome_or_one_that_its_kind_declares() -> None:
     def check(log: Any) -> Iterator[Finding]:
         for severity in SEVERITIES:
-            yield log.finding("made-up", severity, "usual")
-            yield log.finding("made-up", severity, "own", outcome="hidden")
-        yield log.finding("made-up", "critical", "in doubt", doubt=True, outcome="hidden")
+            yield log.finding(severity, "usual")
+            yield log.finding(severity, "own", outcome="hidden")
+        yield log.finding("critical", "in doubt", doubt=True, outcome="hidden")
 
     declare(dict.fromkeys(SEVERITIES, ""), {"exposed": "", "hidden": "sometimes"}, check)
     kind = registry.CATALOGUE["made-up"]
@@ -100,7 +100,7 @@ def test_a_finding_has_the_usual_outcome_or_one_that_its_kind_declares() -> None
 def test_a_sum_has_the_first_outcome_of_those_that_it_stands_for() -> None:
     def check(log: Any) -> Iterator[Finding]:
         for offset, outcome in enumerate(("none", "at_risk", "hidden", "at_risk")):
-            yield log.finding("made-up", "error", "x", offset=offset, outcome=outcome)
+            yield log.finding("error", "x", offset=offset, outcome=outcome)
 
     declare({"error": ""}, dict.fromkeys(("none", "at_risk", "hidden"), ""), check)
     found = list(judge_bounded(some_log(), [registry.CATALOGUE["made-up"]], limit=1))

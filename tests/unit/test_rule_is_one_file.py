@@ -47,7 +47,7 @@ def sleeping(log):
     What to do: wake it.
     Source: a dream
     """
-    yield log.finding("sleeping-transaction", "warning", "It sleeps", offset=5, producer_id=7)
+    yield log.finding("warning", "It sleeps", offset=5, producer_id=7)
 
 
 @rule(
@@ -63,8 +63,8 @@ def snoring(log):
     What to do: turn it.
     Source: a dream
     """
-    yield log.finding("snoring-transaction", "error", "It snores", offset=5, producer_id=7)
-    yield log.finding("snoring-transaction", "error", "Another snores", offset=6, producer_id=8)
+    yield log.finding("error", "It snores", offset=5, producer_id=7)
+    yield log.finding("error", "Another snores", offset=6, producer_id=8)
 '''
 
 
@@ -112,6 +112,14 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
     page = render_report(registry.described(f.to_dict() for f in kept), summary, [], [])
     assert "1 partition is blocked" in page
     assert "coffee.enable=true" in page
+
+
+def test_a_finding_gets_rule_and_kind_from_the_check_that_yields_it(catalogue: dict[str, registry.Rule]) -> None:
+    snoring = registry.kinds()["snoring-transaction"]
+    found = list(registry.judge(some_log(), [snoring]))
+    assert {(f.rule, f.kind) for f in found} == {("snoring-transaction", "snoring-transaction")}
+    with pytest.raises(AssertionError, match="rule snoring-transaction yields a finding of torn-tail"):
+        list(snoring.completed([Finding("torn-tail", "error")]))
 
 
 def test_what_is_explained_explains_on(catalogue: dict[str, registry.Rule]) -> None:
