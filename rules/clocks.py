@@ -14,15 +14,14 @@ from auditor.base.words import duration, few, plural
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.safeguards import TIMESTAMP_LIMITS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib.evidence import BatchPlace, blamed
 from auditor.rules.lib.log_bounds import at_ahead, is_ahead_of_all
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.coordinator_history import SKEW_MS, NamedTransactions
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
-from auditor.rules.validation import FAMILY, error_code
+from auditor.rules.validation import error_code
 
 # Clocks of brokers that differ, or that went back: what decisions, markers and their order show of it.
 
@@ -61,13 +60,7 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     return f
 
 
-@rule(
-    RULE,
-    together=_once,
-    family="coordinator",
-    severities={"warning": "", "info": "where two brokers differ by 30 s or less, or one marker alone shows it"},
-    needs=(Need.TRANSACTIONS,),
-)
+@rule(RULE, when={"info": "where two brokers differ by 30 s or less, or one marker alone shows it"}, together=_once)
 def clock_skew(log: LogView) -> Iterator[Finding]:
     """The clocks of two brokers differ, or one broker's went back
 
@@ -194,14 +187,7 @@ def when(time: Any) -> str | int:
     return iso(int(time)) or int(time)
 
 
-@rule(
-    "timestamp-out-of-range",
-    family=FAMILY,
-    severities={"warning": ""},
-    records=True,
-    prevented_by=(TIMESTAMP_LIMITS,),
-    needs=(Need.EVENTS, Need.AHEAD),
-)
+@rule("timestamp-out-of-range")
 def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     """Record timestamps are impossible or beyond the topic's limits
 
@@ -273,7 +259,7 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, 
     )
 
 
-@rule("batch-timestamp-mismatch", family=FAMILY, severities={"warning": ""}, records=True, needs=(Need.EVENTS,))
+@rule("batch-timestamp-mismatch")
 def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 

@@ -13,9 +13,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, StateRecord, split
 from auditor.model.transaction_states import partition_for
-from auditor.rules.catalogue.registry import Blocks, Hold, Need, rule
-from auditor.rules.catalogue.relations import By, same_record
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.finding_limits import Unmade, made
@@ -40,7 +38,6 @@ from auditor.rules.transactions.open_transactions import time_allowed
 # Rules on ``__transaction_state`` record by record: what the coordinators wrote of an id, step after step.
 
 
-FAMILY = "coordinator"
 REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
 
 
@@ -79,14 +76,7 @@ def _facts(old: StateRecord, new: StateRecord, problems: list[str]) -> Fields:
     }
 
 
-@rule(
-    "illegal-transition",
-    family=FAMILY,
-    severities={"critical": ""},
-    outcomes={"at_risk": ""},
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("illegal-transition")
 def illegal_transition(log: LogView) -> Iterator[Finding]:
     """A transactional id went from one state to another that cannot follow
 
@@ -117,14 +107,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "transition-invariant-broken",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    absorbed_by=(By("illegal-transition", same_record),),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("transition-invariant-broken")
 def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     """A record of a transactional id contradicts the one before it
 
@@ -158,15 +141,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "state-epoch-regression",
-    family=FAMILY,
-    severities={"critical": ""},
-    outcomes={"at_risk": ""},
-    absorbed_by=(By(("illegal-transition", "producer-id-reused"), same_record),),
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("state-epoch-regression")
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A transactional id's epoch went down, or rose as it never does
 
@@ -190,13 +165,7 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "producer-id-reused",
-    family=FAMILY,
-    severities={"critical": ""},
-    outcomes={"refused": ""},
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("producer-id-reused")
 def producer_id_reused(log: LogView) -> Iterator[Finding]:
     """One producer id has two owners, or came back
 
@@ -261,18 +230,10 @@ OF_FLINK = Advice(
 
 @rule(
     "stuck-prepare",
-    family=FAMILY,
-    severities={
-        "critical": "",
+    when={
         "error": "while it is young or a partition has no leader",
         "info": "where its log may be outdated",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    blocks=Blocks.READERS,
-    hold=Hold.PREPARED,
-    decided=True,
-    needs=(Need.TRANSACTION_STATE,),
 )
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
@@ -372,16 +333,10 @@ def _some(partitions: list[str]) -> str:
 
 @rule(
     "timeout-not-enforced",
-    family=FAMILY,
-    severities={
-        "error": "",
+    when={
         "warning": "within 30 s",
         "info": "where its log may be outdated, or the transaction may never have begun",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    blocks=Blocks.READERS,
-    needs=(Need.TRANSACTION_STATE,),
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
@@ -452,13 +407,7 @@ def _all_of_one_setting(found: Sequence[Finding]) -> str:
     return f"{count(found)} transactional ids have {_timeout(found[0].evidence['timeout_ms'])}{offsets}"
 
 
-@rule(
-    "transaction-timeout-too-large",
-    family=FAMILY,
-    severities={"info": ""},
-    together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("transaction-timeout-too-large", together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN))
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
 
@@ -495,13 +444,7 @@ def _timeout(ms: int) -> str:
     return f"a transaction time-out of {duration(ms)}"
 
 
-@rule(
-    "key-in-wrong-partition",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    needs=(Need.TRANSACTION_STATE, Need.CONSUMER_OFFSETS),
-)
+@rule("key-in-wrong-partition")
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     """A transactional id or group lies in a partition that does not own it
 
@@ -549,13 +492,7 @@ def _misplaced(
     )
 
 
-@rule(
-    "unreadable-transaction-record",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("unreadable-transaction-record")
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """A coordinator cannot read its own log
 
@@ -592,7 +529,7 @@ TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not have it w
 FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?"), ("timed", "?")])
 
 
-@rule("coordinator-append-failed", family=FAMILY, severities={"info": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule("coordinator-append-failed")
 def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
     """A coordinator's record was written, but its append failed
 
@@ -661,7 +598,7 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
 # The rule on a coordinators' log that begins after the data: its silence says nothing of what is older.
 
 
-@rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule("coordinator-log-starts-late")
 def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
     """The coordinators' log begins after the data
 

@@ -17,18 +17,10 @@ from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
-from auditor.rules.catalogue.registry import Need, Unverified, rule
-from auditor.rules.catalogue.relations import (
-    ABANDONED,
-    ABANDONED_FOR_SURE,
-    WRITTEN_LATE,
-    By,
-    of_the_marker_that_raised_its_epoch,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.markers import CROSS_CHECKS, TOPIC
-from auditor.rules.producer_memory import CAPACITY, SHOWN
+from auditor.rules.markers import TOPIC
+from auditor.rules.producer_memory import SHOWN
 from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.coordinator_history import SKEW_MS, arrived
@@ -40,21 +32,15 @@ from auditor.rules.transactions.written_times import around, at_the_latest
 # Rules on epochs as partitions show them: those that go down, those that climb too fast or too high.
 
 
-EPOCHS = "epochs"
 NEAR_EXHAUSTION = 30_000
 
 
 @rule(
     "epoch-regression",
-    family=EPOCHS,
-    severities={"critical": "for data", "error": "for markers and where the leader had changed"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        WRITTEN_LATE,
-        By("split-decision", of_the_marker_that_raised_its_epoch),
-    ),
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.EVENTS,),
+    when={
+        "critical": "for data",
+        "error": "for markers and where the leader had changed",
+    },
 )
 def epoch_regression(log: LogView) -> Iterator[Finding]:
     """A fenced producer wrote after its successor
@@ -90,13 +76,7 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "coordinator-epoch-regression",
-    family=EPOCHS,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    needs=(Need.EVENTS,),
-)
+@rule("coordinator-epoch-regression")
 def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A marker came from an older transaction coordinator than one before it
 
@@ -125,10 +105,11 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "epoch-near-exhaustion",
-    family=EPOCHS,
-    severities={"warning": "from 30000 on", "info": "in normal rotation", "error": "for transactional data at 32767"},
-    outcomes={"at_risk": ""},
-    needs=(Need.EVENTS, Need.PRODUCERS),
+    when={
+        "warning": "from 30000 on",
+        "info": "in normal rotation",
+        "error": "for transactional data at 32767",
+    },
 )
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is about to run out
@@ -210,7 +191,7 @@ def _near(log: LogView, p: np.void) -> Finding:
     )
 
 
-@rule("epoch-bump-storm", family=EPOCHS, severities={"warning": ""}, needs=(Need.EVENTS, Need.TRANSACTION_STATE))
+@rule("epoch-bump-storm")
 def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is raised again and again
 
@@ -289,7 +270,7 @@ def _verdicts(log: LogView) -> list[Fields]:
     return rows
 
 
-@rule("what-if-rejection", family=CAPACITY, severities={"info": ""}, what_if=True)
+@rule("what-if-rejection")
 def what_if_rejection(log: LogView) -> Iterator[Finding]:
     """Another policy would have refused what is in the log
 
@@ -326,7 +307,7 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("draft-false-duplicate", family=CAPACITY, severities={"warning": ""}, what_if=True)
+@rule("draft-false-duplicate")
 def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     """The latest-batch draft would lose records by calling them duplicates
 
@@ -378,16 +359,10 @@ def _verdict(log: LogView, severity: str, message: str, v: Fields, **more: Any) 
 
 @rule(
     "partition-not-in-transaction",
-    family=CROSS_CHECKS,
-    severities={"error": ""},
-    outcomes={"blocked": "while it is open", "at_risk": "where a marker ended it"},
-    absorbed_by=(
-        ABANDONED,
-        WRITTEN_LATE,
-    ),
-    prevented_by=LATE_WRITES,
-    unverified=Unverified.NOT_ADDED,
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "blocked": "while it is open",
+        "at_risk": "where a marker ended it",
+    },
 )
 def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     """Data was written to a partition that its transaction did not have
@@ -464,13 +439,8 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
 
 @rule(
     "data-epoch-ahead-of-coordinator",
-    family=CROSS_CHECKS,
-    severities={"critical": "", "info": "while it may be in flight"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(ABANDONED_FOR_SURE,),
-    prevented_by=(CLEAN_ELECTION,),
+    when={"info": "while it may be in flight"},
     together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
-    needs=(Need.PRODUCERS,),
 )
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     """Data has an epoch that the coordinator never gave
@@ -520,14 +490,7 @@ def _if_flinks(transactional_id: str) -> Advice | None:
     return Advice(Verdict.LOOK, then=f"{IF_FLINK}. A job that is restored initialises its producers by itself")
 
 
-@rule(
-    "producer-id-not-allocated",
-    family=CROSS_CHECKS,
-    severities={"error": "", "info": "while it may be in flight"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(ABANDONED_FOR_SURE,),
-    needs=(Need.PRODUCERS,),
-)
+@rule("producer-id-not-allocated", when={"info": "while it may be in flight"})
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
 
@@ -563,14 +526,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     )
 
 
-@rule(
-    "expired-id-still-producing",
-    family=CROSS_CHECKS,
-    severities={"warning": ""},
-    time=True,
-    prevented_by=(ID_EXPIRATION,),
-    needs=(Need.PRODUCERS,),
-)
+@rule("expired-id-still-producing")
 def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     """A producer writes although the coordinator has forgotten its id
 

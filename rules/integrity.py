@@ -12,20 +12,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    ANOTHER_BATCH_ELSEWHERE,
-    By,
-    at_the_log_end,
-    end_that_another_has,
-    hole_of_its_marker,
-    index_entry_of_its_batch,
-    missing_right_behind,
-    offsets_right_behind,
-    offsets_that_another_has,
-    same_offset_on_the_same_replica,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import EPOCH, OFFSET, damaged_fields
 from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, hole, is_ahead_of_all, tails
@@ -35,18 +22,17 @@ from auditor.rules.seen.view import Finding, LogView, runs
 # Rules on the bytes of one replica: checksums, tails, offset order, indexes, leader epochs, checkpoints.
 
 
-SEGMENT_INTEGRITY = "segment integrity"
 SHOWN = 20  # batches of a finding whose readings it has
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
 @rule(
     "batch-crc-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={"critical": "", "info": "while it may be in flight"},
-    outcomes={"unreadable": "in the leader", "at_risk": "in another replica"},
-    voids=True,
-    needs=(Need.EVENTS,),
+    when={
+        "info": "while it may be in flight",
+        "unreadable": "in the leader",
+        "at_risk": "in another replica",
+    },
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
@@ -110,17 +96,13 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
 
 @rule(
     "torn-tail",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "warning": "",
+    when={
         "error": "before the newest segment",
         "critical": "below the high watermark",
         "info": "in a live directory",
+        "unreadable": "before the newest segment",
+        "at_risk": "below the high watermark",
     },
-    outcomes={"unreadable": "before the newest segment", "at_risk": "below the high watermark"},
-    absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
-    prevented_by=(IN_SYNC_REPLICAS,),
-    needs=(Need.ERRORS,),
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
@@ -190,20 +172,12 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
 
 @rule(
     "offset-hole",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": "", "info": "where its leader may have cleaned"},
-    outcomes={
+    when={
+        "info": "where its leader may have cleaned",
         "lost": "in the leader",
         "at_risk": "in another replica, or where a segment file may not have been copied",
     },
-    absorbed_by=(
-        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), missing_right_behind),
-        By("replica-missing-range", offsets_that_another_has),
-        By("missing-marker", hole_of_its_marker),
-    ),
-    prevented_by=(IN_SYNC_REPLICAS,),
     together=in_each_replica(),
-    needs=(Need.EVENTS,),
 )
 def offset_hole(log: LogView) -> Iterator[Finding]:
     """Offsets are missing
@@ -266,17 +240,7 @@ def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
     return bool(e["position"] == 0 and e["base_offset"] == base)
 
 
-@rule(
-    "offsets-not-increasing",
-    family=SEGMENT_INTEGRITY,
-    severities={"critical": ""},
-    outcomes={"reordered": ""},
-    absorbed_by=(
-        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), offsets_right_behind),
-        ANOTHER_BATCH_ELSEWHERE,
-    ),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("offsets-not-increasing")
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     """Offsets go back or lie in the wrong segment
 
@@ -315,15 +279,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "index-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={"warning": "", "info": "for what a crash left in a file that is longer than its entries"},
-    absorbed_by=(
-        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), index_entry_of_its_batch),
-    ),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("index-mismatch", when={"info": "for what a crash left in a file that is longer than its entries"})
 def index_mismatch(log: LogView) -> Iterator[Finding]:
     """An index does not agree with its segment
 
@@ -395,14 +351,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     )
 
 
-@rule(
-    "leader-epoch-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("leader-epoch-mismatch")
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """Leader epochs in the log go down, or disagree with the checkpoint
 
@@ -457,14 +406,10 @@ def _all_beyond(found: Sequence[Finding]) -> str:
 
 @rule(
     "checkpoint-beyond-log-end",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": "", "critical": "for the high watermark", "info": "in a live directory"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        By(("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"), at_the_log_end),
-        By("replica-missing-range", end_that_another_has),
-    ),
-    prevented_by=(CLEAN_ELECTION,),
+    when={
+        "critical": "for the high watermark",
+        "info": "in a live directory",
+    },
     together=by_cause(_of_one_directory, _all_beyond),
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:

@@ -9,16 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.words import plural
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    ABANDONED,
-    OPEN_AT_ITS_COORDINATOR,
-    By,
-    marker_instead_of_it,
-    same_decision,
-    same_record,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.resolution.resolve import in_flight
@@ -49,7 +40,6 @@ from auditor.rules.transactions.windows import (
 )
 from auditor.rules.transactions.written_times import closed, ended_behind, must_have_marker
 
-CROSS_CHECKS = "cross-checks"
 TOPIC = "__transaction_state"
 LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
 
@@ -92,20 +82,11 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
 
 @rule(
     "missing-marker",
-    family=CROSS_CHECKS,
-    severities={"critical": "", "info": "while it may be in flight, or where a later marker ended its data as decided"},
-    outcomes={"blocked": "", "at_risk": "where none of its data is open"},
-    absorbed_by=(
-        ABANDONED,
-        OPEN_AT_ITS_COORDINATOR,
-        By(("split-decision", "marker-contradicts-decision"), same_decision),
-        By(("epoch-regression", "marker-without-decision"), marker_instead_of_it),
-    ),
-    decided=True,
-    prevented_by=(CLEAN_ELECTION,),
-    moving=True,
+    when={
+        "info": "while it may be in flight, or where a later marker ended its data as decided",
+        "at_risk": "where none of its data is open",
+    },
     together=in_flight(NOT_YET),
-    needs=(Need.COORDINATOR,),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
@@ -192,11 +173,11 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
 
 @rule(
     "split-decision",
-    family=CROSS_CHECKS,
-    severities={"critical": "", "info": "where retention may have taken its own marker"},
-    outcomes={"hidden": "where COMMIT was decided", "exposed": "where ABORT was decided"},
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "info": "where retention may have taken its own marker",
+        "hidden": "where COMMIT was decided",
+        "exposed": "where ABORT was decided",
+    },
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
     """A transaction was ended here otherwise than its coordinator decided
@@ -330,14 +311,11 @@ def _own_marker_gone(log: LogView, window: TransactionWindow, t: np.void) -> boo
 
 @rule(
     "marker-contradicts-decision",
-    family=CROSS_CHECKS,
-    severities={"critical": ""},
-    outcomes={
+    when={
         "hidden": "where COMMIT was decided",
         "exposed": "where ABORT was decided",
         "none": "where the marker ended no data",
     },
-    needs=(Need.TRANSACTIONS,),
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     """A marker says the opposite of what the coordinator decided
@@ -379,10 +357,10 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
 
 @rule(
     "marker-without-decision",
-    family=CROSS_CHECKS,
-    severities={"warning": "if it closed something", "info": "else"},
-    absorbed_by=(By("epoch-regression", same_record),),
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "warning": "if it closed something",
+        "info": "else",
+    },
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided
@@ -437,13 +415,7 @@ def _decided(log: LogView, t: np.void) -> bool:
     return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 
 
-@rule(
-    "unknown-coordinator-epoch",
-    family=CROSS_CHECKS,
-    severities={"error": "", "info": "while it may be in flight"},
-    outcomes={"at_risk": ""},
-    needs=(Need.TRANSACTIONS,),
-)
+@rule("unknown-coordinator-epoch", when={"info": "while it may be in flight"})
 def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     """A marker has a coordinator epoch that never was
 

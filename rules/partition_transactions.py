@@ -15,11 +15,9 @@ from auditor.base.advice import Advice
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
 from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
-from auditor.rules.catalogue.registry import Blocks, Hold, Need, Unverified, rule
-from auditor.rules.catalogue.relations import ABANDONED, ENDED_OTHERWISE, OPEN_AT_ITS_COORDINATOR, By, same_transaction
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES, TRANSACTION_TIMEOUT
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whole_from
-from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
+from auditor.rules.producer_sequences import behind_another_number, certainty
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
 from auditor.rules.seen.coordinator_history import SKEW_MS, TransactionWindow
@@ -48,8 +46,6 @@ from auditor.rules.transactions.written_times import recorded
 # Rules on transactions that are open at the end of a partition: who holds back its last stable offset.
 
 
-FAMILY = "transactions"
-SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)
 # Nobody knows it only where the coordinator's log was read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 
@@ -77,17 +73,7 @@ def _open_finding(log: LogView, severity: str, t: OpenTransaction, message: str,
     )
 
 
-@rule(
-    "hanging-transaction",
-    family=FAMILY,
-    severities={"critical": "", "info": "while it may be in flight"},
-    outcomes={"blocked": ""},
-    blocks=Blocks.READERS,
-    hold=Hold.NOBODYS,
-    prevented_by=LATE_WRITES,
-    moving=True,
-    needs=(Need.TRANSACTIONS,),
-)
+@rule("hanging-transaction", when={"info": "while it may be in flight"})
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction is open in a partition and no coordinator will ever decide it
 
@@ -147,24 +133,12 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
 
 @rule(
     "long-open-transaction",
-    family=FAMILY,
-    severities={
+    when={
         "error": "beyond its time-out by 30 s",
         "critical": "beyond 1 h",
         "warning": "in text that does not show markers",
         "info": "when it is young, or nothing shows its age",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    absorbed_by=(
-        ABANDONED,
-        OPEN_AT_ITS_COORDINATOR,
-        SAID_OF_IT,
-    ),
-    blocks=Blocks.READERS,
-    hold=Hold.OVERDUE,
-    prevented_by=(TRANSACTION_TIMEOUT,),
-    needs=(Need.TRANSACTIONS,),
 )
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
@@ -213,24 +187,11 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
 
 @rule(
     "lso-stuck",
-    family=FAMILY,
-    severities={
-        "error": "",
+    when={
         "critical": "beyond 1 h",
         "warning": "beyond 1 h within its time-out",
         "info": "where it may have ended",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    absorbed_by=(
-        ABANDONED,
-        OPEN_AT_ITS_COORDINATOR,
-        SAID_OF_IT,
-    ),
-    blocks=Blocks.READERS,
-    hold=Hold.LONG,
-    prevented_by=(TRANSACTION_TIMEOUT,),
-    needs=(Need.TRANSACTIONS,),
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset does not move
@@ -278,19 +239,11 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
 
 @rule(
     "transaction-pinned-at-log-start",
-    family=FAMILY,
-    severities={
-        "error": "",
+    when={
         "critical": "beyond 1 h, or where nobody will end it",
         "warning": "beyond 1 h within its time-out",
         "info": "while its coordinator will end it, or nothing shows its age",
     },
-    outcomes={"blocked": ""},
-    absorbed_by=(ABANDONED,),
-    blocks=Blocks.READERS,
-    hold=Hold.PINNED,
-    prevented_by=LATE_WRITES,
-    needs=(Need.TRANSACTIONS,),
 )
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     """An open transaction begins below the log start
@@ -374,22 +327,15 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
 
 @rule(
     "late-write-after-marker",
-    family=FAMILY,
-    severities={
+    when={
         "critical": "where it hangs, or a later transaction's marker took it in",
         "error": "where a marker closed it, or this copy ends before",
         "info": "once an operator closed it, or where that could not be read",
-    },
-    outcomes={
         "blocked": "where no marker closed it",
         "exposed": "where its transaction was aborted and it was committed",
         "hidden": "where its transaction was committed and it was aborted",
         "none": "where it ended like its transaction",
     },
-    absorbed_by=(ABANDONED, ENDED_OTHERWISE),
-    prevented_by=LATE_WRITES,
-    unverified=Unverified.ENDED,
-    needs=(Need.TRANSACTIONS,),
 )
 def late_write_after_marker(log: LogView) -> Iterator[Finding]:
     """Data arrived after the marker that had closed its transaction
@@ -452,12 +398,10 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
 
 @rule(
     "committed-transaction-hole",
-    family=FAMILY,
-    severities={"critical": "", "info": "where its leader may have cleaned"},
-    outcomes={"lost": "", "at_risk": "where a segment file may not have been copied"},
-    absorbed_by=OF_A_WRONG_BATCH,
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "info": "where its leader may have cleaned",
+        "at_risk": "where a segment file may not have been copied",
+    },
 )
 def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """A committed transaction lacks records
@@ -515,11 +459,8 @@ def _all_cleaned(found: Sequence[Finding]) -> str:
 
 @rule(
     "marker-without-transaction",
-    family=FAMILY,
-    severities={"info": "", "warning": "when it is a producer's habit"},
+    when={"warning": "when it is a producer's habit"},
     together=by_cause(_of_one_cleaner, _all_cleaned),
-    before_start=True,
-    needs=(Need.TRANSACTIONS,),
 )
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     """A marker closed nothing
@@ -559,7 +500,7 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
     )
 
 
-@rule("transaction-abort-rate", family=FAMILY, severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule("transaction-abort-rate")
 def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     """Many transactions of one id are aborted
 
@@ -626,23 +567,13 @@ class Merged:
 
 @rule(
     "transactions-merged-under-one-marker",
-    family=FAMILY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where no broker's clock decides, if the producer never began like that",
         "info": "else",
-    },
-    outcomes={
         "exposed": "where its transaction was aborted and it was committed",
         "hidden": "where its transaction was committed and it was aborted",
         "none": "where it ended like its transaction",
     },
-    absorbed_by=(
-        ENDED_OTHERWISE,
-        By("late-write-after-marker", same_transaction),
-    ),
-    prevented_by=LATE_WRITES,
-    needs=(Need.TRANSACTIONS,),
 )
 def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     """One marker closed the data of two transactions

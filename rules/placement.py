@@ -11,12 +11,10 @@ from auditor.base.at_rest import Fields
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.lost_batches import left, lost_of, saved
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
-from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.cluster_view import HOUR_MS, METADATA_TOPIC, SHUTTING_DOWN, UP, Election, Offline, WithoutLeader
 from auditor.rules.seen.view import Finding, LogView, iso
@@ -24,7 +22,6 @@ from auditor.rules.seen.view import Finding, LogView, iso
 # The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker.
 
 
-PLACEMENT = "replicas"
 OF_REMOVED = "replica-of-removed-topic"
 WHILE = ", while "
 STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
@@ -42,15 +39,11 @@ def _all_offline(found: Sequence[Finding]) -> str:
 
 @rule(
     "partition-offline",
-    family=PLACEMENT,
-    severities={
-        "error": "",
+    when={
         "critical": "for internal topics",
         "info": "where a broker that has all of it was stopped cleanly, or in doubt",
     },
-    outcomes={"blocked": ""},
     together=by_cause(_of_one_stop, _all_offline),
-    needs=(Need.METADATA,),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
     """Nobody leads a partition, though the cluster is up
@@ -130,11 +123,8 @@ def _all_absent(found: Sequence[Finding]) -> str:
 
 @rule(
     "replica-absent",
-    family=PLACEMENT,
-    severities={"critical": "", "info": "where files were copied one after another"},
-    outcomes={"at_risk": ""},
+    when={"info": "where files were copied one after another"},
     together=by_cause(_of_one_copy, _all_absent),
-    needs=(Need.METADATA,),
 )
 def replica_absent(log: LogView) -> Iterator[Finding]:
     """A broker has no folder of a partition that it has in sync
@@ -164,12 +154,7 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
         yield finding
 
 
-@rule(
-    OF_REMOVED,
-    family=PLACEMENT,
-    severities={"info": "", "warning": "where it is in sync and nothing shows that it was removed"},
-    needs=(Need.OF_ANOTHER,),
-)
+@rule(OF_REMOVED, when={"warning": "where it is in sync and nothing shows that it was removed"})
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     """A broker has a folder of a topic that was removed
 
@@ -212,13 +197,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "partition-in-two-log-dirs",
-    family=PLACEMENT,
-    severities={"error": "", "info": "where the directories cannot be told apart"},
-    outcomes={"at_risk": ""},
-    needs=(Need.REPLICAS,),
-)
+@rule("partition-in-two-log-dirs", when={"info": "where the directories cannot be told apart"})
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     """One broker has a partition in two of its log directories
 
@@ -307,16 +286,11 @@ def _elected(found: Sequence[Finding]) -> str:
 
 @rule(
     "unclean-election",
-    family=REPLICAS,
-    severities={
-        "critical": "",
+    when={
         "warning": "where the replicas show that nothing was lost",
         "info": "where nothing committed can be",
     },
-    outcomes={"at_risk": ""},
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_one_start, _elected),
-    needs=(Need.ELECTIONS,),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
     """A replica became leader that did not have to have everything
@@ -408,17 +382,10 @@ def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str,
 # Rules on tiered storage (KIP-405): what the metadata says of a log's remote part against its local one.
 
 
-TIERED_STORAGE = "tiered storage"
 SHOWN = 20  # segments that a finding lists
 
 
-@rule(
-    "remote-log-gap",
-    family=TIERED_STORAGE,
-    severities={"error": "", "info": "while the metadata may have been copied before the log"},
-    outcomes={"lost": ""},
-    needs=(Need.REMOTE,),
-)
+@rule("remote-log-gap", when={"info": "while the metadata may have been copied before the log"})
 def remote_log_gap(log: LogView) -> Iterator[Finding]:
     """Offsets of a tiered log are neither local nor in remote storage
 
@@ -477,7 +444,7 @@ def _described(s: RemoteSegment) -> dict[str, object]:
     }
 
 
-@rule("remote-segment-leftover", family=TIERED_STORAGE, severities={"info": ""}, time=True, needs=(Need.REMOTE,))
+@rule("remote-segment-leftover")
 def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     """Remote storage holds segments that the log does not use
 
@@ -532,12 +499,7 @@ def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return out
 
 
-@rule(
-    "remote-copy-behind",
-    family=TIERED_STORAGE,
-    severities={"warning": "", "info": "where only the producers' clocks tell how long"},
-    needs=(Need.REMOTE,),
-)
+@rule("remote-copy-behind", when={"info": "where only the producers' clocks tell how long"})
 def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     """Closed segments of a tiered log wait to be copied
 

@@ -16,14 +16,10 @@ from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, Replica
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
 from auditor.model.transaction_states import LOGGED, TransactionValue
-from auditor.rules.catalogue.registry import Need, kinds, rule
-from auditor.rules.catalogue.relations import WRONG_TIMES, By, idle_by_stamps_alone
+from auditor.rules.catalogue.registry import kinds, rule
 from auditor.rules.catalogue.safeguards import (
     FORGOTTEN_BY,
-    KNOWN_BELOW_LOG_START,
-    PRODUCER_EXPIRATION,
     RETENTION,
-    TIMESTAMP_LIMITS,
 )
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import (
@@ -35,8 +31,6 @@ from auditor.rules.lib.log_bounds import (
     verdict,
     whole_from,
 )
-from auditor.rules.markers import CROSS_CHECKS
-from auditor.rules.producer_sequences import PRODUCER_STATE
 from auditor.rules.seen.cluster_view import DAY_MS
 from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
@@ -45,7 +39,6 @@ from auditor.rules.transactions.coordinated import may_be_held
 # Rules on what producers' state costs, and on who is about to lose it.
 
 
-CAPACITY = "capacity"
 CACHED_BATCHES = 5
 MANY_BYTES = 256 << 20
 MANY_PRODUCERS = 100_000
@@ -92,9 +85,10 @@ def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
 
 @rule(
     "producer-state-memory",
-    family=CAPACITY,
-    severities={"warning": "above 100,000 producers or 256 MiB", "info": "else"},
-    needs=(Need.PRODUCERS,),
+    when={
+        "warning": "above 100,000 producers or 256 MiB",
+        "info": "else",
+    },
 )
 def producer_state_memory(log: LogView) -> Iterator[Finding]:
     """A partition's producer state takes much of the broker's memory
@@ -162,7 +156,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
     return whole
 
 
-@rule("short-lived-producers", family=CAPACITY, severities={"warning": ""}, needs=(Need.PRODUCERS,))
+@rule("short-lived-producers")
 def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """Producers come and go with hardly a batch each
 
@@ -220,11 +214,10 @@ def _shared(plain: int, transactional: int) -> str:
 
 @rule(
     "unknown-producer-exposure",
-    family=CAPACITY,
-    severities={"warning": "on brokers before 2.4 and for idle ones", "info": "else"},
-    time=True,
-    prevented_by=(KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION),
-    needs=(Need.PRODUCERS,),
+    when={
+        "warning": "on brokers before 2.4 and for idle ones",
+        "info": "else",
+    },
 )
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer whose state a broker may forget, or has forgotten, before its next write
@@ -358,12 +351,7 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
 # Rules on what running brokers hold in memory, where the audit could ask them (``auditor live``).
 
 
-@rule(
-    "broker-memory-differs",
-    family=CROSS_CHECKS,
-    severities={"warning": "", "info": "where an append of the coordinator may have failed"},
-    needs=(Need.MEMORY,),
-)
+@rule("broker-memory-differs", when={"info": "where an append of the coordinator may have failed"})
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     """A running broker's memory is not what its log says
 
@@ -493,18 +481,7 @@ def _as_listed(value: TransactionValue) -> Fields:
 # Rules on how long a producer was idle, by its own clock: what a broker forgets, and stamps far from its time.
 
 
-@rule(
-    "producer-expired-while-active",
-    family=PRODUCER_STATE,
-    severities={"warning": "", "info": "where only producers' clocks show it"},
-    time=True,
-    absorbed_by=(
-        WRONG_TIMES,
-        By("producer-timestamp-skew", idle_by_stamps_alone),
-    ),
-    prevented_by=(PRODUCER_EXPIRATION,),
-    needs=(Need.SNAPSHOTS, Need.EVENTS),
-)
+@rule("producer-expired-while-active", when={"info": "where only producers' clocks show it"})
 def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     """A producer was idle longer than the broker remembers it, and then went on
 
@@ -581,11 +558,10 @@ def _expired_while_idle(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "producer-timestamp-skew",
-    family=PRODUCER_STATE,
-    severities={"warning": "ahead of the broker", "info": "behind it"},
-    absorbed_by=(WRONG_TIMES,),
-    prevented_by=(TIMESTAMP_LIMITS,),
-    needs=(Need.EVENTS, Need.AHEAD),
+    when={
+        "warning": "ahead of the broker",
+        "info": "behind it",
+    },
 )
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """A producer's clock is far from the brokers'

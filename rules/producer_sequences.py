@@ -20,18 +20,7 @@ from auditor.facts.events import (
     EventKind,
 )
 from auditor.model.policies import POLICIES
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    ABANDONED_FOR_SURE,
-    ANOTHER_BATCH_ELSEWHERE,
-    By,
-    behind_a_batch_with_another_number,
-    beside_its_batch,
-    in_or_right_behind_what_the_leader_lacks,
-    over_missing_offsets,
-    within_its_offsets,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, between, both_intact, whole_from
 from auditor.rules.seen.view import Finding, LogView, iso, once, runs
@@ -40,41 +29,19 @@ from auditor.rules.transactions.windows import naming
 # Rules on the sequences that a producer stored one behind the other: gaps, duplicates, resets.
 
 
-PRODUCER_STATE = "producer state"
 NOT_IDLE_MS = 1000  # no broker is set to forget a producer so soon
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
-
-# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
-OF_A_WRONG_BATCH = (
-    By(
-        (
-            "record-structure-invalid if span_in_doubt",
-            "offsets-not-increasing",
-            "producer-fields-inconsistent if error_code",
-        ),
-        beside_its_batch,
-    ),
-    By("offset-hole", over_missing_offsets),
-    ANOTHER_BATCH_ELSEWHERE,
-)
-OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
 
 
 @rule(
     "sequence-gap",
-    family=PRODUCER_STATE,
-    severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
-    outcomes={
+    when={
+        "critical": "before a committed transaction",
+        "info": "where its leader may have cleaned",
         "lost": "where they were committed, or the broker remembered the producer",
         "reordered": "where the records between come later",
         "at_risk": "else",
     },
-    absorbed_by=(
-        *OF_A_HANGING_BATCH,
-        By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
-    ),
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    needs=(Need.EVENTS,),
 )
 def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
@@ -303,19 +270,7 @@ def look_at(log: LogView, e: Event) -> CheckCommand:
     return CheckCommand(command, f"{shown} {e['found_sequence']}")
 
 
-@rule(
-    "duplicate-sequence-range",
-    family=PRODUCER_STATE,
-    severities={"error": ""},
-    outcomes={"duplicated": ""},
-    absorbed_by=(
-        *OF_A_HANGING_BATCH,
-        By("sequence-reset-same-epoch", within_its_offsets),
-        By("missing-records", behind_a_batch_with_another_number),
-    ),
-    prevented_by=(PRODUCER_EXPIRATION,),
-    needs=(Need.EVENTS,),
-)
+@rule("duplicate-sequence-range")
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
@@ -359,16 +314,10 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "sequence-reset-same-epoch",
-    family=PRODUCER_STATE,
-    severities={
-        "warning": "",
+    when={
         "error": "where the next batch goes on as if it were none",
         "info": "where the broker may have forgotten it, or batches between them",
     },
-    outcomes={"at_risk": ""},
-    absorbed_by=OF_A_WRONG_BATCH,
-    prevented_by=(PRODUCER_EXPIRATION,),
-    needs=(Need.EVENTS,),
 )
 def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
@@ -420,13 +369,7 @@ def log_age(log: LogView, e: Event) -> int | None:
     return max(0, e["time"] - began) if log.leader.log_start == 0 and began >= 0 else None
 
 
-@rule(
-    "plain-data-inside-transaction",
-    family=PRODUCER_STATE,
-    severities={"critical": "", "warning": "where the leader had changed"},
-    outcomes={"refused": ""},
-    needs=(Need.EVENTS,),
-)
+@rule("plain-data-inside-transaction", when={"warning": "where the leader had changed"})
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     """A producer writes outside its own open transaction
 
@@ -470,15 +413,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 
 
-@rule(
-    "unknown-producer-first-sequence",
-    family=PRODUCER_STATE,
-    severities={"warning": "", "info": "where retention explains it"},
-    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets)),
-    prevented_by=(PRODUCER_EXPIRATION,),
-    before_start=True,
-    needs=(Need.EVENTS,),
-)
+@rule("unknown-producer-first-sequence", when={"info": "where retention explains it"})
 def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
@@ -594,15 +529,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     )
 
 
-@rule(
-    "first-batch-after-bump-nonzero",
-    family=PRODUCER_STATE,
-    severities={"error": "", "warning": "where the leader had changed"},
-    outcomes={"at_risk": ""},
-    absorbed_by=OF_A_HANGING_BATCH,
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.EVENTS,),
-)
+@rule("first-batch-after-bump-nonzero", when={"warning": "where the leader had changed"})
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 

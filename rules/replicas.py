@@ -11,15 +11,7 @@ from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    DIVERGED_BEFORE,
-    By,
-    from_its_torn_end_on,
-    of_unread_bytes,
-    same_batch_on_another_broker,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.headers import COMPARED
 from auditor.rules.lib.lost_batches import TOP, left, lost_of, never_visible, saved, why_not_lost
@@ -32,7 +24,6 @@ from auditor.rules.seen.view import Finding, LogView
 # Rules on the replicas of one log on several brokers: what replication made alike must be alike.
 
 
-REPLICAS = "replicas"
 COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
 ONE_BATCH = "but it is one batch, of which no checksum covers the leader epoch: damaged on one, or sent again, under"
 FEW = 5  # partitions in which a replica is behind, each of which is named
@@ -53,16 +44,10 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
 
 @rule(
     "replica-divergence",
-    family=REPLICAS,
-    severities={
-        "critical": "",
+    when={
         "warning": "for the tail of a crashed leader that a clean election left behind",
         "info": "where it is one batch, under two leader epochs, or nothing of it is lost",
     },
-    outcomes={"lost": ""},
-    absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    needs=(Need.REPLICAS,),
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
@@ -234,17 +219,12 @@ def _all_behind(found: Sequence[Finding]) -> str:
 
 @rule(
     "replica-missing-range",
-    family=REPLICAS,
-    severities={"critical": "below both high watermarks", "warning": "where a follower is ahead", "info": "else"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        DIVERGED_BEFORE,
-        By("record-structure-invalid", of_unread_bytes),
-        By("torn-tail", from_its_torn_end_on),
-    ),
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    when={
+        "critical": "below both high watermarks",
+        "warning": "where a follower is ahead",
+        "info": "else",
+    },
     together=by_cause(_behind, _all_behind, few=FEW),
-    needs=(Need.REPLICAS,),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
@@ -372,13 +352,7 @@ def _and(first: str, then: str) -> str:
 # Where replicas of one log start, and which producers they know: legal, and said before a failover shows it.
 
 
-@rule(
-    "replica-state-differs",
-    family=REPLICAS,
-    severities={"info": ""},
-    absorbed_by=(DIVERGED_BEFORE,),
-    needs=(Need.REPLICAS,),
-)
+@rule("replica-state-differs")
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
     """Replicas know different producers, or start at different offsets
 

@@ -9,22 +9,7 @@ import numpy as np
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    DIVERGED_BEFORE,
-    ENDED_OTHERWISE,
-    UNDER_A_WRONG_MARKER,
-    By,
-    at_its_marker_whoever_wrote_it,
-    of_the_next_one_of_its_producer,
-    same_transaction,
-    snapshot_before_its_marker,
-    snapshot_of_another_coordinator,
-    snapshot_of_its_batch,
-    snapshot_of_the_missing,
-    snapshot_with_the_number_expected,
-)
-from auditor.rules.integrity import SEGMENT_INTEGRITY
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib import replica_pairs as lib_replica_pairs
 from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
@@ -32,7 +17,6 @@ from auditor.rules.lib.lost_batches import TOP
 from auditor.rules.lib.repairs import gated, without_it
 from auditor.rules.lib.replica_pairs import Pair, row_of
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
-from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
@@ -43,7 +27,7 @@ from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
 
 
-@rule("snapshot-unreadable", family=SEGMENT_INTEGRITY, severities={"warning": ""}, needs=(Need.ERRORS,))
+@rule("snapshot-unreadable")
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -81,29 +65,11 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
 
 @rule(
     "snapshot-replay-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "error": "",
+    when={
         "critical": "where an open transaction differs",
         "info": "where the producer may have expired, or the log's start is not known",
     },
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        By(
-            (
-                "record-structure-invalid if span_in_doubt",
-                "offsets-not-increasing",
-                "producer-fields-inconsistent if error_code",
-            ),
-            snapshot_of_its_batch,
-        ),
-        By("offset-hole", snapshot_of_the_missing),
-        By(("missing-records", "repeated-sequences"), snapshot_with_the_number_expected),
-        By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
-        By("marker-of-a-wrong-coordinator", snapshot_of_another_coordinator),
-    ),
     together=by_cause(_one_unknown, _all_undecidable),
-    needs=(Need.SNAPSHOTS,),
 )
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
@@ -233,18 +199,10 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 
 @rule(
     "aborted-transaction-not-indexed",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where fetches find its entry",
         "info": "in flight, or where no .txnindex was copied",
     },
-    outcomes={"exposed": ""},
-    absorbed_by=(
-        UNDER_A_WRONG_MARKER,
-        By("replica-divergence", at_its_marker_whoever_wrote_it),
-    ),
-    needs=(Need.TRANSACTIONS,),
 )
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
@@ -405,19 +363,13 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 
 @rule(
     "aborted-index-extra-entry",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
-    outcomes={
+    when={
+        "critical": "where it hides committed data",
+        "info": "where it hides nothing",
         "hidden": "where it covers committed data",
         "exposed": "where it begins behind the transaction",
         "at_risk": "else",
     },
-    absorbed_by=(
-        UNDER_A_WRONG_MARKER,
-        ENDED_OTHERWISE,
-        By("missing-marker", of_the_next_one_of_its_producer),
-    ),
-    needs=(Need.ABORTED,),
 )
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     """The transaction index has an entry without an aborted transaction in the log
@@ -490,17 +442,7 @@ def _extra(
 # The transaction indexes of replicas of one log: what one broker leaves out of its readers' sight, all must.
 
 
-@rule(
-    "replica-abort-index-divergence",
-    family=REPLICAS,
-    severities={"error": "", "info": "while it may be in flight"},
-    outcomes={"exposed": ""},
-    absorbed_by=(
-        DIVERGED_BEFORE,
-        By(("aborted-transaction-not-indexed", "aborted-index-extra-entry"), same_transaction),
-    ),
-    needs=(Need.REPLICAS,),
-)
+@rule("replica-abort-index-divergence", when={"info": "while it may be in flight"})
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree
 
@@ -573,15 +515,10 @@ RULE = "aborted-records-exposed"
 
 @rule(
     RULE,
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where an open transaction still keeps these records from consumers",
         "info": "where the segment's .index is not in the input",
     },
-    outcomes={"exposed": ""},
-    absorbed_by=(UNDER_A_WRONG_MARKER,),
-    needs=(Need.EXPOSED,),
 )
 def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
     """read_committed consumers get records of aborted transactions

@@ -11,14 +11,12 @@ from auditor.connectors.codec import batches as col
 from auditor.facts.events import Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import ERRORS, FINE, OF_HEADER, OFFSET_RANGE
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import LENGTH, MAGIC, blamed, damaged_fields
 from auditor.rules.lib.log_bounds import Missing, hole, is_whole, tails
 from auditor.rules.seen.view import Finding, LogView, runs
 
-FAMILY = "record validation"
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
 # The counters of KIP-467 as brokers name them, by the sums of facts.replica_facts.REFUSALS; the KIP calls the last one
 # NonIncreasingOffsetRecordsPerSec.
@@ -90,14 +88,7 @@ def _structural(
     return runs(found, "kind", "flaws", "producer_id")
 
 
-@rule(
-    "record-structure-invalid",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("record-structure-invalid")
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
 
@@ -251,14 +242,7 @@ def _who_writes(e: Event, *, control: bool) -> str:
     return f"stop {who}, and upgrade it before it writes again: a leader that checks it refuses such batches"
 
 
-@rule(
-    "null-key-in-compacted-topic",
-    family=FAMILY,
-    severities={"warning": ""},
-    records=True,
-    absorbed_by=(By("unreadable-transaction-record", same_record),),
-    needs=(Need.EVENTS,),
-)
+@rule("null-key-in-compacted-topic")
 def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     """A record without key is in a compacted topic
 
@@ -288,14 +272,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "legacy-inner-record-invalid",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    records=True,
-    needs=(Need.EVENTS,),
-)
+@rule("legacy-inner-record-invalid")
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """A wrapper of the old formats holds broken messages
 
@@ -327,13 +304,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "malformed-control-batch",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    needs=(Need.EVENTS,),
-)
+@rule("malformed-control-batch")
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     """A control batch is not a marker
 
@@ -350,14 +321,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
         yield _invalid(log, run, words(run[0]["flaws"], CONTROL_FLAWS), control=True)
 
 
-@rule(
-    "producer-fields-inconsistent",
-    family=FAMILY,
-    severities={"error": "", "info": "for fields left by default clients"},
-    outcomes={"refused": ""},
-    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
-    needs=(Need.EVENTS,),
-)
+@rule("producer-fields-inconsistent", when={"info": "for fields left by default clients"})
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other
 

@@ -19,8 +19,8 @@ from auditor.cli import GROUPS, main, parsers  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules.catalogue import registry  # noqa: E402
 from auditor.rules.catalogue import registry as text_pages  # noqa: E402
+from auditor.rules.catalogue.kinds import FAMILIES  # noqa: E402
 from auditor.rules.catalogue.registry import (  # noqa: E402
-    FAMILIES,
     SECTIONS,
     Kind,
     Rule,

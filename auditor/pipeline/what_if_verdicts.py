@@ -24,7 +24,7 @@ from auditor.model.policies import (
     POLICIES,
 )
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.registry import Unverified
+from auditor.rules.catalogue.kinds import Unverified
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, iso

@@ -409,9 +409,7 @@ class LogView:
             fields.setdefault("producer_epoch", event["producer_epoch"])
             fields.setdefault("transactional_id", self.owner(event["producer_id"]))
         fields.setdefault("time_ms", event["timestamp"])
-        return self.finding(
-            severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
-        )
+        return self.finding(severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields)
 
 
 def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:

@@ -15,7 +15,7 @@ from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRe
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.registry import Hold
+from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow

@@ -11,7 +11,7 @@ import pytest
 
 from auditor.dashboards import wording
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue import registry
+from auditor.rules.catalogue import kinds, registry
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.view import FIELDS, OUTCOMES, SEVERITIES, Finding
@@ -37,7 +37,8 @@ def declare(
         """
         yield from found(log) if found is not None else ()
 
-    registry.rule("made-up", family="replicas", severities=severities, outcomes=outcomes)(check)
+    kinds.KINDS["made-up"] = kinds.row("made-up", "", " ".join(severities), " ".join(outcomes), family="replicas")
+    registry.rule("made-up", when={**severities, **outcomes})(check)
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,7 @@ def catalogue() -> Iterator[None]:
     """No kind stays that a test makes up."""
     yield
     registry.CATALOGUE.pop("made-up", None)
+    kinds.KINDS.pop("made-up", None)
 
 
 def some_log() -> Any:
