@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
@@ -533,9 +534,37 @@ def is_loss(finding: Finding) -> bool:
     return (outcome == LOST and severity in GRAVE) or (outcome in LOSSES and severity == "critical")
 
 
-def of_run(findings: Sequence[Finding], summary: Values) -> RunVerdict:
-    """The verdict on a run, by its findings and its summary, both with every key of ``dashboards.report_shapes``."""
-    return decide(blocked((), findings, summary), findings, tally(findings, summary), summary)
+@dataclass(frozen=True)
+class RunReport:
+    """A run as the page, the terminal, metrics, formats and the API show it. :func:`report_of` makes it.
+
+    ``findings``: the fields of :data:`FINDING`, with what their kinds declare and what accepts them; ``summary``: what
+    summary.json holds; ``full``: the same with every key. The rest is worked out once, when it is first asked for.
+    """
+
+    findings: Sequence[Finding]
+    summary: Fields
+    full: Fields
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Findings by severity, but for those that a baseline accepts."""
+        return tally(self.findings, self.full)
+
+    @cached_property
+    def blocked(self) -> Sequence[BlockedSummary]:
+        """The partitions that a transaction holds."""
+        return blocked((), self.findings, self.full)
+
+    @cached_property
+    def verdict(self) -> RunVerdict:
+        """The answer, and what it rests on."""
+        return decide(self.blocked, self.findings, self.counts, self.full)
+
+
+def report_of(findings: Iterable[Values], given: Fields) -> RunReport:
+    """The report of a run; keys that findings or summary do not have are null."""
+    return RunReport(with_all_keys(findings, FINDING), given, summary(given))
 
 
 def _headline(
@@ -744,52 +773,20 @@ BAR = (
     "class",
 )
 LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
+_BLOCKED = (
+    "log_dir", "broker_id", "topic", "partition", "last_stable_offset", "high_watermark", "log_end", "readable_end",
+    "producer_id", "producer_epoch", "transactional_id", "first_offset", "last_offset", "since", "since_by_producer",
+    "since_not_before", "since_not_after", "age_ms", "at_least", "timeout_ms", "beyond_timeout", "class", "state",
+    "why", "standing", "severity", "if_true", "rule", "fingerprint", "accepted", "left_out", "others", "batches",
+    "records", "bytes", "advice", "remedy", "readers",
+)  # fmt: skip
 _LISTS = {
     "policy": ("log_dir", "policy", "why"),
     "clusters": ("cluster_id", "name", "owner", "link", "labels"),
     "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
-    "blocked": (
-        "log_dir",
-        "broker_id",
-        "topic",
-        "partition",
-        "last_stable_offset",
-        "high_watermark",
-        "log_end",
-        "readable_end",
-        "producer_id",
-        "producer_epoch",
-        "transactional_id",
-        "first_offset",
-        "last_offset",
-        "since",
-        "since_by_producer",
-        "since_not_before",
-        "since_not_after",
-        "age_ms",
-        "at_least",
-        "timeout_ms",
-        "beyond_timeout",
-        "class",
-        "state",
-        "why",
-        "standing",
-        "severity",
-        "if_true",
-        "rule",
-        "fingerprint",
-        "accepted",
-        "left_out",
-        "others",
-        "batches",
-        "records",
-        "bytes",
-        "advice",
-        "remedy",
-        "readers",
-    ),
+    "blocked": _BLOCKED,
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
     "cluster_events": ("topic", "partition", "events", "left_out"),
     "asides": (

@@ -247,8 +247,7 @@ SHORT = 12  # digits of a fingerprint that are printed for people
 def rendered(
     kind: str,
     findings: Sequence[Finding],
-    decided: answers.RunVerdict,
-    summary: Values,
+    run: answers.RunReport,
     rules: Mapping[str, Values],
     fail_on: str,
 ) -> Iterator[str]:
@@ -257,11 +256,11 @@ def rendered(
     if kind == "csv":
         yield from csv_lines(answers.FINDING, findings)
     elif kind == "markdown":
-        yield from _markdown(findings, decided, summary)
+        yield from _markdown(findings, run.verdict, run.full)
     elif kind == "sarif":
-        yield sarif(findings, summary, rules, decided.headline)
+        yield sarif(findings, run.full, rules, run.verdict.headline)
     else:
-        yield junit(findings, summary, rules, fail_on)
+        yield junit(findings, run.full, rules, fail_on)
 
 
 def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from auditor import rules
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.report import render_report
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import kinds, registry, safeguards
@@ -107,7 +108,7 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
 
     held = safeguards.prevented_by(slept, catalogue[slept.rule].prevented_by, some_log().cluster)
     summary = empty_summary(prevention=safeguards.summed([(slept, held)]))
-    page = render_report(registry.described(f.to_dict() for f in kept), summary, [], [])
+    page = render_report(report_of(registry.described(f.to_dict() for f in kept), summary), [], [])
     assert "1 partition is blocked" in page
     assert "coffee.enable=true" in page
 
