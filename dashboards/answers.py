@@ -10,6 +10,7 @@ from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
 from auditor.base.at_rest import Fields, Values
+from auditor.base.evidence_keys import ClassEvidence, Evidence, OpenTransactionEvidence, read
 from auditor.base.user_input import was_read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards.wording import (
@@ -246,7 +247,7 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     attached = {id(finding) for entry in (*transactions, *(given or ())) for finding in entry.findings}
     known = {name for _, name in held}
     alone = [
-        (((f["evidence"] or {}).get("log_dir"), f["topic"], f["partition"]), f)
+        ((read(Evidence, f["evidence"]).get("log_dir"), f["topic"], f["partition"]), f)
         for f in findings
         if _blocks_log(f) and id(f) not in attached and log_name(f) not in known
     ]
@@ -276,7 +277,7 @@ def _blocking(findings: Sequence[Finding], summary: Values) -> dict[tuple[str | 
     found: dict[tuple[str | None, str], list[Finding]] = {}
     for finding in findings:
         if _blocks_log(finding) and finding["offset"] is not None and finding["producer_id"] is not None:
-            of = clusters.get((finding["evidence"] or {}).get("log_dir")), log_name(finding)
+            of = clusters.get(read(Evidence, finding["evidence"]).get("log_dir")), log_name(finding)
             found.setdefault(of, []).append(finding)
     return {of: sorted(mine, key=lambda f: f["offset"]) for of, mine in found.items()}
 
@@ -368,7 +369,7 @@ def missing(findings: Iterable[Finding]) -> list[str]:
     """What the undecided findings name as that which would decide them, each once, in the order given."""
     named: dict[str, None] = {}
     for finding in undecided(findings):
-        lacking = (finding.get("evidence") or {}).get("missing") or ()
+        lacking = read(Evidence, finding.get("evidence")).get("missing") or ()
         items = [lacking] if isinstance(lacking, str) else lacking
         for item in items if isinstance(items, list) else ():
             named[str(item)] = None
@@ -376,8 +377,8 @@ def missing(findings: Iterable[Finding]) -> list[str]:
 
 
 def _unsure(finding: Finding) -> bool:
-    evidence = finding.get("evidence") or {}
-    said = (evidence.get("confidence"), evidence.get("class"))
+    evidence = read(Evidence, finding.get("evidence"))
+    said = (evidence.get("confidence"), read(ClassEvidence, finding.get("evidence")).get("class"))
     return "undecidable" in said or bool(evidence.get("in_flight"))
 
 
@@ -451,11 +452,14 @@ def _blocks_log(finding: Finding) -> bool:
 
 def _as_transaction(finding: Finding) -> Fields:
     """What a finding alone says of the transaction that it is about."""
-    evidence = finding.get("evidence") or {}
+    evidence = read(OpenTransactionEvidence, finding.get("evidence"))
     kind = evidence.get("class")
     return {
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
-        **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
+        "age_ms": evidence.get("age_ms"),
+        "batches": evidence.get("batches"),
+        "records": evidence.get("records"),
+        "bytes": evidence.get("bytes"),
         **dict.fromkeys(("at_least", "readers", "since_by_producer", "since_not_before", "since_not_after")),
         "transactional_id": finding["transactional_id"],
         "first_offset": finding["offset"],

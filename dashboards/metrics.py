@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import ClassEvidence, read
 from auditor.dashboards import answers
 from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
 
@@ -221,7 +222,7 @@ def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...
         return {(kind,): given.get(kind, 0) for kind in answers.CLASSES}
     seen = set()
     for finding in findings:
-        kind = (finding.get("evidence") or {}).get("class")
+        kind = read(ClassEvidence, finding.get("evidence")).get("class")
         if kind in answers.CLASSES:
             key = ("topic", "partition", "producer_id", "producer_epoch", "offset")
             seen.add((kind, *(finding[name] for name in key)))

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from auditor.base.at_rest import Fields, Values
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
 from auditor.dashboards import answers, finding_groups
 from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, told, visible, who
@@ -161,7 +162,7 @@ def _location(finding: Finding) -> Fields:
     name = visible(log_name(finding) or "cluster") + (f"@{span}" if span else "")
     location: Fields = {"logicalLocations": [{"fullyQualifiedName": name, "kind": "resource"}]}
     if finding["file"]:
-        log_dir = (finding["evidence"] or {}).get("log_dir")
+        log_dir = read(Evidence, finding["evidence"]).get("log_dir")
         path = "/".join(str(part) for part in (log_dir, finding["file"]) if part)
         artifact = {"uri": quote(path.lstrip("/"), errors="replace")}
         location["physicalLocation"] = {"artifactLocation": artifact}

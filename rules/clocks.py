@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
-from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.numbers import setting_number
 from auditor.base.words import duration, few, plural
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
@@ -37,26 +37,30 @@ def _once(found: Sequence[Finding], advice: Advice) -> list[Finding]:
     """
     of: dict[tuple[int, ...], list[Finding]] = {}
     for f in found:
-        of.setdefault(tuple(f.evidence["brokers"]), []).append(f)
+        of.setdefault(tuple(_clocks(f)["brokers"]), []).append(f)
     pairs = [pair for pair in of if pair[0] != pair[1]]
     common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
     if len(common) == 1:
         (it,) = common
         alike = [f for pair in pairs for f in of.pop(pair)]
         for f in alike:
-            f.evidence["ahead_ms"] *= 1 if f.evidence["brokers"][1] == it else -1
+            _clocks(f)["ahead_ms"] *= 1 if _clocks(f)["brokers"][1] == it else -1
         others = sorted(set().union(*pairs) - common)
         of[(*others, it)] = alike
     return [_farthest(several, brokers) for brokers, several in of.items()]
 
 
+def _clocks(f: Finding) -> ClockSkewEvidence:
+    return read(ClockSkewEvidence, f.evidence)
+
+
 def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
-    f = max(several, key=lambda f: (abs(f.evidence["ahead_ms"]), f.topic or "", f.partition or 0))
-    first = min(several, key=lambda f: f.evidence["since"] or "")
+    f = max(several, key=lambda f: (abs(_clocks(f)["ahead_ms"]), f.topic or "", f.partition or 0))
+    first = min(several, key=lambda f: _clocks(f)["since"] or "")
     f.severity = highest(*(each.severity for each in several))
     f.evidence |= {"brokers": brokers, "partitions": len(several)}
-    f.evidence |= {name: first.evidence[name] for name in ("since", "since_by")}
-    f.message = _said(f.evidence)
+    f.evidence |= {"since": _clocks(first)["since"], "since_by": _clocks(first)["since_by"]}
+    f.message = _said(_clocks(f))
     return f
 
 
@@ -123,7 +127,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
-def _said(evidence: Values) -> str:
+def _said(evidence: ClockSkewEvidence) -> str:
     """The message, by the evidence; the time is one broker's, since it is another one by the other's clock."""
     *others, it = evidence["brokers"]
     by, seen = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
@@ -169,7 +173,7 @@ def _finding(
     evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
     return log.finding(
         severity,
-        _said(evidence),
+        _said(read(ClockSkewEvidence, evidence)),
         marker=row,
         transactional_id=None,
         evidence=evidence,

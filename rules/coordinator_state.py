@@ -10,6 +10,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, CheckCommand, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import TimeoutEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, StateRecord, split
 from auditor.model.transaction_states import partition_for
@@ -399,12 +400,14 @@ def _beyond_timeout_finding(
 
 
 def _one_setting(f: Finding) -> Hashable:
-    return f.evidence["timeout_ms"], f.evidence["commits_offsets"], f.advice == OF_FLINK
+    setting = read(TimeoutEvidence, f.evidence)
+    return setting["timeout_ms"], setting["commits_offsets"], f.advice == OF_FLINK
 
 
 def _all_of_one_setting(found: Sequence[Finding]) -> str:
-    offsets = " and commit offsets" if found[0].evidence["commits_offsets"] else ""
-    return f"{count(found)} transactional ids have {_timeout(found[0].evidence['timeout_ms'])}{offsets}"
+    setting = read(TimeoutEvidence, found[0].evidence)
+    offsets = " and commit offsets" if setting["commits_offsets"] else ""
+    return f"{count(found)} transactional ids have {_timeout(setting['timeout_ms'])}{offsets}"
 
 
 @rule("transaction-timeout-too-large", together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from auditor.base.advice import IF_FLINK, Advice, CheckCommand, Verdict, may_be_flinks
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.numbers import LAST_EPOCH
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
@@ -440,7 +441,7 @@ def _not_there_yet(found: Sequence[Finding]) -> str:
 @rule(
     "data-epoch-ahead-of-coordinator",
     when={"info": "while it may be in flight"},
-    together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
+    together=by_cause(lambda f: read(Evidence, f.evidence).get("in_flight"), _not_there_yet),
 )
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     """Data has an epoch that the coordinator never gave

@@ -9,6 +9,7 @@ from typing import Any
 from auditor.base.advice import Advice, CheckCommand
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
@@ -397,7 +398,8 @@ OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
 
 
 def _of_one_directory(f: Finding) -> Hashable:
-    return f.evidence["log_dir"] if f.evidence.get("in_flight") else None
+    evidence = read(Evidence, f.evidence)
+    return evidence["log_dir"] if evidence.get("in_flight") else None
 
 
 def _all_beyond(found: Sequence[Finding]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
 from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
@@ -449,11 +450,11 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
 
 
 def _of_one_cleaner(f: Finding) -> Hashable:
-    return (f.topic, f.partition) if f.evidence.get("cleaned") else None
+    return (f.topic, f.partition) if read(LoneMarkersEvidence, f.evidence).get("cleaned") else None
 
 
 def _all_cleaned(found: Sequence[Finding]) -> str:
-    many = plural(sum(f.evidence["closed_nothing"] for f in found), "marker")
+    many = plural(sum(read(LoneMarkersEvidence, f.evidence)["closed_nothing"] for f in found), "marker")
     return f"{many} of {count(found)} producers in {found[0].topic}-{found[0].partition} {NO_DATA}"
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import ElectionEvidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
@@ -114,7 +115,7 @@ def _of_one_copy(f: Finding) -> Hashable:
 
 
 def _all_absent(found: Sequence[Finding]) -> str:
-    alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in found)
+    alone = sum(read(OfflineEvidence, f.evidence)["in_sync"] == [f.broker_id] for f in found)
     return (
         f"Broker {found[0].broker_id} has no folder of {plural(len(found), 'partition')}, which it has in sync by the "
         "metadata; " + (f"of {alone} of them nobody else is in sync" if alone else "others are in sync beside it")
@@ -275,12 +276,13 @@ WITHOUT = " without having been in sync "
 
 def _one_start(f: Finding) -> Hashable:
     """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
-    alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
-    return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
+    election = read(ElectionEvidence, f.evidence)
+    alone = election.get("last_known_eligible_before") == [election.get("leader")]
+    return (f.timestamp, election["leader"], f.message.partition(WITHOUT)[2]) if alone else None
 
 
 def _elected(found: Sequence[Finding]) -> str:
-    leader, how = found[0].evidence["leader"], found[0].message.partition(WITHOUT)[2]
+    leader, how = read(ElectionEvidence, found[0].evidence)["leader"], found[0].message.partition(WITHOUT)[2]
     return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
 
 

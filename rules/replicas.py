@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import MissingRangeEvidence, read
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
@@ -205,11 +206,16 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
 def _behind(f: Finding) -> Hashable:
     """A broker whose replicas are all behind for one reason, that is no loss."""
     why = next((why for why in (COPIED_BEFORE, ABOVE) if f.message.endswith(why)), None)
-    return None if why is None or f.severity != "info" else (why, f.evidence["missing_in"]["log_dir"])
+    return (
+        None
+        if why is None or f.severity != "info"
+        else (why, read(MissingRangeEvidence, f.evidence)["missing_in"]["log_dir"])
+    )
 
 
 def _all_behind(found: Sequence[Finding]) -> str:
-    broker, offsets = found[0].evidence["missing_in"]["broker_id"], sum(f.evidence["offsets"] for f in found)
+    lacking = [read(MissingRangeEvidence, f.evidence) for f in found]
+    broker, offsets = lacking[0]["missing_in"]["broker_id"], sum(each["offsets"] for each in lacking)
     why = found[0].message.endswith(ABOVE)
     return (
         f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(found)), 'partition')}, which other "

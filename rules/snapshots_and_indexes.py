@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
+from auditor.base.evidence_keys import Evidence, SnapshotEvidence, read
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
 from auditor.rules.catalogue.registry import rule
@@ -52,12 +53,14 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
 
 def _one_unknown(f: Finding) -> Hashable:
     """What the input does not show of a broker, and all of its snapshots may be right by."""
-    return (f.evidence["log_dir"], f.evidence["missing"]) if "snapshots" in f.evidence else None
+    evidence = read(Evidence, f.evidence)
+    listed = "snapshots" in read(SnapshotEvidence, f.evidence)
+    return (evidence["log_dir"], evidence["missing"]) if listed else None
 
 
 def _all_undecidable(found: Sequence[Finding]) -> str:
-    name, why = "largest_expiration_that_fits_ms", found[0].message.rpartition(", ")[2]
-    limits = [int(f.evidence[name]) for f in found if f.evidence.get(name) is not None]
+    why, known = found[0].message.rpartition(", ")[2], [read(SnapshotEvidence, f.evidence) for f in found]
+    limits = [each["largest_expiration_that_fits_ms"] for each in known if "largest_expiration_that_fits_ms" in each]
     if len(limits) == len(found):
         why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
     return f"Snapshots of {plural(len(found), 'partition')} disagree with their logs, {why}"

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from auditor.base import at_rest
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import RECORD_AT, VENDOR
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
@@ -334,7 +335,7 @@ def _prevention(audit: Audit) -> list[Fields]:
     found = (
         (f, safeguards.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
         for f in audit.open_findings
-        if f.severity != "info" and (key := of_dir.get(f.evidence.get("log_dir", ""))) in clusters
+        if f.severity != "info" and (key := of_dir.get(read(Evidence, f.evidence).get("log_dir") or "")) in clusters
     )
     rows = safeguards.summed(found)
     return [row | {"commands": [repairs.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]

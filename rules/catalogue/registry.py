@@ -97,7 +97,8 @@ class Kind:
     usual one first, each with when, as of ``severities``. A finding with another one than the usual one sets it.
 
     ``needs``: of which a log has to have one, else it is not asked (:mod:`auditor.rules.catalogue.registry`); none:
-    every log is.
+    every log is. ``evidence``: shapes of what is read again of its findings' evidence
+    (:mod:`auditor.base.evidence_keys`), besides ``Evidence``, which all have.
     """
 
     id: str
@@ -123,6 +124,7 @@ class Kind:
     together: Together | None = None
     outcomes: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
+    evidence: tuple[type, ...] = ()
     raised: tuple[str, ...] = ()  # further severities: a finding is as severe as what it explains
 
     @property

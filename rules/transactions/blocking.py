@@ -19,8 +19,7 @@ from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow
-from auditor.rules.seen.open_checksums import unverified, verified_first
-from auditor.rules.seen.view import LogView, highest, iso, once
+from auditor.rules.seen.view import LogView, highest, iso, once, unverified, verified_first
 from auditor.rules.transactions import open_transactions, written_times
 from auditor.rules.transactions.coordinated import TOPIC, last_entries
 from auditor.rules.transactions.open_transactions import (
