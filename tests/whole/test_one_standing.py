@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from auditor import running
 from auditor.dashboards import answers, metrics, terminal
 from auditor.dashboards.answers import report_of
+from auditor.dashboards.finding_groups import Printing
+from auditor.outputs import printing
 from auditor.outputs.publish import report_page, run_report
 from auditor.pipeline.derived_tables import of_log
+from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
+from auditor.rules.catalogue import registry
 from tests import corpora
-from tests.facts import logs_of, opened
+from tests.facts import here, logs_of, opened
 from tests.terminal_text import expanded
 from tests.whole.test_incidents_transactions import LATER, Bank
 from tests.whole.test_live_verdicts import DECIDED, MIN, live
@@ -232,3 +237,22 @@ def test_the_headline_says_what_was_left_out_and_agrees_with_the_exit_status(
         options.keys() & {"rules", "skip_rules"}
     )
     assert ("only topics that match" in given["headline"]) == ("topics" in options)
+
+
+def test_an_audit_describes_its_findings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page, metrics and history go by one report, which what is printed goes by, too."""
+    described: list[int] = []
+    real = registry.described
+
+    def counted(rows: Any) -> list[dict[str, Any]]:
+        found = real(rows)
+        described.append(len(found))
+        return found
+
+    monkeypatch.setattr(registry, "described", counted)
+    options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path / "out", history=tmp_path / "runs")
+    audit = Audit(options, here())
+    report = running.write(audit)
+    printing.show(audit, Printing(), report)
+    assert described == [len(audit.findings)] != [0]
+    assert report.summary["verdict"]["headline"] == report.verdict.headline
