@@ -8,15 +8,14 @@ from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import ElectionEvidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.lost_batches import left, lost_of, saved
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
-from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.cluster_view import HOUR_MS, METADATA_TOPIC, SHUTTING_DOWN, UP, Election, Offline, WithoutLeader
 from auditor.rules.seen.view import Finding, LogView, iso
@@ -24,7 +23,6 @@ from auditor.rules.seen.view import Finding, LogView, iso
 # The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker.
 
 
-PLACEMENT = "replicas"
 OF_REMOVED = "replica-of-removed-topic"
 WHILE = ", while "
 STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
@@ -42,15 +40,11 @@ def _all_offline(found: Sequence[Finding]) -> str:
 
 @rule(
     "partition-offline",
-    family=PLACEMENT,
-    severities={
-        "error": "",
+    when={
         "critical": "for internal topics",
         "info": "where a broker that has all of it was stopped cleanly, or in doubt",
     },
-    outcomes={"blocked": ""},
     together=by_cause(_of_one_stop, _all_offline),
-    needs=(Need.METADATA,),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
     """Nobody leads a partition, though the cluster is up
@@ -81,7 +75,6 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     gaps = log.cluster.leaderless.get((topic, partition), ())
     since = gaps[-1] if gaps and gaps[-1].until is None else None
     return log.finding(
-        "partition-offline",
         "info" if stopped else "critical" if topic.startswith("__") else "error",
         f"Nobody leads {name}{WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
@@ -122,7 +115,7 @@ def _of_one_copy(f: Finding) -> Hashable:
 
 
 def _all_absent(found: Sequence[Finding]) -> str:
-    alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in found)
+    alone = sum(read(OfflineEvidence, f.evidence)["in_sync"] == [f.broker_id] for f in found)
     return (
         f"Broker {found[0].broker_id} has no folder of {plural(len(found), 'partition')}, which it has in sync by the "
         "metadata; " + (f"of {alone} of them nobody else is in sync" if alone else "others are in sync beside it")
@@ -131,11 +124,8 @@ def _all_absent(found: Sequence[Finding]) -> str:
 
 @rule(
     "replica-absent",
-    family=PLACEMENT,
-    severities={"critical": "", "info": "where files were copied one after another"},
-    outcomes={"at_risk": ""},
+    when={"info": "where files were copied one after another"},
     together=by_cause(_of_one_copy, _all_absent),
-    needs=(Need.METADATA,),
 )
 def replica_absent(log: LogView) -> Iterator[Finding]:
     """A broker has no folder of a partition that it has in sync
@@ -153,7 +143,6 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
     for a in log.cluster.absent if log.topic == METADATA_TOPIC else ():
         others = [broker for broker in a.in_sync if broker != a.broker_id]
         finding = log.finding(
-            "replica-absent",
             "critical",
             f"Broker {a.broker_id} has no folder of {a.topic}-{a.partition}, which it has in sync by the metadata; "
             + (f"in sync beside it: {few(others)}" if others else "nobody else is in sync"),
@@ -166,12 +155,7 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
         yield finding
 
 
-@rule(
-    OF_REMOVED,
-    family=PLACEMENT,
-    severities={"info": "", "warning": "where it is in sync and nothing shows that it was removed"},
-    needs=(Need.OF_ANOTHER,),
-)
+@rule(OF_REMOVED, when={"warning": "where it is in sync and nothing shows that it was removed"})
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     """A broker has a folder of a topic that was removed
 
@@ -191,7 +175,6 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
         stray = log.cluster.release(c.broker_id).least >= STRAY
         yield log.finding(
-            OF_REMOVED,
             "warning" if in_sync and not sure else "info",
             f"Broker {c.broker_id} has {c.folder} of {'a topic' if sure else 'another topic'} {log.topic}"
             + (", which was removed" if sure else ", which is not the one that there is")
@@ -215,13 +198,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "partition-in-two-log-dirs",
-    family=PLACEMENT,
-    severities={"error": "", "info": "where the directories cannot be told apart"},
-    outcomes={"at_risk": ""},
-    needs=(Need.REPLICAS,),
-)
+@rule("partition-in-two-log-dirs", when={"info": "where the directories cannot be told apart"})
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     """One broker has a partition in two of its log directories
 
@@ -239,7 +216,6 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
         behind = min(one, other, key=lambda c: c.rank)
         ahead = one if behind is other else other
         yield log.finding(
-            "partition-in-two-log-dirs",
             "error",
             f"Broker {one.broker_id} has {log.name} in two log directories, {one.log_dir} and {other.log_dir}"
             + (": it ends at its start" if known else ", if these are not two copies of one"),
@@ -300,27 +276,23 @@ WITHOUT = " without having been in sync "
 
 def _one_start(f: Finding) -> Hashable:
     """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
-    alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
-    return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
+    election = read(ElectionEvidence, f.evidence)
+    alone = election.get("last_known_eligible_before") == [election.get("leader")]
+    return (f.timestamp, election["leader"], f.message.partition(WITHOUT)[2]) if alone else None
 
 
 def _elected(found: Sequence[Finding]) -> str:
-    leader, how = found[0].evidence["leader"], found[0].message.partition(WITHOUT)[2]
+    leader, how = read(ElectionEvidence, found[0].evidence)["leader"], found[0].message.partition(WITHOUT)[2]
     return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
 
 
 @rule(
     "unclean-election",
-    family=REPLICAS,
-    severities={
-        "critical": "",
+    when={
         "warning": "where the replicas show that nothing was lost",
         "info": "where nothing committed can be",
     },
-    outcomes={"at_risk": ""},
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_one_start, _elected),
-    needs=(Need.ELECTIONS,),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
     """A replica became leader that did not have to have everything
@@ -362,7 +334,6 @@ def _unclean(log: LogView, election: Election) -> Finding:
     whole = compared is not None and lost is None and begins is not None and compared.replica.log_end <= begins
     severity, meaning = _harm(election, lost, whole=whole)
     return log.finding(
-        "unclean-election",
         severity,
         f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
         f"({_in_sync(election.isr_before)}): {meaning}",
@@ -413,17 +384,10 @@ def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str,
 # Rules on tiered storage (KIP-405): what the metadata says of a log's remote part against its local one.
 
 
-TIERED_STORAGE = "tiered storage"
 SHOWN = 20  # segments that a finding lists
 
 
-@rule(
-    "remote-log-gap",
-    family=TIERED_STORAGE,
-    severities={"error": "", "info": "while the metadata may have been copied before the log"},
-    outcomes={"lost": ""},
-    needs=(Need.REMOTE,),
-)
+@rule("remote-log-gap", when={"info": "while the metadata may have been copied before the log"})
 def remote_log_gap(log: LogView) -> Iterator[Finding]:
     """Offsets of a tiered log are neither local nor in remote storage
 
@@ -453,7 +417,6 @@ def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: boo
     holders = [c.log_dir for c in log.replicas if 0 <= c.local_start <= first and c.log_end > last]
     elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
     return log.finding(
-        "remote-log-gap",
         "error",
         f"Offsets {first} to {last} of {log.name} ({last + 1 - first}) lie below its first local segment at "
         f"{log.leader.local_start}, and no segment in remote storage has them{elsewhere}"
@@ -483,7 +446,7 @@ def _described(s: RemoteSegment) -> dict[str, object]:
     }
 
 
-@rule("remote-segment-leftover", family=TIERED_STORAGE, severities={"info": ""}, time=True, needs=(Need.REMOTE,))
+@rule("remote-segment-leftover")
 def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     """Remote storage holds segments that the log does not use
 
@@ -510,7 +473,6 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     for kind, found in kinds.items():
         if found:
             yield log.finding(
-                "remote-segment-leftover",
                 "info",
                 f"Remote storage of {log.name}: {plural(len(found), 'segment')} ({sum(s.size for s in found):,} bytes) "
                 f"that nobody reads: {kind}",
@@ -539,12 +501,7 @@ def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return out
 
 
-@rule(
-    "remote-copy-behind",
-    family=TIERED_STORAGE,
-    severities={"warning": "", "info": "where only the producers' clocks tell how long"},
-    needs=(Need.REMOTE,),
-)
+@rule("remote-copy-behind", when={"info": "where only the producers' clocks tell how long"})
 def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     """Closed segments of a tiered log wait to be copied
 
@@ -569,7 +526,6 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     waited, proved = _waited(log, waiting[0][1])
     if waited > HOUR_MS:
         yield log.finding(
-            "remote-copy-behind",
             "warning" if proved else "info",
             f"{plural(len(waiting), 'closed segment')} of {log.name} (offsets {first} to {behind - 1}) "
             f"{'is' if len(waiting) == 1 else 'are'} not in remote storage {waited // HOUR_MS} h after the log went on",

@@ -7,24 +7,10 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
+from auditor.base.evidence_keys import Evidence, SnapshotEvidence, read
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    DIVERGED_BEFORE,
-    ENDED_OTHERWISE,
-    UNDER_A_WRONG_MARKER,
-    By,
-    at_its_marker_whoever_wrote_it,
-    of_the_next_one_of_its_producer,
-    same_transaction,
-    snapshot_before_its_marker,
-    snapshot_of_another_coordinator,
-    snapshot_of_its_batch,
-    snapshot_of_the_missing,
-    snapshot_with_the_number_expected,
-)
-from auditor.rules.integrity import SEGMENT_INTEGRITY
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib import replica_pairs as lib_replica_pairs
 from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
@@ -32,7 +18,6 @@ from auditor.rules.lib.lost_batches import TOP
 from auditor.rules.lib.repairs import gated, without_it
 from auditor.rules.lib.replica_pairs import Pair, row_of
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
-from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
@@ -43,7 +28,7 @@ from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
 
 
-@rule("snapshot-unreadable", family=SEGMENT_INTEGRITY, severities={"warning": ""}, needs=(Need.ERRORS,))
+@rule("snapshot-unreadable")
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -57,7 +42,6 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
         for error in replica.errors:
             if error.file.endswith(".snapshot") and error.reason not in ("unreadable", "vanished"):
                 yield log.finding(
-                    "snapshot-unreadable",
                     "warning",
                     f"{error.file} cannot be read: {error.detail}",
                     replica=replica,
@@ -69,12 +53,14 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
 
 def _one_unknown(f: Finding) -> Hashable:
     """What the input does not show of a broker, and all of its snapshots may be right by."""
-    return (f.evidence["log_dir"], f.evidence["missing"]) if "snapshots" in f.evidence else None
+    evidence = read(Evidence, f.evidence)
+    listed = "snapshots" in read(SnapshotEvidence, f.evidence)
+    return (evidence["log_dir"], evidence["missing"]) if listed else None
 
 
 def _all_undecidable(found: Sequence[Finding]) -> str:
-    name, why = "largest_expiration_that_fits_ms", found[0].message.rpartition(", ")[2]
-    limits = [int(f.evidence[name]) for f in found if f.evidence.get(name) is not None]
+    why, known = found[0].message.rpartition(", ")[2], [read(SnapshotEvidence, f.evidence) for f in found]
+    limits = [each["largest_expiration_that_fits_ms"] for each in known if "largest_expiration_that_fits_ms" in each]
     if len(limits) == len(found):
         why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
     return f"Snapshots of {plural(len(found), 'partition')} disagree with their logs, {why}"
@@ -82,29 +68,11 @@ def _all_undecidable(found: Sequence[Finding]) -> str:
 
 @rule(
     "snapshot-replay-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "error": "",
+    when={
         "critical": "where an open transaction differs",
         "info": "where the producer may have expired, or the log's start is not known",
     },
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        By(
-            (
-                "record-structure-invalid if span_in_doubt",
-                "offsets-not-increasing",
-                "producer-fields-inconsistent if error_code",
-            ),
-            snapshot_of_its_batch,
-        ),
-        By("offset-hole", snapshot_of_the_missing),
-        By(("missing-records", "repeated-sequences"), snapshot_with_the_number_expected),
-        By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
-        By("marker-of-a-wrong-coordinator", snapshot_of_another_coordinator),
-    ),
     together=by_cause(_one_unknown, _all_undecidable),
-    needs=(Need.SNAPSHOTS,),
 )
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
@@ -164,7 +132,6 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
         missing = "server.properties (producer.id.expiration.ms)"
     producers = {d.producer_id for _, some in found for d in some}
     return log.finding(
-        "snapshot-replay-mismatch",
         "info",
         f"{plural(len(found), 'snapshot')} of {log.name} {'disagrees' if len(found) == 1 else 'disagree'} with the log "
         f"about {plural(len(producers), 'producer')}, {why}",
@@ -203,7 +170,6 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
     }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
     producers = sorted({difference.producer_id for difference in found})
     return log.finding(
-        "snapshot-replay-mismatch",
         "info" if log.unknown_start(replica) else "critical" if open_differs else "error",
         f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
         + (f"; {len(producers)} producers in all" if len(producers) > 1 else ""),
@@ -236,18 +202,10 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 
 @rule(
     "aborted-transaction-not-indexed",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where fetches find its entry",
         "info": "in flight, or where no .txnindex was copied",
     },
-    outcomes={"exposed": ""},
-    absorbed_by=(
-        UNDER_A_WRONG_MARKER,
-        By("replica-divergence", at_its_marker_whoever_wrote_it),
-    ),
-    needs=(Need.TRANSACTIONS,),
 )
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
@@ -326,7 +284,6 @@ def _in_another_segment(
     else:
         missed = "fetches find it, but the next start takes that index for corrupt and makes it anew without it"
     return log.finding(
-        "aborted-transaction-not-indexed",
         "warning" if later and not hidden else "critical",
         f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
         f"{t['last_offset']}, marker at {t['marker_offset']})"
@@ -381,7 +338,6 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
     if not_copied:
         got = f"the input has no .txnindex at all, so they were not copied, or all are lost, and then {got}"
     return log.finding(
-        "aborted-transaction-not-indexed",
         "info" if not_copied else "critical",
         f"{subject} not in {file}: {got}",
         replica=replica,
@@ -410,19 +366,13 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 
 @rule(
     "aborted-index-extra-entry",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
-    outcomes={
+    when={
+        "critical": "where it hides committed data",
+        "info": "where it hides nothing",
         "hidden": "where it covers committed data",
         "exposed": "where it begins behind the transaction",
         "at_risk": "else",
     },
-    absorbed_by=(
-        UNDER_A_WRONG_MARKER,
-        ENDED_OTHERWISE,
-        By("missing-marker", of_the_next_one_of_its_producer),
-    ),
-    needs=(Need.ABORTED,),
 )
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     """The transaction index has an entry without an aborted transaction in the log
@@ -451,9 +401,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
             offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
             outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "at_risk"
-            yield summed(
-                log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica, outcome=outcome
-            )
+            yield summed(log, SEVERITIES[severity], *ends, replica=replica, outcome=outcome)
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
@@ -475,7 +423,6 @@ def _extra(
     late = fault == lib_replica_pairs.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
     outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
-        "aborted-index-extra-entry",
         SEVERITIES[severity],
         f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
         f"{entry['last_offset']}) {_words(entry, t, int(fault))}",
@@ -498,17 +445,7 @@ def _extra(
 # The transaction indexes of replicas of one log: what one broker leaves out of its readers' sight, all must.
 
 
-@rule(
-    "replica-abort-index-divergence",
-    family=REPLICAS,
-    severities={"error": "", "info": "while it may be in flight"},
-    outcomes={"exposed": ""},
-    absorbed_by=(
-        DIVERGED_BEFORE,
-        By(("aborted-transaction-not-indexed", "aborted-index-extra-entry"), same_transaction),
-    ),
-    needs=(Need.REPLICAS,),
-)
+@rule("replica-abort-index-divergence", when={"info": "while it may be in flight"})
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree
 
@@ -535,7 +472,6 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
     file = (replica.file(number) or "").removesuffix(".log") + ".txnindex"
     late = _index_is_late(log, without, holder, entry)
     return log.finding(
-        "replica-abort-index-divergence",
         "error",
         f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
         f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
@@ -582,15 +518,10 @@ RULE = "aborted-records-exposed"
 
 @rule(
     RULE,
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where an open transaction still keeps these records from consumers",
         "info": "where the segment's .index is not in the input",
     },
-    outcomes={"exposed": ""},
-    absorbed_by=(UNDER_A_WRONG_MARKER,),
-    needs=(Need.EXPOSED,),
 )
 def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
     """read_committed consumers get records of aborted transactions
@@ -645,7 +576,6 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
     ends = replica.aborted[np.unique(shown["entry"])]
     missing = sorted({f"{_stem(replica, int(number))}.index" for number in rows["segment"][rows["known"] == 0]})
     return log.finding(
-        RULE,
         severity,
         f"Broker {replica.broker_id} {returns} up to {plural(records, 'aborted record')} of {log.name} "
         f"(offsets {first} to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction "

@@ -9,6 +9,14 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import (
+    Evidence,
+    ForgottenEvidence,
+    LateDataEvidence,
+    LeaderEpochsEvidence,
+    OpenTransactionEvidence,
+    read,
+)
 from auditor.base.numbers import setting_number
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.model.policies import BY_ID, BY_TRANSACTIONAL_ID, Version
@@ -83,13 +91,13 @@ def replicas_of(finding: Finding, cluster: Cluster) -> int | None:
 
 def _came_late(finding: Finding, cluster: Cluster) -> bool:
     """Whether data may have come behind the end of its transaction; not where the marker of a COMMIT is what lacks."""
-    evidence = finding.evidence
+    evidence = read(LateDataEvidence, finding.evidence)
     return evidence.get("decided") != "COMMIT" and evidence.get("class") in (None, "hanging", "orphan", "undecidable")
 
 
 def _by_election(finding: Finding, cluster: Cluster) -> bool:
     """Whether another replica may have been elected before it; there is none of the metadata's, whose voters vote."""
-    epochs = finding.evidence.get("leader_epochs")
+    epochs = read(LeaderEpochsEvidence, finding.evidence).get("leader_epochs")
     same = isinstance(epochs, list) and len(epochs) == 2 and epochs[0] == epochs[1] >= 0
     return not same and _may_have_others(finding, cluster)
 
@@ -104,22 +112,24 @@ def _has_no_other(finding: Finding, cluster: Cluster) -> bool:
 
 def _within_timeout(finding: Finding, cluster: Cluster) -> bool:
     """Whether a transaction may be open because its time is not up. A two-phase commit has no time-out (KIP-939)."""
-    timeout, age = (finding.evidence.get(name) for name in ("timeout_ms", "age_ms"))
-    known = finding.evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
+    evidence = read(OpenTransactionEvidence, finding.evidence)
+    timeout, age = evidence.get("timeout_ms"), evidence.get("age_ms")
+    known = evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
     return timeout != NO_TIMEOUT_MS and (not known or timeout is None or age is None or age <= timeout)
 
 
 def _idle_for_longer(finding: Finding, cluster: Cluster) -> bool:
     """Whether the producer may have been idle for as long as it is remembered, and not for longer than a week."""
-    if finding.evidence.get(FORGOTTEN_BY) == RETENTION:
+    evidence = read(ForgottenEvidence, finding.evidence)
+    if evidence.get("forgotten_by") == RETENTION:
         return False
-    idle = next((ms for name in ("idle_ms", "log_age_ms") if (ms := finding.evidence.get(name)) is not None), None)
+    idle = next((ms for ms in (evidence.get("idle_ms"), evidence.get("log_age_ms")) if ms is not None), None)
     at_most = cluster.expiration_ms(finding.broker_id)
-    return idle is None or (idle >= at_most and ("log_age_ms" in finding.evidence or idle < int(WEEK)))
+    return idle is None or (idle >= at_most and ("log_age_ms" in evidence or idle < int(WEEK)))
 
 
 def _by_retention(finding: Finding, cluster: Cluster) -> bool:
-    return finding.evidence.get(FORGOTTEN_BY) == RETENTION
+    return read(ForgottenEvidence, finding.evidence).get("forgotten_by") == RETENTION
 
 
 def _by_a_transaction(finding: Finding, cluster: Cluster) -> bool:
@@ -327,7 +337,7 @@ class Present(NamedTuple):
 def prevented_by(finding: Finding, declared: Iterable[Safeguard], cluster: Cluster) -> list[Prevention]:
     """What of the declared would have prevented a finding of a cluster. A defect of Kafka itself no setting prevents;
     what keeps it from showing is said instead."""
-    mine = OF_A_DEFECT if finding.evidence.get("known_defect") else declared
+    mine = OF_A_DEFECT if read(Evidence, finding.evidence).get("known_defect") else declared
     found = (_held(safeguard, finding, cluster) for safeguard in mine)
     return [each for each in found if each is not None]
 
@@ -404,7 +414,8 @@ def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: 
     name, topic = safeguard.name, finding.topic or ""
     match safeguard.at:
         case SettingLocation.PRODUCER:
-            ms, state = finding.evidence.get(name), finding.evidence.get("coordinator_state")
+            evidence = read(OpenTransactionEvidence, finding.evidence)
+            ms, state = evidence.get("timeout_ms"), evidence.get("coordinator_state")
             return Present(str(ms), BY_COORDINATOR, NOBODYS) if ms is not None and state is not None else None
         case SettingLocation.REPLICAS:
             count = replicas_of(finding, cluster)

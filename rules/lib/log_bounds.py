@@ -327,13 +327,12 @@ def is_ahead_of_all(log: LogView, ahead: LargestCreateTime, slack_ms: int = HOUR
     return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
 
 
-def at_ahead(log: LogView, rule: str, ahead: LargestCreateTime, **evidence: object) -> Finding:
+def at_ahead(log: LogView, ahead: LargestCreateTime, **evidence: object) -> Finding:
     """The finding about such a batch."""
     stamp = iso(ahead.time) or ahead.time
     who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
     known = ahead.producer_id >= 0
     return log.finding(
-        rule,
         "warning",
         f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
         "brokers wrote",

@@ -11,12 +11,13 @@ from typing import Any
 
 from auditor.base.advice import Advice, Condition, Moves, Verdict
 from auditor.base.at_rest import Fields, Values
+from auditor.base.evidence_keys import AbsorbedFinding, Evidence, read
 from auditor.base.words import few as some
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind, Together
 from auditor.rules.catalogue.relations import Tie
 from auditor.rules.lib import repairs
-from auditor.rules.resolution.finding_limits import ENTRIES, SUMMED, is_summed
+from auditor.rules.resolution.finding_limits import ENTRIES, is_summed
 from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
 
 # Advices of different findings that must not cross: a replica that one has fetched again is no source for another.
@@ -85,7 +86,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     for number in sorted(cause, key=lambda n: -steps[n]):  # the farthest first, so that severities climb
         _absorb(found[cause[number]], found[head[number]], found[number])
     for number in set(head.values()):
-        found[number].evidence["also"].sort(
+        read(Evidence, found[number].evidence)["also"].sort(
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
     stay = [f for number, f in enumerate(found) if number not in cause]
@@ -99,7 +100,7 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
     """
     clusters = defaultdict(list)
     for f in in_order(findings):
-        clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
+        clusters[cluster_of.get(read(Evidence, f.evidence).get("log_dir") or "")].append(f)
     return in_order(f for found in clusters.values() for f in resolve(found))
 
 
@@ -111,7 +112,7 @@ def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> lis
 
 
 def _bytes(f: Finding) -> tuple[Any, ...]:
-    return f.evidence.get("log_dir"), f.file, f.position
+    return read(Evidence, f.evidence).get("log_dir"), f.file, f.position
 
 
 def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[int, int]:
@@ -143,11 +144,11 @@ def _explained_by_sums(
     sums = defaultdict(list)
     for number, f in enumerate(findings):
         if is_summed(f):
-            sums[f.kind, f.topic, f.partition, f.evidence.get("log_dir")].append(number)
+            sums[f.kind, f.topic, f.partition, read(Evidence, f.evidence).get("log_dir")].append(number)
     out = {}
     for number, f in enumerate(findings) if sums else ():
         for tie in catalogue[f.kind].explained_by if number not in explained and f.kind in catalogue else ():
-            near = sums.get((tie.kind, f.topic, f.partition, f.evidence.get("log_dir")), ())
+            near = sums.get((tie.kind, f.topic, f.partition, read(Evidence, f.evidence).get("log_dir")), ())
             first = next((n for n in near if tie.kind != f.kind and _overlap(findings[n], f)), None)
             if first is not None and not tie.when:
                 out[number] = first
@@ -162,7 +163,8 @@ def _overlap(cause: Finding, f: Finding) -> bool:
 
 
 def _offsets(f: Finding) -> tuple[Any, Any]:
-    return (f.evidence["first_offset"], f.evidence["last_offset"]) if is_summed(f) else (f.offset, f.offset)
+    evidence = read(Evidence, f.evidence)
+    return (evidence["first_offset"], evidence["last_offset"]) if is_summed(f) else (f.offset, f.offset)
 
 
 def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -187,14 +189,14 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
     if cause.if_true or f.if_true:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
         cause.if_true = None if if_true == cause.severity else if_true
-    also = {
+    also: AbsorbedFinding = {
         "rule": f.kind,
         "severity": f.severity,
         "topic": f.topic,
         "partition": f.partition,
         "message": f.message,
     }
-    head.evidence.setdefault("also", []).append(also)
+    read(Evidence, head.evidence).setdefault("also", []).append(also)
 
 
 def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
@@ -251,8 +253,8 @@ def in_flight(said: str) -> Together:
     """What a copy of a log that was made too early lacks is one: ``said``, with ``{count}`` and ``{log}``."""
 
     def cause(f: Finding) -> Hashable:
-        absent = f.offset is None and f.evidence.get("in_flight")
-        return (f.topic, f.partition, f.evidence.get("log_dir")) if absent else None
+        absent = f.offset is None and read(Evidence, f.evidence).get("in_flight")
+        return (f.topic, f.partition, read(Evidence, f.evidence).get("log_dir")) if absent else None
 
     return by_cause(cause, lambda g: said.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
 
@@ -268,7 +270,7 @@ def in_each_replica() -> Together:
 
 def count(group: Iterable[Finding]) -> int:
     """How many findings these are, those that a sum stands for too."""
-    return sum(f.evidence.get(SUMMED, 1) for f in group)
+    return sum(read(Evidence, f.evidence).get("summed", 1) for f in group)
 
 
 def logs_of(group: Iterable[Finding]) -> list[str]:
@@ -290,7 +292,7 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
     first, listed = group[0].evidence, [f.evidence for f in group if not is_summed(f)]
     evidence = {name: first[name] for name in first if all(name in e and e[name] == first[name] for e in listed)}
     evidence |= {name: f.evidence[name] for f in group for name in ("listed_by",) if name in f.evidence}
-    if len(dirs := list(dict.fromkeys(f.evidence.get("log_dir") for f in group))) > 1:
+    if len(dirs := list(dict.fromkeys(read(Evidence, f.evidence).get("log_dir") for f in group))) > 1:
         evidence["log_dirs"] = dirs[:ENTRIES]
     evidence |= {"log_dir": first.get("log_dir"), "count": count(group)}
     if len(names) > 1:
@@ -299,7 +301,7 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
         evidence |= {"transactional_ids": ids[:SHOWN], "transactional_ids_in_all": len(ids)}
     if times := sorted(f.timestamp for f in group if f.timestamp is not None):
         evidence |= {"first_time": iso_text(times[0]), "last_time": iso_text(times[-1])}
-    if also := [other for f in group for other in f.evidence.get("also", ())]:
+    if also := [other for f in group for other in read(Evidence, f.evidence).get("also", ())]:
         evidence["also"] = also
     return evidence
 
@@ -339,7 +341,7 @@ def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | 
     finding that names none of them, too."""
     several = set(cluster_ids.values())
     only = next(iter(several)) if len(several) == 1 else None
-    return cluster_ids.get(str((finding["evidence"] or {}).get("log_dir")), only)
+    return cluster_ids.get(str(read(Evidence, finding["evidence"]).get("log_dir")), only)
 
 
 def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -> list[Finding]:
