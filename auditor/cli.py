@@ -65,7 +65,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     args, settings, ignored = arguments.parse(top, words, names, parser_of, Path())
     sys.stderr.writelines(f"auditor: {line}\n" for line in ignored)
     if settings and not getattr(args, "quiet", False):
-        files = {each.file: ", ".join(s.key for s in settings if s.file == each.file) for each in settings}
+        files = {item.file: ", ".join(s.key for s in settings if s.file == item.file) for item in settings}
         sys.stderr.writelines(f"auditor: {file} sets {keys}\n" for file, keys in files.items())
     return args
 
@@ -115,9 +115,9 @@ def parsers(command: str | None = None) -> tuple[TopParser, dict[str, argparse.A
     names = (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS
     for module in dict.fromkeys(MODULES.get(name, name) for name in names):
         importlib.import_module(f"auditor.commands.{module}").add_parser(commands)
-    for each in commands.choices.values():
-        arguments.add_option(each)
-    says = {each.dest: each.help or "" for each in commands._choices_actions}  # no public way to ask
+    for parser in commands.choices.values():
+        arguments.add_option(parser)
+    says = {parser.dest: parser.help or "" for parser in commands._choices_actions}  # no public way to ask
     top.groups = {
         title: {dashed: says[dashed] for name in names if (dashed := name.replace("_", "-")) in says}
         for title, names in GROUPS.items()

@@ -136,9 +136,9 @@ class KeptReplicas(Replicas):
     def replaced(self, again: Replicas) -> KeptReplicas:
         """The newer facts of each replica."""
         newer = {row[:4]: row for row in again.rows()}
-        found = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
-        found.bunches()
-        return found
+        replicas = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
+        replicas.bunches()
+        return replicas
 
     def close(self) -> None:
         """Forgets them."""
@@ -195,19 +195,19 @@ def read(
     what is left alone there."""
 
     def found() -> Iterator[KeptFacts]:
-        mine = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
-        named = list(zip(mine, identities(mine), strict=True))
-        there, left_alone = known = work.known()
+        kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
+        named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
+        positions, left_alone = content = work.known()
         rows: dict[str, list[int]] = {}
-        for at in sorted(there[identity] for identity in {i for _, i in named} if identity in there):
-            rows.setdefault(at.file, []).append(at.row)
+        for position in sorted(positions[identity] for identity in {i for _, i in named} if identity in positions):
+            rows.setdefault(position.file, []).append(position.row)
         for file, numbers in rows.items():
             if (at_rest := work.facts(file, numbers)) is None:
                 left_alone[file] = HALF
             else:
                 yield from map(kept, at_rest)
-        notes[:] = known.notes([identity for _, identity in named])
-        for some in _lists([one for one in named if one[1] not in there or there[one[1]].file in left_alone]):
+        notes[:] = content.notes([identity for _, identity in named])
+        for some in _lists([one for one in named if one[1] not in positions or positions[one[1]].file in left_alone]):
             yield from _read_list(some, work, read_others)
         if others := [task for task in tasks if not is_kept(task)]:
             yield from read_others(others).rows()
@@ -273,21 +273,21 @@ def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mappin
 
     A wrong text is said before anything is written. Errors: :class:`AuditInputError` for it.
     """
-    found = duckdb()
+    module = duckdb()
     with _connected() as connection:
         for name, columns in tables.items():
             connection.register(f"no_{name}", columns.empty_table())
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM no_{name}")
         try:
             kinds = [statement.type for statement in connection.extract_statements(text)]
-            if len(kinds) != 1 or kinds[0] not in (found.StatementType.SELECT, found.StatementType.EXPLAIN):
+            if len(kinds) != 1 or kinds[0] not in (module.StatementType.SELECT, module.StatementType.EXPLAIN):
                 raise AuditInputError("one question at a time; give SELECT, WITH, DESCRIBE, SUMMARIZE or SHOW TABLES")
             connection.sql(text)
             for name, folder in parts().items():
                 connection.execute(f"DROP VIEW {name}")
                 _view(connection, name, folder)
             return connection.sql(text).to_arrow_table()
-        except found.Error as error:
+        except module.Error as error:
             raise AuditInputError(_one_line(error, text)) from None
 
 
@@ -295,12 +295,12 @@ def _one_line(error: Exception, text: str) -> str:
     """What DuckDB says is wrong, with the columns it would take, and what we know beyond that."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     helpful = ("Candidate bindings", "Did you mean")
-    said = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
+    parts = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
     if "Table with name" in lines[0]:
-        said[1:] = ["there are " + ", ".join(derived_tables.NAMES)]
+        parts[1:] = ["there are " + ", ".join(derived_tables.NAMES)]
     elif isinstance(error, duckdb().ParserException) and BARE_OFFSET.search(text):
-        said.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
-    return "; ".join(said)
+        parts.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
+    return "; ".join(parts)
 
 
 def count(folder: Path, table: str) -> list[Fields]:
@@ -318,33 +318,33 @@ def count(folder: Path, table: str) -> list[Fields]:
 def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     """Runs them. Files that kill their reader go to ``audit.fatal``."""
     refused = audit.refused()
-    known = dict(refused)
+    refused_before = dict(refused)
     shares = list(enumerate(table_parts.lists(audit, wanted, pool.size, pool, refused)))
-    found = [
+    written = [
         part
         for _, parts in pool.map(shares, partial(table_tasks.decode, wanted), refused=refused, rows=wanted.has_errors)
         for part in parts
     ]
-    audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
+    audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in refused_before}))
     if wanted.derived:
         replicas, clusters = audit.replicas, summary.clusters_for(audit, wanted.derived)
         assert isinstance(replicas, KeptReplicas)
         logs = list(enumerate(lists(replicas, pool.size)))
         if wanted.of_logs:
             for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):
-                found += parts
+                written += parts
         if wanted.of_all:
-            found += _gather(pool, wanted, clusters, logs)
-    return found
+            written += _gather(pool, wanted, clusters, logs)
+    return written
 
 
 def _gather(pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[WrittenPart]:
     """The table that all logs have a share in."""
     shares: dict[tuple[str, int], list[bytes]] = {}
-    for _, found in pool.map(logs, partial(_shares, clusters), reads=False):
-        for join_key, partition, share in found:
+    for _, results in pool.map(logs, partial(_shares, clusters), reads=False):
+        for join_key, partition, share in results:
             shares.setdefault((join_key, partition), []).append(share)
-    tasks = [(number, (*key, mine)) for number, (key, mine) in enumerate(sorted(shares.items()))]
+    tasks = [(number, (*key, packed)) for number, (key, packed) in enumerate(sorted(shares.items()))]
     return [part for _, parts in pool.map(tasks, partial(_gathered, wanted, clusters), reads=False) for part in parts]
 
 
@@ -414,8 +414,8 @@ class InlineRunner(Runner):
 
     def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
         """As they are, but for what no judge asks for."""
-        known = [row._replace(resume_point=b"") for row in rows]
-        return KeptReplicas(lambda: known)
+        stripped = [row._replace(resume_point=b"") for row in rows]
+        return KeptReplicas(lambda: stripped)
 
     def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
         """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""

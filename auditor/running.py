@@ -256,13 +256,13 @@ def _mistake(error: BaseException) -> AuditInputError | None:
         return None
     from auditor.spark.session import lacking
 
-    said = lacking(error)
-    return None if said is None else AuditInputError(said)
+    message = lacking(error)
+    return None if message is None else AuditInputError(message)
 
 
 def _what(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    text = (error.strerror if isinstance(error, OSError) else None) or (said[0] if said else "")
+    lines = str(error).strip().splitlines()
+    text = (error.strerror if isinstance(error, OSError) else None) or (lines[0] if lines else "")
     return f"the audit failed: {type(error).__name__}" + (f": {text[:300]}" if text else "")
 
 
@@ -272,11 +272,11 @@ def _without_answer(error: BaseException) -> bool:
 
 
 def _hint(error: BaseException) -> str:
-    said = str(error)
-    if isinstance(error, MemoryError) or "OutOfMemoryError" in said:
+    message = str(error)
+    if isinstance(error, MemoryError) or "OutOfMemoryError" in message:
         return "give it more memory, or audit fewer topics at a time (--topic)"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or os.strerror(errno.ENOSPC) in said:
+    if full or os.strerror(errno.ENOSPC) in message:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
     if isinstance(error, StoreTrouble):
         return "call again, or wait longer for it (AUDITOR_STORE_PATIENCE, in seconds)"

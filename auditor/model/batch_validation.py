@@ -253,12 +253,12 @@ RECORD_FAULTS = (
 @kernel
 def header_faults(flaws: int, attributes: int, sequences: bool) -> int:
     """The bits of a header that no broker writes so. ``sequences``: whether they mean something in this topic."""
-    found = flaws & HEADER_FAULTS
+    faults = flaws & HEADER_FAULTS
     if sequences:
-        found |= flaws & FLAW_PRODUCER_SEQUENCE
+        faults |= flaws & FLAW_PRODUCER_SEQUENCE
     if not sequences or is_leftover(flaws, attributes):  # coordinators write sequence 0 without a producer id
-        found &= ~FLAW_NO_PRODUCER_FIELDS
-    return found
+        faults &= ~FLAW_NO_PRODUCER_FIELDS
+    return faults
 
 
 @kernel

@@ -48,13 +48,13 @@ class Holders:
         if self.kept >= CHANGES:
             self.groups.clear()
             return
-        known = self.groups.setdefault(group, _OfGroup())
-        before, now = known.held.pop(member, frozenset()), _places(value)
+        entry = self.groups.setdefault(group, _OfGroup())
+        before, now = entry.held.pop(member, frozenset()), _places(value)
         if now:
-            known.held[member] = now
-        known.topics.update(topic for topic, _ in now)
+            entry.held[member] = now
+        entry.topics.update(topic for topic, _ in now)
         for place in before ^ now:
-            changes = known.changes.setdefault(place, [])
+            changes = entry.changes.setdefault(place, [])
             holders = changes[-1][1] if changes else frozenset()
             changes.append((offset, holders ^ {member}))
             self.kept += 1
@@ -62,26 +62,28 @@ class Holders:
     def holder(self, group: str, partition: int, offset: int) -> str | None:
         """The one member that held a partition when the record at an offset was written; None where none or several
         did, or the topic cannot be told."""
-        held = self.held(group, partition, offset)
-        return None if held is None else held[0]
+        tenure = self.held(group, partition, offset)
+        return None if tenure is None else tenure[0]
 
     def held(self, group: str, partition: int, offset: int) -> tuple[str, int] | None:
         """The same, with the record offset from which on it held it."""
-        known = self.groups.get(group)
-        if known is None or len(known.topics) != 1:
+        entry = self.groups.get(group)
+        if entry is None or len(entry.topics) != 1:
             return None
-        (topic,) = known.topics
-        changes = known.changes.get((topic, partition), [])
-        at = bisect_right(changes, offset, key=lambda change: change[0])
-        began, holders = changes[at - 1] if at else (-1, frozenset[str]())
+        (topic,) = entry.topics
+        changes = entry.changes.get((topic, partition), [])
+        after = bisect_right(changes, offset, key=lambda change: change[0])
+        began, holders = changes[after - 1] if after else (-1, frozenset[str]())
         return (next(iter(holders)), began) if len(holders) == 1 else None
 
 
 def _places(value: str | None) -> frozenset[Place]:
     """The partitions of an assignment."""
-    said: Fields = json.loads(value) if value is not None else {}
-    lists = (said.get(name) or () for name in ("assignedPartitions", "partitionsPendingRevocation"))
-    return frozenset((one["topicId"], partition) for each in lists for one in each for partition in one["partitions"])
+    fields: Fields = json.loads(value) if value is not None else {}
+    lists = (fields.get(name) or () for name in ("assignedPartitions", "partitionsPendingRevocation"))
+    return frozenset(
+        (one["topicId"], partition) for listed in lists for one in listed for partition in one["partitions"]
+    )
 
 
 # Offsets of consumer groups: committed ones, and those that wait for the end of a transaction (KIP-447).
@@ -299,20 +301,20 @@ def telling(run: list[Waits]) -> list[Waits]:
     what comes behind it. Within the run may be odd that it comes back behind another producer, and that it does so with
     no higher offset: the first of each, with the one right before it. One thing is said of a place and generation.
     """
-    kept, last, seen = set(), {}, set[tuple[int, str]]()
-    for at, (c, _) in enumerate(run):
-        producer_id, before = c.producer_id, run[at - 1][0]
-        turn = at > 0 and before.producer_id != producer_id
+    chosen, last, covered = set(), {}, set[tuple[int, str]]()
+    for number, (c, _) in enumerate(run):
+        producer_id, before = c.producer_id, run[number - 1][0]
+        turn = number > 0 and before.producer_id != producer_id
         here = {(producer_id, "first")}
         if turn and producer_id in last:
             here.add((producer_id, "back"))
         if turn and c.value <= before.value:
             here.add((producer_id, "no higher"))
-        if here - seen:
-            kept |= {at, max(at - 1, 0)}
-            seen |= here
-        last[producer_id] = at
-    return [run[at] for at in sorted(kept.union(last.values()))]
+        if here - covered:
+            chosen |= {number, max(number - 1, 0)}
+            covered |= here
+        last[producer_id] = number
+    return [run[number] for number in sorted(chosen.union(last.values()))]
 
 
 # Which member of a classic group owned a partition in a generation, by the group's own records (KIP-447).
@@ -361,28 +363,28 @@ class Assignments:
         """A record of a classic group: ``value`` is its value as JSON, in Kafka's own words."""
         if value is None:
             return
-        known = self.kept.get(group)
-        if known and known[-1][0] == generation:  # a member that joined again changes the record
-            self.characters -= len(known.pop()[1])
-        if known and len(known) == GENERATIONS:
-            self.characters -= len(known.popleft()[1])
+        records = self.kept.get(group)
+        if records and records[-1][0] == generation:  # a member that joined again changes the record
+            self.characters -= len(records.pop()[1])
+        if records and len(records) == GENERATIONS:
+            self.characters -= len(records.popleft()[1])
         if self.characters + len(value) <= KEPT_CHARACTERS:
             self.characters += len(value)
             self.kept.setdefault(group, deque()).append((generation, value))
 
     def owner(self, group: str, generation: int, topic: str, partition: int, *, before: bool = False) -> Member | None:
         """The member that had the partition in a generation, or in the one ``before``; None where none shows it."""
-        known = [number for number, _ in self.kept.get(group, ()) if number <= generation - before]
-        if not known or (not before and known[-1] != generation):
+        numbers = [number for number, _ in self.kept.get(group, ()) if number <= generation - before]
+        if not numbers or (not before and numbers[-1] != generation):
             return None
-        return self._owners(group, known[-1]).get((topic, partition))
+        return self._owners(group, numbers[-1]).get((topic, partition))
 
     def tenure(self, c: OffsetCommit) -> Tenure | None:
         """Who owned a commit's partition when it was written; None where the group's records do not show it."""
         generation = c.generation
         if generation is None or not generation.classic:
-            held = self.holders.held(c.place.group, c.partition, c.record_offset)
-            return None if held is None else Tenure(Member(held[0], None, None), held[1])
+            holder = self.holders.held(c.place.group, c.partition, c.record_offset)
+            return None if holder is None else Tenure(Member(holder[0], None, None), holder[1])
         owner = self.owner(c.place.group, generation.number, c.topic, c.partition)
         return None if owner is None else Tenure(owner, generation.offset)
 
@@ -395,20 +397,20 @@ class Assignments:
     def _owners(self, group: str, generation: int) -> dict[tuple[str, int], Member]:
         """The members of a generation that is kept, by partition. Cost: its text is read when it is not at hand."""
         value = next(text for number, text in reversed(self.kept[group]) if number == generation)
-        known = self._at_hand.get((group, generation))
-        if known is None or known[0] is not value:
+        members = self._at_hand.get((group, generation))
+        if members is None or members[0] is not value:
             if len(self._at_hand) >= AT_HAND:
                 del self._at_hand[next(iter(self._at_hand))]
-            known = self._at_hand[group, generation] = value, _by_partition(value)
-        return known[1]
+            members = self._at_hand[group, generation] = value, _by_partition(value)
+        return members[1]
 
 
 def _by_partition(value: str) -> dict[tuple[str, int], Member]:
     """The members in the value of a classic group's record, by the partitions that they are assigned."""
     owners: dict[tuple[str, int], Member] = {}
     for member in json.loads(value).get("members") or ():
-        said = member.get("assignment")
-        for one in (said.get("assignedPartitions") if isinstance(said, dict) else None) or ():
+        assignment = member.get("assignment")
+        for one in (assignment.get("assignedPartitions") if isinstance(assignment, dict) else None) or ():
             owner = Member(member["memberId"], member.get("groupInstanceId"), member.get("clientId"))
             for partition in one["partitions"]:
                 owners.setdefault((one["topic"], partition), owner)
@@ -464,8 +466,8 @@ class CommitReplay:
     def pending(self, producer_id: int) -> list[OffsetCommit]:
         """The values that wait for the end of this producer's transaction, by group and partition."""
         values = self.model.pending.get(producer_id, {})
-        found = (self.commits.get(values[place].record_offset) for place in sorted(values))
-        return [c for c in found if c is not None]  # two damaged records can have one offset
+        commits = (self.commits.get(values[place].record_offset) for place in sorted(values))
+        return [c for c in commits if c is not None]  # two damaged records can have one offset
 
     def group_record(self, offset: int, row: tuple[Any, ...]) -> None:
         """A classic group's generation, or a KIP-848 or Streams group's epoch, member or what a member is assigned; its
@@ -476,8 +478,8 @@ class CommitReplay:
                 self.assignments.holders.note(group, member, offset, None if tombstone else value)
             return
         if key_type in MEMBERS:
-            known = self.members.setdefault(group, set())
-            (known.difference_update if tombstone else known.update)(members or ())
+            current = self.members.setdefault(group, set())
+            (current.difference_update if tombstone else current.update)(members or ())
             number = self.generations[group].number if group in self.generations else None
         if number is None or (tombstone and key_type not in MEMBERS):
             return
@@ -550,9 +552,9 @@ class CommitReplay:
         """The end of a producer's transaction."""
         values = self.pending(producer_id)
         before = {c.place: self._before(c.place) for c in values}
-        taken = set(self.model.replay_marker(producer_id, commit))
+        materialized = set(self.model.replay_marker(producer_id, commit))
         for c in values:
-            outcome = "aborted" if not commit else "in force" if c.place in taken else "superseded"
+            outcome = "aborted" if not commit else "in force" if c.place in materialized else "superseded"
             old = before[c.place]
             gone = old if outcome == "in force" else c
             if gone is not None:

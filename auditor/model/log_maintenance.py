@@ -74,25 +74,25 @@ def standing(
     dirty = log_start if reset else dirty
     begin = 0 if dirty < bases[0] else bisect_right(bases, dirty) - 1  # the segment that has the first dirty offset
     not_active = range(begin, len(segments) - 1) if dirty <= active.base else range(0)
-    limit, because, held = min((stable, STABLE, -1), (active.base, ACTIVE, -1))
+    limit, because, lagging = min((stable, STABLE, -1), (active.base, ACTIVE, -1))
     if rules.min_lag_ms > 0:
         young = (k for k in not_active if segments[k].largest_time > now_ms - rules.min_lag_ms)
         if (first := next(young, -1)) >= 0 and bases[first] < limit:
-            limit, because, held = bases[first], LAG, first
+            limit, because, lagging = bases[first], LAG, first
     limit = max(dirty, limit)
-    at = len(segments) - 1 if limit >= active.base else max(0, bisect_right(bases, limit) - 1)
-    low = max(0, bisect_right(bases, min(dirty, bases[at])) - 1)
+    end = len(segments) - 1 if limit >= active.base else max(0, bisect_right(bases, limit) - 1)
+    low = max(0, bisect_right(bases, min(dirty, bases[end])) - 1)
     clean = sum(segment.size for segment in segments if segment.base < dirty)
-    cleanable = sum(segment.size for segment in segments[low:at])
+    cleanable = sum(segment.size for segment in segments[low:end])
     ratio = cleanable / (clean + cleanable) if clean + cleanable else 0.0
     late = any(0 < segments[k].first_time < now_ms - max(rules.max_lag_ms, 0) for k in not_active)
     due = DELAY if late and cleanable else RATIO if ratio > rules.min_ratio else ""
     return CleanerState(
         first_dirty=dirty,
         reset=reset,
-        first_uncleanable=bases[at],
+        first_uncleanable=bases[end],
         because=because,
-        held_segment=held,
+        held_segment=lagging,
         clean_bytes=clean,
         cleanable_bytes=cleanable,
         ratio=ratio,
@@ -173,17 +173,17 @@ def kept(
     bounds = [segment.base for segment in segments[1:]] + [log_end]
     barred = [_barred(segments, bounds, k, log_start, watermark, rules) for k in range(len(segments))]
     gone = _taken(segments, 0, barred, lambda k: k + 1 < len(segments) and bounds[k] <= log_start)
-    found = [RetentionVerdict(START)] * gone
+    verdicts = [RetentionVerdict(START)] * gone
     if rules.deletes and rules.size >= 0:
         left = sum(segment.size for segment in segments[gone:]) - rules.size
         while gone < len(segments) and not barred[gone] and left - segments[gone].size >= 0:
             left -= segments[gone].size
             gone += 1
-        found += [RetentionVerdict(SIZE)] * (gone - len(found))
+        verdicts += [RetentionVerdict(SIZE)] * (gone - len(verdicts))
     if rules.deletes and rules.ms >= 0:
         gone = _taken(segments, gone, barred, lambda k: _is_old(segments[k], rules, now_ms))
-        found += [RetentionVerdict(TIME)] * (gone - len(found))
-    return found + _staying(segments, gone, barred, rules, now_ms)
+        verdicts += [RetentionVerdict(TIME)] * (gone - len(verdicts))
+    return verdicts + _staying(segments, gone, barred, rules, now_ms)
 
 
 def _is_old(segment: RetainedSegment, rules: RetentionSettings, now_ms: int) -> bool:
@@ -221,17 +221,17 @@ def _staying(
     segments: Sequence[RetainedSegment], first: int, barred: list[str], rules: RetentionSettings, now_ms: int
 ) -> list[RetentionVerdict]:
     """What keeps the segments that stay: each itself, or the one in front of it that goes last."""
-    found: list[RetentionVerdict] = []
+    verdicts: list[RetentionVerdict] = []
     latest, front = -1, -1  # when the last of those in front goes, and which that is
     for k in range(first, len(segments)):
         by, until = _by_itself(segments[k], barred[k], rules, now_ms)
         if front >= 0 and 0 <= until < latest:
-            found.append(RetentionVerdict("", OLDER, front, -1 if latest == LATEST else latest))
+            verdicts.append(RetentionVerdict("", OLDER, front, -1 if latest == LATEST else latest))
         else:
-            found.append(RetentionVerdict("", by, -1, until))
+            verdicts.append(RetentionVerdict("", by, -1, until))
             if by != EMPTY:
                 latest, front = (LATEST if until < 0 else until), k
-    return found
+    return verdicts
 
 
 def _by_itself(segment: RetainedSegment, barred: str, rules: RetentionSettings, now_ms: int) -> tuple[str, int]:

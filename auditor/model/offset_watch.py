@@ -131,14 +131,14 @@ class Rivals:
     def _taken_from(self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, same: bool) -> Zombie | None:
         """A producer that has committed for another member, behind a commit for the one that has the partition now."""
         if tenure is not None:
-            mine, rivals = (self._worked.get((c.place.group, one.producer_id), {}) for one in (c, last))
-            before = [one for one in mine.values() if one.began < tenure.began]
+            tenures, rivals = (self._worked.get((c.place.group, one.producer_id), {}) for one in (c, last))
+            before = [one for one in tenures.values() if one.began < tenure.began]
             if last.record_offset < tenure.began or tenure.member.member_id in (one.member.member_id for one in before):
                 return None
             if before:
                 pool = any(one.member.member_id in rivals for one in before)  # whoever took a free one
-                known = self._first.get((c.place, c.producer_id)) or self._first[c.place.group, c.producer_id]
-                return Zombie(known, last, c, before[-1].member, tenure.member, known=not pool)
+                older_commit = self._first.get((c.place, c.producer_id)) or self._first[c.place.group, c.producer_id]
+                return Zombie(older_commit, last, c, before[-1].member, tenure.member, known=not pool)
         classic = c.generation is not None and c.generation.classic
         here, elsewhere = self._older(c.place, c), self._older(c.place.group, c)
         older = here or (None if self._older(last.place, last) else elsewhere)
@@ -238,8 +238,8 @@ class Committers:
     def live(self, commit: OffsetCommit) -> None:
         """Takes note of a producer's commit."""
         if not commit.plain:
-            known = self.seen.setdefault(commit.place.group, {})
-            known[commit.producer_id] = known.get(commit.producer_id, (commit,))[0], commit
+            commits = self.seen.setdefault(commit.place.group, {})
+            commits[commit.producer_id] = commits.get(commit.producer_id, (commit,))[0], commit
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
         """Nothing to see here: who wrote matters, not when it was decided."""

@@ -166,10 +166,10 @@ def used(p: Producers) -> Producers:
 def keep(p: Producers, wanted: np.ndarray) -> None:
     """Forget the producers whose row is False in ``wanted`` (bool, rows used long); the others move up, in order."""
     rows = int(p.meta[0])
-    kept = int(np.count_nonzero(wanted))
+    count = int(np.count_nonzero(wanted))
     for table in (p.entries, *p.rings):
-        table[:kept] = table[:rows][wanted]
-    p.meta[0] = kept
+        table[:count] = table[:rows][wanted]
+    p.meta[0] = count
     index_rows(p)
 
 
@@ -248,8 +248,8 @@ def insert(p: Producers, producer_id: int) -> int:
 @kernel
 def cached_slot(p: Producers, row: int, age: int) -> int:
     """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
-    at = p.entries[row].newest - age
-    return at if at >= 0 else at + len(p.rings)  # no division: this is asked for every batch
+    place = p.entries[row].newest - age
+    return place if place >= 0 else place + len(p.rings)  # no division: this is asked for every batch
 
 
 @kernel

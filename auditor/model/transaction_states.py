@@ -143,7 +143,7 @@ class Judgement(NamedTuple):
     failed: int = 0
 
 
-def step_problem(held: CachedTransaction, new: TransactionValue | None) -> list[str]:
+def step_problem(cached: CachedTransaction, new: TransactionValue | None) -> list[str]:
     """What forbids a coordinator with `held` to write `new` (None: a tombstone), as codes; empty when it may.
 
     Update times may go backwards. Codes: `illegal_state`, `producer_id_changed`, `epoch_not_reset` (new producer id or
@@ -151,15 +151,15 @@ def step_problem(held: CachedTransaction, new: TransactionValue | None) -> list[
     `partitions_differ`, `start_changed`, `start_not_update`. Source: TransactionMetadata.completeTransitionTo; fencing
     aborts raise the epoch by 1, or by 2 at transaction.version 2 before 4.0.
     """
-    old = held.value
+    old = cached.value
     if old is None:
         return [] if new is None else _first_problem(new)
     if new is None:
         return [] if old.state in legal_previous(TransactionState.DEAD) else ["illegal_state"]
-    untold = held.has_failed_epoch_fence and new.state != TransactionState.PREPARE_ABORT
+    untold = cached.has_failed_epoch_fence and new.state != TransactionState.PREPARE_ABORT
     if untold or old.state not in legal_previous(new.state, new.client_tv):
         return ["illegal_state"]
-    return _identity_problems(held, old, new) + _content_problems(old, new)
+    return _identity_problems(cached, old, new) + _content_problems(old, new)
 
 
 def _first_problem(new: TransactionValue) -> list[str]:
@@ -169,7 +169,7 @@ def _first_problem(new: TransactionValue) -> list[str]:
     return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
 
 
-def _identity_problems(held: CachedTransaction, old: TransactionValue, new: TransactionValue) -> list[str]:
+def _identity_problems(cached: CachedTransaction, old: TransactionValue, new: TransactionValue) -> list[str]:
     if new.producer_id != old.producer_id:
         rotated = new.state == TransactionState.EMPTY or (
             new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
@@ -180,14 +180,14 @@ def _identity_problems(held: CachedTransaction, old: TransactionValue, new: Tran
     rise = new.producer_epoch - old.producer_epoch
     if rise < 0:
         return ["epoch_regressed"]
-    return [] if rise in _legal_rises(held, new) else ["epoch_jumped"]
+    return [] if rise in _legal_rises(cached, new) else ["epoch_jumped"]
 
 
-def _legal_rises(held: CachedTransaction, new: TransactionValue) -> range:
+def _legal_rises(cached: CachedTransaction, new: TransactionValue) -> range:
     """How far the epoch may rise in the step that leads to `new`."""
     if new.state == TransactionState.EMPTY:
         return range(2)
-    fence = 0 if held.has_failed_epoch_fence else 1
+    fence = 0 if cached.has_failed_epoch_fence else 1
     end = int(bumps_epoch(new.client_tv))
     if new.state == TransactionState.PREPARE_ABORT:
         at_the_last = new.producer_epoch == LAST_EPOCH  # no epoch lies above it
@@ -212,22 +212,22 @@ def fenced(value: TransactionValue, epoch: int) -> TransactionValue:
     return value._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def after_failure(held: CachedTransaction, new: TransactionValue | None) -> tuple[CachedTransaction, ...]:
+def after_failure(cached: CachedTransaction, new: TransactionValue | None) -> tuple[CachedTransaction, ...]:
     """What the coordinator may have once a record was written and its append has failed all the same: what it had.
 
     A fence was taken in memory before; the id that a first record gives a producer id to stays. Which of both an abort
     that leads to the last epoch was under transaction.version 2, a fence or a client's, it does not tell.
     """
-    old = held.value
+    old = cached.value
     if old is None:
-        return (held if new is None else CachedTransaction(new._replace(producer_epoch=NO_PRODUCER_EPOCH)),)
+        return (cached if new is None else CachedTransaction(new._replace(producer_epoch=NO_PRODUCER_EPOCH)),)
     if new is None or new.state != TransactionState.PREPARE_ABORT:
-        return (held,)
+        return (cached,)
     rise = new.producer_epoch - old.producer_epoch
     raised = CachedTransaction(fenced(old, old.producer_epoch + 1), has_failed_epoch_fence=True)
     if bumps_epoch(new.client_tv) and new.producer_epoch == LAST_EPOCH and old.producer_epoch == EXHAUSTED_EPOCH:
-        return (held, raised)
-    return (raised,) if rise == 1 + bumps_epoch(new.client_tv) else (held,)
+        return (cached, raised)
+    return (raised,) if rise == 1 + bumps_epoch(new.client_tv) else (cached,)
 
 
 def _answers_again(old: TransactionValue | None, new: TransactionValue | None) -> bool:
@@ -277,9 +277,9 @@ class IdAccount:
         if coordinator_epoch != self._epoch:  # it was loaded from the log
             self._epoch, self._states, self._blind = coordinator_epoch, {self._last: 0}, False
         legal = {
-            held: failed
-            for held, failed in self._states.items()
-            if not step_problem(held, new) and not (failed and _answers_again(held.value, new))
+            cached: failed
+            for cached, failed in self._states.items()
+            if not step_problem(cached, new) and not (failed and _answers_again(cached.value, new))
         }
         judgement = Judgement([], min(legal.values())) if legal else Judgement(step_problem(self._last, new))
         if self._blind:  # behind a tombstone that may have failed, of an id that nothing else is known of
@@ -290,8 +290,8 @@ class IdAccount:
     def _go_on(self, legal: dict[CachedTransaction, int], new: TransactionValue | None) -> None:
         self._last, self._blind = CachedTransaction(new), False
         self._states = {self._last: 0}
-        for held, failed in legal.items():
-            for left in after_failure(held, new):
+        for cached, failed in legal.items():
+            for left in after_failure(cached, new):
                 if len(self._states) < MOST_STATES:
                     self._states.setdefault(left, failed + 1)
 

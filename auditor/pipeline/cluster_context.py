@@ -163,18 +163,18 @@ def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
     if not len(transactions):
         return NOTHING_ENDED
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
-    found = np.zeros(len(rows), ENDED)
+    markers = np.zeros(len(rows), ENDED)
     columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
     for name, column in zip(ENDED.names or (), columns, strict=True):
-        found[name] = rows[column]
-    found = found[np.lexsort((rows["marker_offset"], found["producer_id"]))]
-    other = np.ones(len(found), bool)
+        markers[name] = rows[column]
+    markers = markers[np.lexsort((rows["marker_offset"], markers["producer_id"]))]
+    other = np.ones(len(markers), bool)
     if first:
-        other[1:] = found["producer_id"][1:] != found["producer_id"][:-1]
+        other[1:] = markers["producer_id"][1:] != markers["producer_id"][:-1]
     else:
-        other[:-1] = found["producer_id"][1:] != found["producer_id"][:-1]
-    found = found[other]
-    in_order = found[np.argsort(found["time"], kind="stable")]
+        other[:-1] = markers["producer_id"][1:] != markers["producer_id"][:-1]
+    markers = markers[other]
+    in_order = markers[np.argsort(markers["time"], kind="stable")]
     return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
 
 
@@ -182,11 +182,11 @@ def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None)
     """By how much (ms) a marker's time, or the last one of an id at its coordinator, lies below one before it, at most:
     a clock was set back, or the next leader's is behind."""
     rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
-    found = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
+    series = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
     if coordinator_log is not None:
-        columns, there = coordinator_log.last_rows()
-        found.append((columns["offset"][there], columns["record_time"][there]))
-    fell = max((_fell(offsets, times) for offsets, times in found if len(offsets)), default=0)
+        columns, valid = coordinator_log.last_rows()
+        series.append((columns["offset"][valid], columns["record_time"][valid]))
+    fell = max((_fell(offsets, times) for offsets, times in series if len(offsets)), default=0)
     return fell if fell > SAME_CLOCK_MS else 0
 
 
@@ -197,8 +197,8 @@ def _fell(offsets: np.ndarray, times: np.ndarray) -> int:
 
 def _undecided(log: CoordinatorLog) -> np.ndarray:
     """The producer ids of the ids whose last record shows a transaction that is not complete."""
-    columns, there = log.last_rows()
-    return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
+    columns, valid = log.last_rows()
+    return columns["producer_id"][valid & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
 def entries(table: pa.Table) -> list[StateRecord]:
@@ -232,10 +232,10 @@ def entries(table: pa.Table) -> list[StateRecord]:
     return out
 
 
-def _undamaged(found: list[StateRecord], facts: ReplicaFacts) -> list[StateRecord]:
+def _undamaged(records: list[StateRecord], facts: ReplicaFacts) -> list[StateRecord]:
     """The entries of a dump, without those of batches that it shows with a CRC mismatch."""
     wrong = [(e["base_offset"], e["last_offset"]) for e in events_of(facts.events, EventKind.CRC)]
-    return [entry for entry in found if not any(first <= entry.offset <= last for first, last in wrong)]
+    return [entry for entry in records if not any(first <= entry.offset <= last for first, last in wrong)]
 
 
 def _number(value: int | None, otherwise: int = -1) -> int:
@@ -272,13 +272,13 @@ def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], 
 
     def order(b: Brief) -> tuple[object, ...]:
         broker = (1, -b.broker_id) if b.broker_id is not None else (2, 0)
-        at, named = reach[b.topic, b.partition], cluster.last_leader(b.topic, b.partition)
-        return (*standing(b.rank, b.settled_end, at, b.broker_id, named), broker)
+        furthest, named = reach[b.topic, b.partition], cluster.last_leader(b.topic, b.partition)
+        return (*standing(b.rank, b.settled_end, furthest, b.broker_id, named), broker)
 
     for b in sorted(briefs, key=lambda b: b.log_dir):
-        at = (b.topic, b.partition)
-        if at not in chosen or order(b) > order(chosen[at]):
-            chosen[at] = b
+        log = (b.topic, b.partition)
+        if log not in chosen or order(b) > order(chosen[log]):
+            chosen[log] = b
     return chosen
 
 
@@ -300,8 +300,8 @@ def build(
     clock = as_of if as_of is not None else (since_set if newest >= 0 else max([b.any_time for b in briefs], default=0))
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
-        mine = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
+        members = [b for b in briefs if b.join_key == key]
+        out[key] = _cluster(members, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
     return out
 
@@ -332,12 +332,12 @@ def _cluster(
     cluster.went_on = settings.went_on
     cluster.unverified = {f"{topic}-{number}": b.unverified for (topic, number), b in leading.items() if b.unverified}
     lagging = _out_of_sync(briefs, leading, metadata)
-    for at in {*lagging, *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
-        leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
+    for key in {*lagging, *(key for key, b in leading.items() if b.broker_id in cluster.went_on)}:
+        leading[key].bounds = leading[key].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.until = _until(briefs, settings)
     cluster.bounds = {
-        at: b.bounds._replace(until=cluster.until[b.log_dir]) if b.log_dir in cluster.until else b.bounds
-        for at, b in leading.items()
+        key: b.bounds._replace(until=cluster.until[b.log_dir]) if b.log_dir in cluster.until else b.bounds
+        for key, b in leading.items()
     }
     undecided = np.concatenate([NOTHING_UNDECIDED, *(b.undecided for b in leading.values() if len(b.undecided))])
     left = MOST_OPEN_IN_ALL
@@ -365,15 +365,17 @@ def _cluster(
     cluster.went_back = max((b.went_back for b in briefs), default=0)
     cluster.moments = moments.settled(read, cluster, copying)
     cluster.checkpointed = moments.checkpointed(read)
-    cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
+    led = [log for log, b in zip(read, briefs, strict=True) if leading[b.topic, b.partition] is b]
+    cluster.passes = moments.passes(led, cluster)
     cluster.misread = moments.contradicted(read, read_at)
-    cluster.read_at = {at: known for at, known in read_at.items() if at[0] not in cluster.misread}
-    for at, b in leading.items():
-        known, moment = cluster.read_at.get((b.log_dir, *at)), cluster.moment(b.log_dir, *at)
-        out = at in lagging if known is not None else b.bounds.out_of_sync  # of a broker that ran on it is known when
+    cluster.read_at = {key: times for key, times in read_at.items() if key[0] not in cluster.misread}
+    for key, b in leading.items():
+        times, moment = cluster.read_at.get((b.log_dir, *key)), cluster.moment(b.log_dir, *key)
+        # When a log of a broker that ran on was read is known by its read times.
+        out = key in lagging if times is not None else b.bounds.out_of_sync
         if not (out or b.lacks_end):
-            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment, read=known, out_of_sync=False)
-        b.bounds = cluster.bounds[at]  # once in memory
+            cluster.bounds[key] = cluster.bounds[key]._replace(moment=moment, read=times, out_of_sync=False)
+        b.bounds = cluster.bounds[key]  # once in memory
     return cluster
 
 
@@ -416,7 +418,7 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
         cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
     cluster.next_producer_id = metadata.next_producer_id() if settings.whole else None
     cluster.metadata_time = settings.newest_time
-    cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+    cluster.last_leaders = {log: some[-1].leader for log, some in settings.elections.items()}
 
 
 def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState) -> None:
@@ -440,31 +442,26 @@ def _alone(cluster: Cluster, leading: dict[tuple[str, int], Brief]) -> dict[int,
             names.setdefault(brokers[0], {})[f"{topic}-{partition}"] = None
     for broker, more in cluster.alone_in_sync.items():
         names.setdefault(broker, {}).update(dict.fromkeys(more))
-    of = {name: broker for broker, mine in names.items() for name in mine}
+    of = {name: broker for broker, partitions in names.items() for name in partitions}
     producers: dict[int, set[int]] = {}
     for (topic, partition), b in leading.items() if of else ():
-        if (at := of.get(f"{topic}-{partition}")) is not None:
-            producers.setdefault(at, set()).update(b.oldest["producer_id"].tolist(), b.open_here)
-    return {broker: Alone(tuple(mine), tuple(sorted(producers.get(broker, ())))) for broker, mine in names.items()}
+        if (broker_id := of.get(f"{topic}-{partition}")) is not None:
+            producers.setdefault(broker_id, set()).update(b.oldest["producer_id"].tolist(), b.open_here)
+    return {
+        broker: Alone(tuple(partitions), tuple(sorted(producers.get(broker, ()))))
+        for broker, partitions in names.items()
+    }
 
 
 def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
     """The newest broker-written time (ms) of each directory, of several brokers, whose own metadata is not there: what
     other directories have of later, it may lack, for nothing shows that its broker was not started again."""
-    found: dict[str, int] = {}
+    newest: dict[str, int] = {}
     if len({b.broker_id for b in briefs}) > 1:
         for b in briefs:
             if b.bounds.clean_shutdown and b.broker_id not in settings.metadata_ends:
-                found[b.log_dir] = max(b.broker_time, found.get(b.log_dir, -1))
-    return {log_dir: time for log_dir, time in found.items() if time >= 0}
-
-
-def _is_earlier(b: Brief, cluster: Cluster) -> bool:
-    return b.broker_id in cluster.went_on
-
-
-def _is(b: Brief, leading: dict[tuple[str, int], Brief]) -> bool:
-    return leading[b.topic, b.partition] is b
+                newest[b.log_dir] = max(b.broker_time, newest.get(b.log_dir, -1))
+    return {log_dir: time for log_dir, time in newest.items() if time >= 0}
 
 
 def _out_of_sync(
@@ -479,9 +476,9 @@ def _out_of_sync(
         if b.rank == leading[b.topic, b.partition].rank:
             got_there.setdefault((b.topic, b.partition), set()).add(b.broker_id)
     return [
-        at
-        for at, brokers in got_there.items()
-        if (in_sync := had_all.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
+        log
+        for log, brokers in got_there.items()
+        if (in_sync := had_all.get(log)) and None not in brokers and brokers.isdisjoint(in_sync)
     ]
 
 
@@ -491,19 +488,19 @@ def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> Starts
     if not history.complete_for_all():
         return None  # then its silence says nothing anyway
     begins = max(history.begins().values(), default=1 << 62)
-    found: list[tuple[int, str, int]] = []
+    markers: list[tuple[int, str, int]] = []
     for b in briefs:
         unknown = b.oldest[history.each_written_in(b.oldest["producer_id"]) < 0]
         same = set(history.brokers.values()) == {b.broker_id}
         old = unknown[unknown["time"] + (SAME_CLOCK_MS if same else SKEW_MS) < begins]
-        found += [
+        markers += [
             (time, f"{b.topic}-{b.partition}", pid)
             for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
         ]
-    if not found:
+    if not markers:
         return None
-    time, name, producer_id = min(found)
-    return StartsLate(name, producer_id, time, begins if begins < 1 << 62 else -1, len({pid for *_, pid in found}))
+    time, name, producer_id = min(markers)
+    return StartsLate(name, producer_id, time, begins if begins < 1 << 62 else -1, len({pid for *_, pid in markers}))
 
 
 def _outdated(
@@ -517,7 +514,7 @@ def _outdated(
     A COMMIT of a producer whose last transaction is complete there: what came behind its end, no operator can have
     written. And a marker of a higher epoch than any there, behind the end too.
     """
-    found: dict[int, int] = {}
+    oldest: dict[int, int] = {}
     for b in briefs:
         rows = b.ended
         partitions = history.each_written_in(rows["producer_id"])
@@ -530,8 +527,8 @@ def _outdated(
             lacks = (decided & later) | (ahead & (rows["time"] > newest))
             behind = rows["time"][lacks & (partitions == partition)]
             if len(behind):
-                found[partition] = min(int(behind.min()), found.get(partition, 1 << 62))
-    return found
+                oldest[partition] = min(int(behind.min()), oldest.get(partition, 1 << 62))
+    return oldest
 
 
 def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
@@ -572,8 +569,8 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
 
 def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
     """Whether some value in ``__transaction_state`` of this cluster has version 1, which 4.0 began to write."""
-    mine = (b.coordinator_log for b in briefs if b.join_key == join_key)
-    return any(log is not None and log.version_1 for log in mine)
+    logs = (b.coordinator_log for b in briefs if b.join_key == join_key)
+    return any(log is not None and log.version_1 for log in logs)
 
 
 # Which partitions of the brokers in the input have no folder there: by ``__cluster_metadata``, and what is copied.
@@ -590,11 +587,11 @@ def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, opti
         until = _acted_on(dirs, own, settings)
         still = options.at_once or (broker not in settings.went_on and all(d.clean_shutdown for d in dirs))
         for p in _without_folder(broker, dirs, settings, options):
-            at = (p.topic_id, p.partition)
-            had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(at, ()))))
+            key = (p.topic_id, p.partition)
+            had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(key, ()))))
             if broker in had_all:
-                known = at in own and (own[at][0] <= until[0] or own[at][1] == until[1])
-                yield Absent(p.topic, p.partition, broker, had_all, still and known)
+                shown = key in own and (own[key][0] <= until[0] or own[key][1] == until[1])
+                yield Absent(p.topic, p.partition, broker, had_all, still and shown)
 
 
 def _acted_on(dirs: list[LogDir], own: Made, settings: ClusterSettings) -> tuple[int, int]:
@@ -611,18 +608,18 @@ def counts(
     inventory: Inventory, settings: Mapping[str, ClusterSettings], options: AuditOptions
 ) -> Iterator[tuple[int, int, int]]:
     """Each broker of which not all partitions are in the input, with how many are not, of how many."""
-    for join_key, known in settings.items():
+    for join_key, cluster in settings.items():
         for broker, dirs in _brokers(inventory, join_key).items():
-            if lacking := len(_without_folder(broker, dirs, known, options)):
-                yield broker, lacking, len(_assigned(broker, known, options))
+            if lacking := len(_without_folder(broker, dirs, cluster, options)):
+                yield broker, lacking, len(_assigned(broker, cluster, options))
 
 
 def _brokers(inventory: Inventory, join_key: str) -> dict[int, list[LogDir]]:
-    found: dict[int, list[LogDir]] = {}
+    by_broker: dict[int, list[LogDir]] = {}
     for d in inventory.log_dirs:
         if d.join_key == join_key and d.broker_id is not None and d.meta is not None:
-            found.setdefault(d.broker_id, []).append(d)
-    return dict(sorted(found.items()))
+            by_broker.setdefault(d.broker_id, []).append(d)
+    return dict(sorted(by_broker.items()))
 
 
 def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> list[PartitionState]:
@@ -633,11 +630,11 @@ def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> 
 def _without_folder(
     broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions
 ) -> list[PartitionState]:
-    there = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
+    present = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
     lacking = (
         p
         for p in _assigned(broker, settings, options)
-        if there.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
+        if present.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
     )
     return sorted(lacking, key=lambda p: (p.topic, p.partition))
 

@@ -62,9 +62,9 @@ def same_until(one: Copy, other: Copy) -> int:
     What lies below the beginning of either is in a snapshot, and so committed.
     """
     end = min(one.end, other.end)
-    at = max(one.start, other.start)
-    starts = sorted(start for copy in (one, other) for _, start in copy.lineage if at < start < end)
-    for offset in [at, *starts]:
+    begin = max(one.start, other.start)
+    starts = sorted(start for copy in (one, other) for _, start in copy.lineage if begin < start < end)
+    for offset in [begin, *starts]:
         if offset < end and one.epoch_at(offset) != other.epoch_at(offset):
             return offset
     return end
@@ -78,15 +78,15 @@ def has_majority(copies: Collection[Copy], voters: Collection[int]) -> bool:
 def committed(copies: Collection[Copy], voters: Collection[int]) -> dict[str, int]:
     """By log directory the offset below which what its copy has is known to be committed."""
     majority = len(set(voters)) // 2 + 1
-    found = {}
+    offsets = {}
     for copy in copies:
         shared: dict[int, int] = {}
         for other in copies:
             if other.broker_id is not None and other.broker_id in voters:
                 shared[other.broker_id] = max(same_until(copy, other), shared.get(other.broker_id, 0))
         ends = sorted(shared.values(), reverse=True)
-        found[copy.log_dir] = max(copy.snapshot_end, ends[majority - 1] if len(ends) >= majority else 0)
-    return found
+        offsets[copy.log_dir] = max(copy.snapshot_end, ends[majority - 1] if len(ends) >= majority else 0)
+    return offsets
 
 
 # What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
@@ -239,12 +239,12 @@ def read_settings(
     ``pool``: processes that read, since a file may kill its reader; None: this process reads.
     """
     clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
-    found = [(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic == METADATA_TOPIC]
-    tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in found]
+    replicas = [(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic == METADATA_TOPIC]
+    tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in replicas]
     errors: list[tuple[str, DecodeError]] = []
     reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
     copies: dict[str, list[_MetadataPass]] = {}
-    for (log_dir, replica), read in zip(found, reads, strict=True):
+    for (log_dir, replica), read in zip(replicas, reads, strict=True):
         copies.setdefault(log_dir.join_key, []).append(_MetadataPass(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
@@ -260,19 +260,19 @@ def read_settings(
         _add_configs(clusters[log_dir.join_key], log_dir)
         if log_dir.meta is not None and log_dir.meta.directory_id is not None:
             clusters[log_dir.join_key].directory_ids[log_dir.name] = log_dir.meta.directory_id
-        known = clusters[log_dir.join_key].releases
-        before = known.get(log_dir.broker_id, policies.UNKNOWN)
-        known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
+        releases = clusters[log_dir.join_key].releases
+        before = releases.get(log_dir.broker_id, policies.UNKNOWN)
+        releases[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
     return clusters, errors
 
 
 def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:
     """What is known of tiered storage, by join key."""
-    found = tiered.tasks(inventory, limits)
+    remote_tasks = tiered.tasks(inventory, limits)
     if pool is None:
-        return tiered.read_all(found)
-    read = pool.all([task for _, task in found], tiered.read_remote_log)
-    return tiered.joined(zip((join_key for join_key, _ in found), read, strict=True))
+        return tiered.read_all(remote_tasks)
+    read = pool.all([task for _, task in remote_tasks], tiered.read_remote_log)
+    return tiered.joined(zip((join_key for join_key, _ in remote_tasks), read, strict=True))
 
 
 class _MetadataPass(NamedTuple):
@@ -289,28 +289,38 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
 
 def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
-    furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
-    copies = [each.copy for each in reads]
+    furthest, log_dir, read = max(reads, key=lambda item: (item.read.sound, item.copy.rank))
+    copies = [item.copy for item in reads]
     cluster.committed = committed(copies, read.voters)
-    damaged = any(each.read.damaged for each in reads)  # then it shows less than it had
+    damaged = any(item.read.damaged for item in reads)  # then it shows less than it had
     if not damaged and has_majority(copies, read.voters):
         cluster.not_committed_from = cluster.committed[furthest.log_dir]
-    for copy, own, said in reads:
-        if said.whole and own.broker_id is not None:
-            end = copy.end if said.damaged else same_until(copy, furthest)
+    for copy, own, own_read in reads:
+        if own_read.whole and own.broker_id is not None:
+            end = copy.end if own_read.damaged else same_until(copy, furthest)
             cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
-            mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
-            cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}
-            if copy.end < furthest.end and _went_on(own.broker_id, said.metadata, read.metadata, copy.end):
+            assigned = (
+                partition for partition, p in own_read.metadata.partitions.items() if own.broker_id in p.replicas
+            )
+            cluster.assigned[own.broker_id] = {
+                partition: own_read.made.get(partition, (-1, -1)) for partition in assigned
+            }
+            if copy.end < furthest.end and _went_on(own.broker_id, own_read.metadata, read.metadata, copy.end):
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     topics = read.metadata.topics  # one that was recreated under its name has another past
-    of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
-    cluster.elections = {at: some for at, some in of_now.items() if some}
-    gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
-    cluster.leaderless = {at: some for at, some in gaps.items() if some}
+    of_now = {
+        partition: [e for e in some if e.topic_id == topics.get(partition[0])]
+        for partition, some in read.elections.items()
+    }
+    cluster.elections = {partition: some for partition, some in of_now.items() if some}
+    gaps = {
+        partition: [g for g in some if g.topic_id == topics.get(partition[0])]
+        for partition, some in read.leaderless.items()
+    }
+    cluster.leaderless = {partition: some for partition, some in gaps.items() if some}
     cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
     of_brokers = read.metadata.broker_configs
     cluster.broker_configs = {
@@ -337,8 +347,8 @@ def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
 def _who_stopped_before(cluster: ClusterSettings) -> None:
     """Marks the elections whose new leader was in sync for as long as the last leader ran, by that one's metadata."""
     ends = cluster.metadata_ends
-    for at, some in cluster.elections.items():
-        cluster.elections[at] = [
+    for partition, some in cluster.elections.items():
+        cluster.elections[partition] = [
             e._replace(in_sync_to_the_end=True)
             if e.left_sync is not None and e.last_leader in ends and ends[e.last_leader] <= e.left_sync
             else e
@@ -394,12 +404,12 @@ def deserted(change: Change, leaderless: Leaderless) -> None:
     state, before = change.partition, change.before
     if state is None or change.timestamp is None or before is None or (state.leader < 0) == (before.leader < 0):
         return
-    known = leaderless.setdefault((state.topic, state.partition), [])
+    gaps = leaderless.setdefault((state.topic, state.partition), [])
     if state.leader < 0:
-        known.append(WithoutLeader(state.topic_id, change.timestamp, offset=change.offset))
-        del known[:-TIMES_WITHOUT_LEADER]
-    elif known and known[-1].until is None:
-        known[-1] = known[-1]._replace(until=change.timestamp)
+        gaps.append(WithoutLeader(state.topic_id, change.timestamp, offset=change.offset))
+        del gaps[:-TIMES_WITHOUT_LEADER]
+    elif gaps and gaps[-1].until is None:
+        gaps[-1] = gaps[-1]._replace(until=change.timestamp)
 
 
 def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
@@ -414,13 +424,13 @@ def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
 
 def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped:
     """The brokers that had all of a partition until they were stopped, for those that were not started again since."""
-    found: Stopped = {}
-    for at, brokers in left.items():
+    stopped: Stopped = {}
+    for partition, brokers in left.items():
         for number, offset in brokers.items():
             since = stopping.get(number)
             if since is not None and offset is not None and offset >= since:
-                found[at] = (*found.get(at, ()), number)
-    return found
+                stopped[partition] = (*stopped.get(partition, ()), number)
+    return stopped
 
 
 def left_sync(change: Change, left: LeftSync) -> None:
@@ -428,8 +438,8 @@ def left_sync(change: Change, left: LeftSync) -> None:
     state, before = change.partition, change.before
     if state is None or before is None or not set(before.isr) - set(state.isr):
         return
-    known = left.setdefault((state.topic_id, state.partition), {})
-    known.update(dict.fromkeys(set(before.isr) - set(state.isr), change.offset))
+    offsets = left.setdefault((state.topic_id, state.partition), {})
+    offsets.update(dict.fromkeys(set(before.isr) - set(state.isr), change.offset))
 
 
 def elected(change: Change, elections: Elections, left: LeftSync) -> None:
@@ -440,16 +450,16 @@ def elected(change: Change, elections: Elections, left: LeftSync) -> None:
     recovering = state.recovery_state == RECOVERING and (before is None or before.recovery_state != RECOVERING)
     if before is not None and before.leader_epoch == state.leader_epoch and not recovering:
         return
-    known = elections.setdefault((state.topic, state.partition), [])
-    same_topic = bool(known) and known[-1].topic_id == state.topic_id
+    earlier = elections.setdefault((state.topic, state.partition), [])
+    same_topic = bool(earlier) and earlier[-1].topic_id == state.topic_id
     if before is None:  # made, or of a snapshot, where of an election only the outcome is known
         before = state._replace(isr=() if recovering else state.isr, elr=(), last_known_elr=(), adding=(), removing=())
-    known.append(
+    earlier.append(
         Election(
             topic_id=state.topic_id,
             leader=state.leader,
             leader_epoch=state.leader_epoch,
-            last_leader=known[-1].leader if same_topic else before.leader,
+            last_leader=earlier[-1].leader if same_topic else before.leader,
             isr=state.isr,
             isr_before=before.isr,
             elr_before=before.elr,
@@ -473,8 +483,8 @@ def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]
         ("broker", OF_BROKERS, cluster.broker_configs),
     ):
         for entity in sorted(configs):
-            known, *refused = sort_out(configs[entity], names)
-            configs[entity] = known
+            accepted, *refused = sort_out(configs[entity], names)
+            configs[entity] = accepted
             for name in sorted(frozenset().union(*refused)):
                 met.setdefault(name, []).append(f"{kind} {entity or 'default'}")
     folder = f"{METADATA_TOPIC}-0"
@@ -539,7 +549,7 @@ def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
 
 
 def _partition(p: PartitionState) -> tuple[Any, ...]:
-    known = 0 <= p.recovery_state < len(schema.RECOVERY_STATES)
+    named = 0 <= p.recovery_state < len(schema.RECOVERY_STATES)
     lists = (p.adding, p.removing, p.elr, p.last_known_elr)
     place = (p.topic, p.partition, p.topic_id, p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch)
-    return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if known else None)
+    return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if named else None)

@@ -57,15 +57,15 @@ _NUMBERS = np.array([int(kind) for kind in EventKind], np.int64)  # ascending
 
 def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
     """A row an event of a replica, at most 10,000 of a kind."""
-    found = replica.events
-    columns = {name: found[name].copy() for name in PLACE if name in EVENTS.names}
-    own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(found, *EventKind))
+    events = replica.events
+    columns = {name: events[name].copy() for name in PLACE if name in EVENTS.names}
+    own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(events, *EventKind))
     columns |= {
-        "kind": _NAMES.take(array_of(np.searchsorted(_NUMBERS, found["kind"]).astype(np.int64))),
-        "file": texts([replica.file(number) for number in found["segment"].tolist()]),
+        "kind": _NAMES.take(array_of(np.searchsorted(_NUMBERS, events["kind"]).astype(np.int64))),
+        "file": texts([replica.file(number) for number in events["segment"].tolist()]),
         "fields": texts([json.dumps(fields) for fields in own]),
     }
-    return from_columns(EVENTS, replica.table_key, len(found), columns)
+    return from_columns(EVENTS, replica.table_key, len(events), columns)
 
 
 # The table of whole transactions: what the coordinators' log says of each, with what the partitions' logs hold of it.
@@ -115,48 +115,52 @@ def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> 
 
 def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """The transactions of one partition of the coordinators' log, a batch a piece of it."""
-    history, found = cluster.coordinator, [pickle.loads(share) for share in packed]
-    at = next((share.at for share in found if share.at is not None), None)
-    if history is None or at is None:
+    history, shares = cluster.coordinator, [pickle.loads(share) for share in packed]
+    place = next((share.at for share in shares if share.at is not None), None)
+    if history is None or place is None:
         return
-    branches = coordinated.summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in found)]))
+    branches = coordinated.summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
     groups: dict[tuple[int, int], set[str]] = {}
-    for name, mine in itertools.chain.from_iterable(share.groups.items() for share in found):
-        groups.setdefault(name, set()).update(mine)
+    for name, transactions in itertools.chain.from_iterable(share.groups.items() for share in shares):
+        groups.setdefault(name, set()).update(transactions)
     for log, counts in history.whole_ids(partition):
         for columns in log.all_pieces():
-            mine = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
-            if len(mine.starts):
-                values = _own(log, columns, mine) | _of_partitions(columns, mine, branches, groups)
-                yield from_columns(COORDINATED, (*at, TRANSACTION_STATE, partition), len(mine.starts), values)
+            transactions = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
+            if len(transactions.starts):
+                values = _own(log, columns, transactions) | _of_partitions(columns, transactions, branches, groups)
+                yield from_columns(
+                    COORDINATED, (*place, TRANSACTION_STATE, partition), len(transactions.starts), values
+                )
 
 
-def _counting(mine: Transactions, counts: np.ndarray) -> Transactions:
-    wanted = counts[mine.starts]
-    ends = type(mine.ends)(*(column[wanted] for column in mine.ends))
-    return Transactions(mine.starts[wanted], mine.ongoing[wanted], ends, mine.forced[wanted])
+def _counting(transactions: Transactions, counts: np.ndarray) -> Transactions:
+    wanted = counts[transactions.starts]
+    ends = type(transactions.ends)(*(column[wanted] for column in transactions.ends))
+    return Transactions(transactions.starts[wanted], transactions.ongoing[wanted], ends, transactions.forced[wanted])
 
 
-def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> Fields:
+def _own(log: CoordinatorLog, columns: Columns, transactions: Transactions) -> Fields:
     """What the coordinator's log itself says."""
-    prepare, complete, decision = mine.ends
-    last = np.maximum.reduce([mine.ongoing, prepare, complete])
-    began = coordinated.begun(columns, mine)
+    prepare, complete, decision = transactions.ends
+    last = np.maximum.reduce([transactions.ongoing, prepare, complete])
+    began = coordinated.begun(columns, transactions)
     updated = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
     decided = np.where(prepare >= 0, updated[prepare], -1)
     over = np.where(complete >= 0, np.maximum(updated[complete], columns["record_time"][complete]), -1)
     earliest = np.where(complete >= 0, updated[complete], decided)
-    ids, names = np.unique(columns["id"][mine.starts], return_inverse=True)
-    told = mine.ongoing >= 0
-    members = np.where(prepare >= 0, prepare, mine.ongoing)
+    ids, names = np.unique(columns["id"][transactions.starts], return_inverse=True)
+    ongoing = transactions.ongoing >= 0
+    members = np.where(prepare >= 0, prepare, transactions.ongoing)
     return {
         "transactional_id": texts([log.ids[n] for n in ids.tolist()]).take(array_of(names.astype(np.int64))),
-        "transaction_key": _coordinated_keys(columns["producer_id"][mine.starts], columns["offset"][mine.starts]),
-        "producer_id": columns["producer_id"][mine.starts],
-        "producer_epoch": columns["producer_epoch"][mine.starts],
+        "transaction_key": _coordinated_keys(
+            columns["producer_id"][transactions.starts], columns["offset"][transactions.starts]
+        ),
+        "producer_id": columns["producer_id"][transactions.starts],
+        "producer_epoch": columns["producer_epoch"][transactions.starts],
         "state": texts([STATES[n] for n in columns["state"][last].tolist()]),
         "outcome": _OUTCOMES.take(array_of(np.maximum(decision, 0).astype(np.int64), decision < 0)),
-        "decided_by": texts(coordinated.decided_by(columns, mine, began)),
+        "decided_by": texts(coordinated.decided_by(columns, transactions, began)),
         "timeout_ms": columns["timeout_ms"][last],
         "began_not_before": began,
         "began_not_after": began,
@@ -168,11 +172,13 @@ def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> Fields:
         "duration_most_ms": _between(began, over),
         "partitions": lists(
             [
-                sorted(log.partitions(code)) if known else None
-                for code, known in zip(columns["set"][members].tolist(), (told | (prepare >= 0)).tolist(), strict=True)
+                sorted(log.partitions(code)) if shown else None
+                for code, shown in zip(
+                    columns["set"][members].tolist(), (ongoing | (prepare >= 0)).tolist(), strict=True
+                )
             ]
         ),
-        "offset": _offsets(columns["offset"][mine.starts]),
+        "offset": _offsets(columns["offset"][transactions.starts]),
         "last_offset": _offsets(columns["offset"][last]),
     }
 
@@ -183,7 +189,7 @@ def _offsets(offsets: np.ndarray) -> pa.Array:
 
 def _coordinated_keys(producers: np.ndarray, offsets: np.ndarray) -> pa.Array:
     return texts(
-        [coordinated.transaction_key(*each) for each in zip(producers.tolist(), offsets.tolist(), strict=True)]
+        [coordinated.transaction_key(*pair) for pair in zip(producers.tolist(), offsets.tolist(), strict=True)]
     )
 
 
@@ -193,14 +199,14 @@ def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
 
 
 def _of_partitions(
-    columns: Columns, mine: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
+    columns: Columns, transactions: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
 ) -> Fields:
     """What the logs of their partitions hold."""
-    producers, offsets = columns["producer_id"][mine.starts], columns["offset"][mine.starts]
+    producers, offsets = columns["producer_id"][transactions.starts], columns["offset"][transactions.starts]
     rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]
     of = [
-        sorted(groups[each]) if each in groups else []
-        for each in zip(producers.tolist(), offsets.tolist(), strict=True)
+        sorted(groups[pair]) if pair in groups else []
+        for pair in zip(producers.tolist(), offsets.tolist(), strict=True)
     ]
     return {
         "partitions_seen": rows["logs"].astype(np.int32),
@@ -214,16 +220,16 @@ def _of_partitions(
 def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """The row of each transaction in ``branches``, which ascend; their number for none. Cost: that of the piece."""
     ids, which = np.unique(producers, return_inverse=True)
-    known = np.ascontiguousarray(branches["producer_id"])
-    first, end = np.searchsorted(known, ids), np.searchsorted(known, ids, side="right")
+    producer_ids = np.ascontiguousarray(branches["producer_id"])
+    first, end = np.searchsorted(producer_ids, ids), np.searchsorted(producer_ids, ids, side="right")
     counts = end - first
     rows = np.repeat(first - np.append(0, np.cumsum(counts)[:-1]), counts) + np.arange(counts.sum())
     _, numbers = np.unique(np.append(branches["offset"][rows], offsets), return_inverse=True)
     names = np.repeat(np.arange(len(ids)), counts) << 32 | numbers[: len(rows)]
     wanted = which << 32 | numbers[len(rows) :]
-    at = np.searchsorted(names, wanted)
-    there = np.append(names, -1)[at] == wanted
-    out: np.ndarray = np.where(there, np.append(rows, 0)[at], len(branches))
+    position = np.searchsorted(names, wanted)
+    matches = np.append(names, -1)[position] == wanted
+    out: np.ndarray = np.where(matches, np.append(rows, 0)[position], len(branches))
     return out
 
 
@@ -312,8 +318,8 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
     """A table of what ``__cluster_metadata`` says, of all clusters."""
-    found = [cluster_settings.tables(cluster) for cluster in settings.values()]
-    batches = [batch for tables in found if table in tables for batch in tables[table].to_batches()]
+    by_cluster = [cluster_settings.tables(cluster) for cluster in settings.values()]
+    batches = [batch for tables in by_cluster if table in tables for batch in tables[table].to_batches()]
     return pa.Table.from_batches(batches, schema.DECODED[table])
 
 
@@ -322,12 +328,12 @@ def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.T
     dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
 
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
-        known = dirs[log_dir]
-        key = (known.cluster_id, known.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
+        place = dirs[log_dir]
+        key = (place.cluster_id, place.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
         return from_errors(key, [error])
 
-    found = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
-    return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
+    unread = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
+    return pa.Table.from_batches([rows(*item) for item in unread], schema.DECODE_ERRORS)
 
 
 def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
@@ -337,8 +343,8 @@ def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
 
 def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
     """The transactional id of each producer id, null where the coordinator's log does not show."""
-    known, at = np.unique(producer_ids, return_inverse=True)
-    return texts([log.owner(pid) for pid in known.tolist()]).take(array_of(at.astype(np.int64)))
+    ids, position = np.unique(producer_ids, return_inverse=True)
+    return texts([log.owner(pid) for pid in ids.tolist()]).take(array_of(position.astype(np.int64)))
 
 
 def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
@@ -396,10 +402,10 @@ def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
 
 def _log_keys(log: LogView, replica: ReplicaFacts) -> pa.Array:
     """The transaction that each row is a branch of; in a follower that of the leader's row with the same end."""
-    known = coordinated.keys(log)
+    keys = coordinated.keys(log)
     if replica is log.leader:
-        return texts(known)
-    of_leader = {_place(row): key for row, key in zip(log.leader.transactions, known, strict=True)}
+        return texts(keys)
+    of_leader = {_place(row): key for row, key in zip(log.leader.transactions, keys, strict=True)}
     return texts([of_leader.get(_place(row)) for row in replica.transactions])
 
 

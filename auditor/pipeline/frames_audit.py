@@ -76,22 +76,22 @@ def in_order(table: pa.Table) -> Iterator[pa.RecordBatch]:
     numbered = pa.Table.from_batches(filled)
     order = numbered.select(["file"]).append_column("number", _numbers(numbered.column("file")))
     keys = [(name, "ascending") for name in (*KEY, *IN_A_LOG)]
-    at = pc.sort_indices(numbered.append_column("number", order.column("number")), sort_keys=keys)
-    yield from numbered.take(at).to_batches(max_chunksize=1 << 16)
+    order_of_rows = pc.sort_indices(numbered.append_column("number", order.column("number")), sort_keys=keys)
+    yield from numbered.take(order_of_rows).to_batches(max_chunksize=1 << 16)
 
 
 def _numbers(files: pa.ChunkedArray) -> pa.Array:
     """The number in the name of each file, -1 without one."""
     coded = files.combine_chunks().dictionary_encode()
-    said = [kafka_names.data_name(file.rpartition("/")[2]) for file in coded.dictionary.to_pylist()]
-    numbers = np.array([-1 if one is None else one.offset for one in said], np.int64)
+    names = [kafka_names.data_name(file.rpartition("/")[2]) for file in coded.dictionary.to_pylist()]
+    numbers = np.array([-1 if one is None else one.offset for one in names], np.int64)
     return array_of(numbers[np.asarray(coded.indices)])
 
 
 def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
     """All columns of :data:`COLUMNS` in their types, without nulls in those that name a log. Errors:
     ``AuditInputError`` for a number that no batch can have."""
-    found = []
+    columns = []
     for field in COLUMNS:
         absent = field.name not in batch.schema.names
         column = pa.nulls(batch.num_rows, field.type) if absent else batch.column(field.name)
@@ -103,8 +103,8 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
         if field.name in OFFSETS and (pc.max(column).as_py() or 0) == NO_OFFSET:
             raise AuditInputError(f"column {field.name} of the frame has what no batch has: offset {NO_OFFSET}")
         none = (OPTIONAL | UNNAMED).get(field.name)
-        found.append(column if none is None else pc.fill_null(column, pa.scalar(none, field.type)))
-    return pa.RecordBatch.from_arrays(found, names=COLUMNS.names)
+        columns.append(column if none is None else pc.fill_null(column, pa.scalar(none, field.type)))
+    return pa.RecordBatch.from_arrays(columns, names=COLUMNS.names)
 
 
 def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None) -> Iterator[ReplicaFacts]:
@@ -169,7 +169,7 @@ class FramesAudit(Audit):
         names_of = [name for _, name in dirs]
         if several := sorted({name for name in names_of if names_of.count(name) > 1}):
             raise AuditInputError(f"log_dir {several[0]} is of two clusters in the frame; give each its own name")
-        return Inventory(tuple(_log_dir(*at, mine) for at, mine in dirs.items()), (), (), (), ())
+        return Inventory(tuple(_log_dir(*key, briefs) for key, briefs in dirs.items()), (), (), (), ())
 
     @property
     def scoped(self) -> Inventory:
@@ -194,6 +194,6 @@ class FramesAudit(Audit):
         return None
 
 
-def _log_dir(join_key: str, name: str, mine: list[Any]) -> LogDir:
-    replicas = tuple(Replica(name, b.topic, b.partition, f"{b.topic}-{b.partition}") for b in mine)
-    return LogDir(name, NOWHERE, join_key, join_key or None, mine[0].broker_id, "the frame", replicas=replicas)
+def _log_dir(join_key: str, name: str, briefs: list[Any]) -> LogDir:
+    replicas = tuple(Replica(name, b.topic, b.partition, f"{b.topic}-{b.partition}") for b in briefs)
+    return LogDir(name, NOWHERE, join_key, join_key or None, briefs[0].broker_id, "the frame", replicas=replicas)

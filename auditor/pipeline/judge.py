@@ -69,7 +69,7 @@ def _asked(kinds: tuple[str, ...], is_gone: bool, has: frozenset[Need]) -> tuple
     thing. Few answers serve all logs of a run."""
     catalogue = registry.kinds()
     asked = (catalogue[name] for name in kinds if name == OF_REMOVED or not is_gone)
-    return tuple(each for each in asked if each.may_speak(has))
+    return tuple(kind for kind in asked if kind.may_speak(has))
 
 
 def _advice(log: LogView, row: Fields, opened: dict[int, OpenTransaction]) -> Advice:
@@ -115,13 +115,13 @@ def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
     """The first of many; of the others one a reason, which says how many there are."""
     if len(errors) <= DECODE_ERRORS:
         return errors
-    kept, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
+    first, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
     firsts: dict[tuple[str, bool], DecodeError] = {}
     for e in errors[DECODE_ERRORS:]:
         kind = (e.reason, is_unread(e.reason, e.detail))
         more[kind] += 1
         firsts.setdefault(kind, e)
-    return kept + [
+    return first + [
         e._replace(detail=f"{e.detail} ({more[kind]} such errors from here on)") for kind, e in firsts.items()
     ]
 
@@ -273,12 +273,12 @@ def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
 # Findings about logs that were not read from their start.
 
 
-def without_news(found: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:
+def without_news(findings: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:
     """Where a log (topic and partition, in ``begun``) was not read from its start, that something began before is no
     news."""
     kinds = registry.kinds()
     return [
         f
-        for f in found
+        for f in findings
         if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
     ]

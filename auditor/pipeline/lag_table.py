@@ -143,8 +143,8 @@ def rows(log: LogView) -> Iterator[pa.RecordBatch]:
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return
     key = log.leader.table_key
-    if found := rows_of(log, cluster):
-        yield from_dicts(LAG, key, found)
+    if table_rows := rows_of(log, cluster):
+        yield from_dicts(LAG, key, table_rows)
     for p in cluster.elsewhere.get((log.topic, log.partition), ()):
         row = _position(p) | {"undecided": "the partition is not in the input"}
         yield from_dicts(LAG, (*key[:3], p.topic, p.partition), [row])
@@ -193,8 +193,8 @@ class _LagReading:
 
     def _stretch(self, p: Position) -> _LagStart:
         begin = min(max(p.offset, self.start), self.end) if p.offset >= 0 else self.end
-        settled = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
-        return _LagStart(p, begin, settled)
+        settled_ranges = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
+        return _LagStart(p, begin, settled_ranges)
 
     def rows(self) -> list[Fields]:
         """A row a position."""
@@ -216,9 +216,9 @@ class _LagReading:
             self.failed = "the log changed while it was read"
         if task.records:
             for offset, segment, position in self.counts.unsure():
-                found = offsets_in(task, segment, position)
-                if found is not None:
-                    self.counts.looked_into(offset, found)
+                offsets = offsets_in(task, segment, position)
+                if offsets is not None:
+                    self.counts.looked_into(offset, offsets)
 
     def _row(self, s: _LagStart) -> Fields:
         p = s.position
@@ -301,10 +301,10 @@ class _LagReading:
         """When (ms) the last stable offset passed an offset: the marker behind it of the last transaction to end that
         had begun before; -1 where none had."""
         firsts, ends, markers = _let_on(self.log)
-        at = int(np.searchsorted(firsts, offset, "right")) - 1
-        if at < 0 or ends[at] <= offset:
+        index = int(np.searchsorted(firsts, offset, "right")) - 1
+        if index < 0 or ends[index] <= offset:
             return -1
-        return int(markers["marker_timestamp"][np.searchsorted(markers["marker_offset"], ends[at])])
+        return int(markers["marker_timestamp"][np.searchsorted(markers["marker_offset"], ends[index])])
 
     def _holder(self) -> Fields:
         t: OpenTransaction | None = self.held
@@ -360,8 +360,8 @@ def _exposed(log: LogView, stable: int) -> np.ndarray:
 @once
 def _let_on(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where the transactions that ended begin, in order; the last marker of those up to each; all markers in order."""
-    found = log.leader.transactions
-    found = found[(found["first_offset"] >= 0) & (found["marker_offset"] >= 0)]
-    found = found[np.argsort(found["first_offset"], kind="stable")]
-    in_order = np.sort(found[["marker_offset", "marker_timestamp"]], order="marker_offset")
-    return found["first_offset"], np.maximum.accumulate(found["marker_offset"]), in_order
+    transactions = log.leader.transactions
+    transactions = transactions[(transactions["first_offset"] >= 0) & (transactions["marker_offset"] >= 0)]
+    transactions = transactions[np.argsort(transactions["first_offset"], kind="stable")]
+    in_order = np.sort(transactions[["marker_offset", "marker_timestamp"]], order="marker_offset")
+    return transactions["first_offset"], np.maximum.accumulate(transactions["marker_offset"]), in_order

@@ -125,10 +125,10 @@ def from_facts(replicas: list[ReplicaFacts], table: str) -> pa.Table | None:
     if table not in schema.DECODED:
         return None
     wanted = schema.DECODED[table]
-    found = [f.tables[table] for f in replicas if table in f.tables]
+    tables = [f.tables[table] for f in replicas if table in f.tables]
     if table == "decode_errors":
-        found = [pa.Table.from_batches([from_errors(f.table_key, f.errors)]) for f in replicas if f.errors]
-    return pa.concat_tables([wanted.empty_table(), *found])
+        tables = [pa.Table.from_batches([from_errors(f.table_key, f.errors)]) for f in replicas if f.errors]
+    return pa.concat_tables([wanted.empty_table(), *tables])
 
 
 # How far below the last stable offset a log is read: to the markers before open data that no coordinator will end.
@@ -268,12 +268,12 @@ class ClusterReading:
 
     def run(self, watch: Watch) -> None:
         """Reads everything; ``watch`` gives for each log who is shown its chunks."""
-        self.cluster_id, self.brokers, known = self.cluster.metadata()
+        self.cluster_id, self.brokers, partitions = self.cluster.metadata()
         scope = self.options.scope
-        if known:  # where nothing is visible, no filter is wrong
-            check(scope, ((log.topic, log.partition, log.leader) for log in known))
-        self.logs = [log for log in known if scope.wants(log.topic, log.partition, log.leader)]
-        self.left_out = len(known) - len(self.logs)
+        if partitions:  # where nothing is visible, no filter is wrong
+            check(scope, ((log.topic, log.partition, log.leader) for log in partitions))
+        self.logs = [log for log in partitions if scope.wants(log.topic, log.partition, log.leader)]
+        self.left_out = len(partitions) - len(self.logs)
         self._settings()
         self.asked_at = self.clock()
         self.before = self._memory()
@@ -324,8 +324,8 @@ class ClusterReading:
 
     def _order(self, log: PartitionMetadata) -> tuple[Any, ...]:
         """The coordinators' log first, then what is held back most, the groups' offsets last: a budget may end."""
-        held = self.ends.end[log.name] - self.ends.stable.get(log.name, self.ends.end[log.name])
-        return (log.topic != TRANSACTION_STATE, log.topic == CONSUMER_OFFSETS, -held, log.name)
+        blocked = self.ends.end[log.name] - self.ends.stable.get(log.name, self.ends.end[log.name])
+        return (log.topic != TRANSACTION_STATE, log.topic == CONSUMER_OFFSETS, -blocked, log.name)
 
     def first(self, log: PartitionMetadata) -> int:
         """The offset to read a log from; internal topics are read whole."""
@@ -342,8 +342,8 @@ class ClusterReading:
         """The offset that was asked for; of a time, of the first record as young as that."""
         if since.offset is not None:
             return since.offset
-        found = self.ends.since.get(log.name, 0)
-        return end if found < 0 else found
+        first = self.ends.since.get(log.name, 0)
+        return end if first < 0 else first
 
     def _start(self, log: PartitionMetadata) -> int:
         """The offset to read a log from: :meth:`first`, or below it where the markers are that open data needs.
@@ -518,29 +518,29 @@ class LiveAudit(Audit):
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """Logs begin where the brokers say, not where reading began: committed offsets are judged by that."""
-        known = super().clusters
+        clusters = super().clusters
         ends = self.reading.ends
-        if (cluster := known.get(self.reading.join_key)) is not None:
+        if (cluster := clusters.get(self.reading.join_key)) is not None:
             for name, bounds in cluster.bounds.items():
                 start, end = ends.start.get(name, bounds.log_start), ends.end.get(name, bounds.log_end)
                 cluster.bounds[name] = bounds._replace(log_start=start, log_end=max(end, bounds.log_end))
             cluster.leaders = {log.name: log.leader for log in self.reading.logs if log.leader >= 0}
             cluster.replicas = {log.name: len(log.replicas) for log in self.reading.logs}
             cluster.configs_by = "the brokers"
-        return known
+        return clusters
 
     @cached_property
     def findings(self) -> list[Finding]:
         """Those that still hold when the leaders are asked again."""
-        found = super().findings
-        ended = [finding for finding in found if self._has_ended(finding)]
-        for finding in found:
+        findings = super().findings
+        ended = [finding for finding in findings if self._has_ended(finding)]
+        for finding in findings:
             finding.file = finding.position = None
         self._ended = {(f.topic, f.partition, f.producer_id, f.offset) for f in ended}
         if ended:
             note = f"ended since, though open while the cluster was read: {plural(len(ended), 'transaction')}"
             self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
-        return [finding for finding in found if finding not in ended]
+        return [finding for finding in findings if finding not in ended]
 
     @property
     def blocked(self) -> list[Fields]:
@@ -619,7 +619,7 @@ def inventory_of(reading: ClusterReading) -> Inventory:
     """What was read, as if each broker were a log directory."""
     dirs = []
     for broker in reading.brokers:
-        mine = [f for f in reading.facts if f.broker_id == broker]
+        facts = [f for f in reading.facts if f.broker_id == broker]
         replicas = tuple(
             Replica(
                 f.log_dir,
@@ -628,7 +628,7 @@ def inventory_of(reading: ClusterReading) -> Inventory:
                 f.folder,
                 segments=(SegmentFile(f.segments[0], f.segment_bases[0], f.sums["bytes_total"]),),
             )
-            for f in mine
+            for f in facts
         )
         name = f"broker-{broker}"
         dirs.append(

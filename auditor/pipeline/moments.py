@@ -67,13 +67,13 @@ def read_at(inventory: Inventory) -> dict[tuple[str, str, int], ReadTimes]:
 def contradicted(logs: Iterable[ReadLog], readings: Mapping[tuple[str, str, int], ReadTimes]) -> dict[str, str]:
     """Log directories whose readings nobody goes by, with what contradicts them: a log has what a broker wrote later
     than it says that it was read, by more than two clocks differ."""
-    found: dict[str, str] = {}
+    contradictions: dict[str, str] = {}
     for log in logs:
         read = readings.get((log.log_dir, log.topic, log.partition))
         if read is not None and log.newest > read.done + SKEW_MS:
             what = f"{log.topic}-{log.partition} has what was written at {iso(log.newest)}"
-            found.setdefault(log.log_dir, f"{what}, and was read until {iso(read.done)} as the copy says")
-    return found
+            contradictions.setdefault(log.log_dir, f"{what}, and was read until {iso(read.done)} as the copy says")
+    return contradictions
 
 
 def settled(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, int]:
@@ -183,22 +183,24 @@ def read_events(task: EventsTask) -> list[Fields]:
 
     Cost: every record of the log once more; memory: the metadata's state.
     """
-    told = _EventsByPartition(task.wanted)
+    events = _EventsByPartition(task.wanted)
     reading = MetadataLog(task.place, task.replica, task.limits)
-    told.metadata, changes = beginning(reading)
+    events.metadata, changes = beginning(reading)
     for change in changes:
-        told.take(change)
-    told.metadata.on_change = told.take
+        events.take(change)
+    events.metadata.on_change = events.take
     for entry in reading.log():
-        told.metadata.log_entry(entry)
-    return told.rows()
+        events.metadata.log_entry(entry)
+    return events.rows()
 
 
 class _EventsByPartition:
     """The events so far, by partition."""
 
     def __init__(self, wanted: tuple[tuple[str, int], ...]) -> None:
-        self.events: dict[tuple[str, int], deque[Fields]] = {at: deque(maxlen=MAX_EVENTS) for at in wanted}
+        self.events: dict[tuple[str, int], deque[Fields]] = {
+            partition: deque(maxlen=MAX_EVENTS) for partition in wanted
+        }
         self.counts = dict.fromkeys(wanted, 0)
         self.replicas: dict[tuple[str, int], tuple[int, ...]] = {}
         self.brokers: dict[int, BrokerState] = {}
@@ -221,14 +223,16 @@ class _EventsByPartition:
         """A change, if it concerns one of the partitions."""
         fields, topic = change.record.fields, change.topic
         if change.partition is not None:
-            at = (change.partition.topic, change.partition.partition)
-            if at in self.events:
-                self.replicas[at] = change.partition.replicas
-                self._add(at, change, _of_partition(change.partition, change.before))
+            partition = (change.partition.topic, change.partition.partition)
+            if partition in self.events:
+                self.replicas[partition] = change.partition.replicas
+                self._add(partition, change, _of_partition(change.partition, change.before))
         elif change.broker is not None:
             says = self._of_broker(change.record.name, change.broker)
-            for at in [at for at, replicas in self.replicas.items() if change.broker.broker_id in replicas]:
-                self._add(at, change, says)
+            for partition in [
+                partition for partition, replicas in self.replicas.items() if change.broker.broker_id in replicas
+            ]:
+                self._add(partition, change, says)
         elif change.record.name == "ConfigRecord" and fields["resourceType"] == TOPIC_RESOURCE:
             value = "no longer set" if fields["value"] is None else f"set to {fields['value']}"
             self._of_topic(fields["resourceName"], change, f"topic setting {fields['name']} {value}")
@@ -237,8 +241,8 @@ class _EventsByPartition:
             self._of_topic(topic, change, f"topic {what} (id {fields['topicId']})")
 
     def _of_topic(self, topic: str, change: Change, says: str) -> None:
-        for at in [at for at in self.events if at[0] == topic]:
-            self._add(at, change, says)
+        for partition in [partition for partition in self.events if partition[0] == topic]:
+            self._add(partition, change, says)
 
     def _of_broker(self, record: str, state: BrokerState) -> str:
         before = self.brokers.get(state.broker_id)
@@ -255,11 +259,11 @@ class _EventsByPartition:
             parts.append("shutting down")
         return f"{who} {', '.join(parts)}" if parts else ""
 
-    def _add(self, at: tuple[str, int], change: Change, says: str) -> None:
+    def _add(self, partition: tuple[str, int], change: Change, says: str) -> None:
         if says:
-            self.counts[at] += 1
+            self.counts[partition] += 1
             time = None if change.timestamp is None else iso(change.timestamp)
-            self.events[at].append({"time": time, "metadata_offset": change.offset, "says": says})
+            self.events[partition].append({"time": time, "metadata_offset": change.offset, "says": says})
 
 
 def _of_partition(state: PartitionState, before: PartitionState | None) -> str:

@@ -224,7 +224,7 @@ class Verdicts:
 
 def judge(
     baseline: Baseline,
-    found: Iterable[tuple[str, str]],
+    findings: Iterable[tuple[str, str]],
     as_of_ms: int,
     looked_for: Iterable[str] | None,
     clusters: Iterable[str] = (),
@@ -234,20 +234,20 @@ def judge(
     those that were looked at."""
     accepted: list[AcceptedFinding | None] = []
     back: dict[str, tuple[AcceptedFinding, str]] = {}
-    seen = set()
-    for fingerprint, severity in found:
+    fingerprints = set()
+    for fingerprint, severity in findings:
         entry = baseline.entries.get(fingerprint)
-        seen.add(fingerprint)
+        fingerprints.add(fingerprint)
         why = "" if entry is None else _over(entry, severity, as_of_ms)
         if entry is not None and why:
             back[fingerprint] = entry, why
         accepted.append(None if why else entry)
     rules = frozenset(looked_for or ())
-    mine = {"", *clusters}
+    cluster_ids = {"", *clusters}
     gone = [
         e
         for e in baseline.entries.values()
-        if e.fingerprint not in seen and (not e.rule or e.rule in rules) and e.cluster in mine
+        if e.fingerprint not in fingerprints and (not e.rule or e.rule in rules) and e.cluster in cluster_ids
     ]
     return Verdicts(accepted, list(back.values()), gone if looked_for is not None else ())
 
@@ -278,31 +278,31 @@ def read(path: Path) -> Baseline:
     return Baseline(str(path), {entry.fingerprint: entry for entry in entries})
 
 
-def _entry(row: object, at: str) -> AcceptedFinding:
+def _entry(row: object, place: str) -> AcceptedFinding:
     if not isinstance(row, dict) or not _FINGERPRINT.fullmatch(str(row.get("fingerprint"))):
-        raise AuditInputError(f"{at} has no fingerprint of 64 hex digits; 'auditor baseline' writes them")
+        raise AuditInputError(f"{place} has no fingerprint of 64 hex digits; 'auditor baseline' writes them")
     if row.get("severity") not in SEVERITIES:
-        raise AuditInputError(f"{at}: severity is one of {', '.join(SEVERITIES)}")
+        raise AuditInputError(f"{place}: severity is one of {', '.join(SEVERITIES)}")
     for name in ("reason", "who"):
         if not isinstance(row.get(name), str) or not row[name].strip():
-            raise AuditInputError(f"{at} has no {name}; say it, for whoever reads it next")
+            raise AuditInputError(f"{place} has no {name}; say it, for whoever reads it next")
     until = row.get("until")
     return AcceptedFinding(
         row["fingerprint"],
         row["severity"],
         row["reason"],
         row["who"],
-        None if until is None else day(until, at),
+        None if until is None else day(until, place),
         *(str(row.get(name) or "") for name in ("rule", "where", "cluster")),
     )
 
 
-def day(text: object, at: str) -> datetime.date:
+def day(text: object, place: str) -> datetime.date:
     """A day as ``2026-12-31``. Errors: :class:`AuditInputError`, beginning with ``at``."""
     try:
         return datetime.date.fromisoformat(str(text))
     except ValueError:
-        raise AuditInputError(f"{at}: {text!r} is no day; write it as 2026-12-31") from None
+        raise AuditInputError(f"{place}: {text!r} is no day; write it as 2026-12-31") from None
 
 
 def text_of(entries: Iterable[AcceptedFinding]) -> str:

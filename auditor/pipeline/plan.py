@@ -101,8 +101,8 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
                     internal.append(sizes[-1])
                 self.tiered |= bool(c.segments) and c.segments[0].place is not None
         self.sizes, self._internal = np.array(sizes), (len(internal), sum(internal))
-        found, counts = np.unique(np.array(logs), return_counts=True)
-        self._replicated = frozenset(found[counts > 1].tolist())
+        hashes, counts = np.unique(np.array(logs), return_counts=True)
+        self._replicated = frozenset(hashes[counts > 1].tolist())
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -116,11 +116,11 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
     def __getitem__(self, at: int) -> ReplicaTask | TextTask: ...
     @overload
     def __getitem__(self, at: slice) -> list[ReplicaTask | TextTask]: ...
-    def __getitem__(self, at: int | slice) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
         """A task, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[number] for number in range(*at.indices(len(self)))]
-        number = range(len(self))[at]
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
         if number < len(self._texts):
             return self._texts[number]
         of_dir = bisect.bisect_right(self._begin, number) - 1
@@ -174,7 +174,7 @@ def _task(
     d: LogDir, c: Replica, of: _OfTopic, options: AuditOptions, replicated: bool, broker: Policy, share: float
 ) -> ReplicaTask:
     topic = c.topic or ""
-    at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
+    checkpoints = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
     return ReplicaTask(
         place=d.place,
         replica=c,
@@ -182,14 +182,14 @@ def _task(
         broker_id=d.broker_id,
         join_key=d.join_key,
         clean_shutdown=d.clean_shutdown,
-        log_start=at.get("log-start"),
-        remote_from=None if of.tiered is None else remote_from(c, of.tiered, at.get("log-start")),
-        high_watermark=at.get("high-watermark"),
-        recovery_point=at.get("recovery-point"),
-        cleaner_offset=at.get("cleaner"),
-        compacted=is_compacted(topic, of.policy, at.get("cleaner")),
+        log_start=checkpoints.get("log-start"),
+        remote_from=None if of.tiered is None else remote_from(c, of.tiered, checkpoints.get("log-start")),
+        high_watermark=checkpoints.get("high-watermark"),
+        recovery_point=checkpoints.get("recovery-point"),
+        cleaner_offset=checkpoints.get("cleaner"),
+        compacted=is_compacted(topic, of.policy, checkpoints.get("cleaner")),
         cleaning_unknown=of.policy is None and "cleaner" not in d.whole_checkpoints,
-        log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
+        log_start_known=checkpoints.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=of.expiration_ms,
         before_ms=of.before_ms,
         records=options.records and topic != METADATA_TOPIC,
@@ -254,19 +254,19 @@ def reads_records(task: ReplicaTask) -> bool:
 
 def segment_tasks(tasks: Sequence[ReplicaTask]) -> list[SegmentTask]:
     """A task for every segment of these replicas, one for those that lie in remote storage for several of them."""
-    found: list[SegmentTask] = []
-    known: dict[Hashable, int] = {}
+    segments: list[SegmentTask] = []
+    positions: dict[Hashable, int] = {}
     for k, t in enumerate(tasks):
         for number in range(len(t.replica.segments)):
             key = shared_key(t, number)
-            if key is not None and key in known:
-                first = found[known[key]]
-                found[known[key]] = replace(first, also=(*first.also, (k, number)))
+            if key is not None and key in positions:
+                first = segments[positions[key]]
+                segments[positions[key]] = replace(first, also=(*first.also, (k, number)))
                 continue
             if key is not None:
-                known[key] = len(found)
-            found.append(SegmentTask(t, k, number))
-    return found
+                positions[key] = len(segments)
+            segments.append(SegmentTask(t, k, number))
+    return segments
 
 
 def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> Sequence[ReplicaTask | SharingTask | TextTask]:
@@ -274,13 +274,13 @@ def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> Sequence[ReplicaTask | S
     if isinstance(tasks, ReplicaTasks) and not tasks.tiered:
         return tasks
     groups: dict[Hashable, list[ReplicaTask]] = {}
-    found: list[ReplicaTask | SharingTask | TextTask] = []
+    others: list[ReplicaTask | SharingTask | TextTask] = []
     for t in tasks:
         if isinstance(t, ReplicaTask) and t.replica.segments and shared_key(t, 0) is not None:
             groups.setdefault((t.join_key, t.replica.topic, t.replica.partition), []).append(t)
         else:
-            found.append(t)
-    return found + [of_log[0] if len(of_log) == 1 else SharingTask(tuple(of_log)) for of_log in groups.values()]
+            others.append(t)
+    return others + [of_log[0] if len(of_log) == 1 else SharingTask(tuple(of_log)) for of_log in groups.values()]
 
 
 def size(task: AnyTask) -> int:
@@ -299,8 +299,8 @@ def sizes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
 
 def bytes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
     """Bytes of the files that each reads."""
-    found: np.ndarray = sizes_of(tasks) - OPENING_BYTES
-    return found
+    total: np.ndarray = sizes_of(tasks) - OPENING_BYTES
+    return total
 
 
 def file_bytes(task: ReplicaTask | SharingTask | TextTask) -> int:
@@ -311,10 +311,10 @@ def file_bytes(task: ReplicaTask | SharingTask | TextTask) -> int:
 def files(task: ReplicaTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
     """The files that a task reads."""
     if isinstance(task, SharingTask):
-        found = {
+        by_place = {
             (None if f.place else t.replica.log_dir, f.place, f.name): f for t in task.tasks for f in t.replica.files()
         }
-        return list(found.values())
+        return list(by_place.values())
     return task.texts if isinstance(task, TextTask) else task.replica.files()
 
 
@@ -326,10 +326,10 @@ def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
     sizes = sizes_of(tasks)
     numbers, ranks = (array("q", bytes(8 * len(tasks))) for _ in range(2))  # of its list, and within all
     heap = [(0, number) for number in range(min(slots, len(tasks)))]
-    for rank, at in enumerate(np.argsort(-sizes, kind="stable").tolist()):
+    for rank, index in enumerate(np.argsort(-sizes, kind="stable").tolist()):
         load, number = heap[0]
-        heapq.heapreplace(heap, (load + int(sizes[at]), number))
-        numbers[at], ranks[at] = number, rank
+        heapq.heapreplace(heap, (load + int(sizes[index]), number))
+        numbers[index], ranks[index] = number, rank
     placed = ExternalSort[tuple[tuple[int, int], Spread]](itemgetter(0))
     for number, rank, task in zip(numbers, ranks, tasks, strict=True):
         placed.append(((number, rank), task))
@@ -350,11 +350,11 @@ class LargestFirst(Sequence[ReplicaTask | TextTask]):
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, at: object) -> Any:
+    def __getitem__(self, index: object) -> Any:
         """A task, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[number] for number in range(*at.indices(len(self)))]
-        return self._tasks[self._order[at]]
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return self._tasks[self._order[index]]
 
 
 def largest_first(tasks: Sequence[ReplicaTask | SharingTask | TextTask]) -> Sequence[Any]:
@@ -460,14 +460,14 @@ def _kind(task: ReplicaTask | TextTask) -> str:
 
 def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[Fields]:
     """Partitions, segments and bytes of each kind of topic, the largest first."""
-    found: dict[str, Counter[str]] = {}
+    counters: dict[str, Counter[str]] = {}
     for task in tasks:
         segments = len(task.replica.segments) if isinstance(task, ReplicaTask) else 0
         more = {"partitions": 1, "segments": segments, "bytes": file_bytes(task)}
-        found.setdefault(_kind(task), Counter()).update(more)
+        counters.setdefault(_kind(task), Counter()).update(more)
     rows = [
         {"kind": kind} | {name: counts[name] for name in ("partitions", "segments", "bytes")}
-        for kind, counts in found.items()
+        for kind, counts in counters.items()
     ]
     return sorted(rows, key=lambda row: (-row["bytes"], row["kind"]))
 

@@ -94,18 +94,18 @@ def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
 def _brief(row: bytes, alike: dict[tuple[int, int], tuple[int, int]]) -> Brief:
     """A brief that has in common with others what they have alike, as ``alike`` holds it: a driver may hold a
     million."""
-    found: Brief = pickle.loads(row)
-    found.join_key, found.log_dir, found.topic = map(sys.intern, (found.join_key, found.log_dir, found.topic))
-    found.rank = alike.setdefault(found.rank, found.rank)
-    if not len(found.ended):
-        found.ended = NOTHING_ENDED
-    if not len(found.oldest):
-        found.oldest = NOTHING_ENDED
-    if not len(found.undecided):
-        found.undecided = NOTHING_UNDECIDED
-    if not found.open_here:
-        found.open_here = NOTHING_OPEN
-    return found
+    item: Brief = pickle.loads(row)
+    item.join_key, item.log_dir, item.topic = map(sys.intern, (item.join_key, item.log_dir, item.topic))
+    item.rank = alike.setdefault(item.rank, item.rank)
+    if not len(item.ended):
+        item.ended = NOTHING_ENDED
+    if not len(item.oldest):
+        item.oldest = NOTHING_ENDED
+    if not len(item.undecided):
+        item.undecided = NOTHING_UNDECIDED
+    if not item.open_here:
+        item.open_here = NOTHING_OPEN
+    return item
 
 
 # What the rows of all logs come to: who judges adds up those of some logs, and the driver, which may have a million at
@@ -257,13 +257,13 @@ def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, logs: Iterable[
 
 
 def _packed(rows: list[Fields]) -> bytes:
-    totals, found = LogTotals(), RowsAtRest[Placed]()
+    totals, placed = LogTotals(), RowsAtRest[Placed]()
     for row in sorted(rows, key=place_of):
         place = place_of(row)
         totals.add(place, row)
         besides = {name: row.pop(name) for name in NOT_OF_A_LOG}
-        found.append((place, row_text(row), _text(besides)))
-    return dumps((found.settled(), totals))
+        placed.append((place, row_text(row), _text(besides)))
+    return dumps((placed.settled(), totals))
 
 
 class JudgedLogs(RowsSeen):

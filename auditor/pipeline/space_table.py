@@ -65,8 +65,8 @@ BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where
 def space_rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """A row a segment on a broker's own disk, of every replica."""
     for replica in () if log.is_gone else log.replicas:
-        if found := segments_of(log, replica):
-            yield from_dicts(SPACE, replica.table_key, found)
+        if segments := segments_of(log, replica):
+            yield from_dicts(SPACE, replica.table_key, segments)
 
 
 def ahead_ms(cluster: Cluster) -> int:
@@ -113,30 +113,30 @@ class _ReplicaSpace:
         """A row a segment."""
         segments = [RetainedSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
         start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
-        found = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
+        verdicts = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
-        by_file = self.tiered and any(said.by == log_maintenance.FUTURE for said in found)
+        by_file = self.tiered and any(verdict.by == log_maintenance.FUTURE for verdict in verdicts)
         return [
-            self._row(k, scan, said, aborted)
+            self._row(k, scan, verdict, aborted)
             | {
                 "active": k == self.local[-1][0],
                 "undecided": doubt
-                or (BY_FILE if by_file and said.by in (log_maintenance.FUTURE, log_maintenance.OLDER) else None),
+                or (BY_FILE if by_file and verdict.by in (log_maintenance.FUTURE, log_maintenance.OLDER) else None),
             }
-            for (k, scan), said in zip(self.local, found, strict=True)
+            for (k, scan), verdict in zip(self.local, verdicts, strict=True)
         ]
 
-    def _row(self, k: int, scan: SegmentScan, said: RetentionVerdict, aborted: dict[int, int]) -> Fields:
-        decides = self._decides(said)
-        front = None if said.at < 0 else self.replica.segments[self.local[said.at][0]]
+    def _row(self, k: int, scan: SegmentScan, verdict: RetentionVerdict, aborted: dict[int, int]) -> Fields:
+        decides = self._decides(verdict)
+        front = None if verdict.at < 0 else self.replica.segments[self.local[verdict.at][0]]
         return {
             "file": self.replica.segments[k],
             "base_offset": scan.base_offset,
             "size": scan.size,
-            "goes": said.goes or None,
-            "kept_by": said.by or None,
+            "goes": verdict.goes or None,
+            "kept_by": verdict.by or None,
             "kept_by_file": front,
-            "goes_at": said.until if said.until >= 0 else None,
+            "goes_at": verdict.until if verdict.until >= 0 else None,
             "setting": None if decides is None else f"{decides[0]}={decides[1].value}",
             "setting_by": None if decides is None else decides[1].by.partition(" ")[0],
             "largest_timestamp": scan.largest_time,
@@ -144,17 +144,17 @@ class _ReplicaSpace:
             "producer_id": scan.largest_producer,
             "transactional_id": self.log.owner(scan.largest_producer) if scan.largest_producer >= 0 else None,
             "aborted_bytes": aborted.get(k, 0),
-            "held_from": self.stable if said.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
+            "held_from": self.stable if verdict.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
         }
 
-    def _decides(self, said: RetentionVerdict) -> tuple[str, TopicSetting] | None:
+    def _decides(self, verdict: RetentionVerdict) -> tuple[str, TopicSetting] | None:
         """The setting that decides about a segment, by its name."""
         local = "local." if self.tiered else ""
-        if log_maintenance.COMPACTION in (said.by, said.goes):
+        if log_maintenance.COMPACTION in (verdict.by, verdict.goes):
             return "cleanup.policy", self.policy
-        if said.goes == log_maintenance.SIZE or said.by == log_maintenance.BELOW:
+        if verdict.goes == log_maintenance.SIZE or verdict.by == log_maintenance.BELOW:
             return self._named("retention.bytes", local)
-        if said.goes == log_maintenance.TIME or said.by in (
+        if verdict.goes == log_maintenance.TIME or verdict.by in (
             log_maintenance.YOUNG,
             log_maintenance.FUTURE,
             log_maintenance.OLDER,
@@ -165,17 +165,19 @@ class _ReplicaSpace:
         return None
 
     def _named(self, name: str, local: str) -> tuple[str, TopicSetting]:
-        found = self.settings[name]
-        return (f"{local}{name}" if found.by.startswith("topic local.") else name), found
+        topic_setting = self.settings[name]
+        return (f"{local}{name}" if topic_setting.by.startswith("topic local.") else name), topic_setting
 
     def _aborted(self) -> dict[int, int]:
         """Bytes of aborted transactions by the number of the segment that they begin in."""
-        found = self.replica.transactions
-        if not len(found):
+        transactions = self.replica.transactions
+        if not len(transactions):
             return {}
-        found = found[(found["commit"] == 0) & (found["marker_offset"] >= 0) & (found["segment"] >= 0)]
-        numbers, at = np.unique(found["segment"], return_inverse=True)
-        sums = np.bincount(at, weights=found["bytes"].astype(np.float64), minlength=len(numbers))
+        transactions = transactions[
+            (transactions["commit"] == 0) & (transactions["marker_offset"] >= 0) & (transactions["segment"] >= 0)
+        ]
+        numbers, index = np.unique(transactions["segment"], return_inverse=True)
+        sums = np.bincount(index, weights=transactions["bytes"].astype(np.float64), minlength=len(numbers))
         return dict(zip(numbers.tolist(), sums.astype(np.int64).tolist(), strict=True))
 
     def _doubt(self) -> str | None:
@@ -186,7 +188,7 @@ class _ReplicaSpace:
             return "where the log starts is not known"
         if replica.unreadable:
             return "bytes that could not be read may hold a larger timestamp"
-        if not all(said.sure for said in self.settings.values()):
+        if not all(item.sure for item in self.settings.values()):
             return "not all settings are in the input: defaults stand in for them"
         remote = self.log.cluster.remote.partitions or (REMOTE_METADATA, 0) in self.log.cluster.bounds
         if self.tiered and not remote:
@@ -243,8 +245,8 @@ def cleaner_rows(log: LogView) -> Iterator[pa.RecordBatch]:
 def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
     """The row of one replica, times in ms; None where its log is not compacted."""
     policy = setting(log.cluster, replica.broker_id, log.topic, "cleanup.policy")
-    known = policy.sure or replica.cleaner_offset is None
-    if ("compact" not in policy.value and known) or not replica.scans or replica.text or replica.live:
+    certain = policy.sure or replica.cleaner_offset is None
+    if ("compact" not in policy.value and certain) or not replica.scans or replica.text or replica.live:
         return None
     named = {
         name: setting(log.cluster, replica.broker_id, log.topic, name)
@@ -257,31 +259,31 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
     )
     end = readable_end(log, replica)
     stable = stable_end(replica, end)
-    found = log_maintenance.standing(
+    state = log_maintenance.standing(
         segments, replica.own_start, replica.log_end, stable, replica.cleaner_offset, rules, log.cluster.as_of
     )
     splits = log_maintenance.splits(log.cluster.release(replica.broker_id))
-    fault = _fault(replica, found.first_uncleanable, splits)
+    fault = _fault(replica, state.first_uncleanable, splits)
     off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
     return {
-        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(found),
+        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(state),
         "checkpoint": replica.cleaner_offset,
-        "first_dirty_offset": found.first_dirty,
-        "first_uncleanable_offset": found.first_uncleanable,
-        "held_by": found.because,
-        "held_until": segments[found.held_segment].largest_time + rules.min_lag_ms if found.because == LAG else None,
-        **_holder(log, replica, found, end),
-        "dirty_offsets": replica.log_end - found.first_dirty,
-        "clean_bytes": found.clean_bytes,
-        "cleanable_bytes": found.cleanable_bytes,
-        "uncleanable_bytes": sum(s.size for s in segments if s.base >= found.first_uncleanable),
-        "dirty_ratio": found.ratio,
+        "first_dirty_offset": state.first_dirty,
+        "first_uncleanable_offset": state.first_uncleanable,
+        "held_by": state.because,
+        "held_until": segments[state.held_segment].largest_time + rules.min_lag_ms if state.because == LAG else None,
+        **_holder(log, replica, state, end),
+        "dirty_offsets": replica.log_end - state.first_dirty,
+        "clean_bytes": state.clean_bytes,
+        "cleanable_bytes": state.cleanable_bytes,
+        "uncleanable_bytes": sum(s.size for s in segments if s.base >= state.first_uncleanable),
+        "dirty_ratio": state.ratio,
         "min_dirty_ratio": rules.min_ratio,
         "ratio_by": ratio.by,
-        "due_because": found.due or None,
+        "due_because": state.due or None,
         "horizons": sum(s.horizons for s in replica.scans),
         "first_horizon": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
-        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), found.first_uncleanable)
+        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), state.first_uncleanable)
         or (OLDER if fault and not fault.stops and splits is None else None),
         **(
             {}
@@ -303,15 +305,15 @@ def _ratio(value: str) -> float:
         return 0.5
 
 
-def _stands(found: CleanerState) -> str:
-    if found.due:
+def _stands(state: CleanerState) -> str:
+    if state.due:
         return "due"
-    return "below_ratio" if found.cleanable_bytes else "clean"
+    return "below_ratio" if state.cleanable_bytes else "clean"
 
 
-def _holder(log: LogView, replica: ReplicaFacts, found: CleanerState, end: int) -> Fields:
+def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int) -> Fields:
     """Whose transaction holds it, where one does."""
-    producer = holder(replica, end) if found.because == STABLE else None
+    producer = holder(replica, end) if state.because == STABLE else None
     return {
         "held_by_transaction": None if producer is None else log.owner(producer),
         "held_producer_id": producer,
@@ -331,17 +333,17 @@ class Fault(NamedTuple):
 def _fault(replica: ReplicaFacts, until: int, splits: bool | None) -> Fault | None:
     """The first batch below an offset that is not sound, since the cleaner reads all of the log up to there; one at
     which it may stop before any other. ``splits``: whether it splits a segment whose offsets overflow."""
-    found = [
+    faults = [
         Fault(True, int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
         for e in events_of(replica.events, EventKind.CRC)
     ]
-    found += [Fault(True, k, e.position, -1, f"bytes are no batch: {e.reason}") for k, e in _errors(replica, THROWS)]
-    found += [
+    faults += [Fault(True, k, e.position, -1, f"bytes are no batch: {e.reason}") for k, e in _errors(replica, THROWS)]
+    faults += [
         Fault(splits is False, k, *scan.overflow, SPLIT if splits else OVERFLOW)
         for k, scan in enumerate(replica.scans)
         if scan.overflow[0] >= 0
     ]
-    below = (f for f in found if replica.segment_bases[f.segment] < until)
+    below = (f for f in faults if replica.segment_bases[f.segment] < until)
     return min(below, key=lambda f: (not f.stops, f.segment, f.position), default=None)
 
 

@@ -51,27 +51,27 @@ def clusters_for(audit: Audited, tables: Collection[str]) -> dict[str, Cluster]:
 def read_clusters(audit: Audited, only: Collection[Log] | None = None) -> dict[str, Cluster]:
     """The clusters of an audit with who reads them, or some of their logs. Cost: a pass over the facts of all replicas;
     the positions are held by the driver and sent to all who ask, some hundred bytes each."""
-    found: dict[str, ReadCluster] = {}
+    clusters: dict[str, ReadCluster] = {}
     for key, cluster in audit.clusters.items():
-        found[key] = ReadCluster(**{f.name: getattr(cluster, f.name) for f in dataclasses.fields(cluster)})
-    names = {key: _names(cluster) for key, cluster in found.items()}
+        clusters[key] = ReadCluster(**{f.name: getattr(cluster, f.name) for f in dataclasses.fields(cluster)})
+    names = {key: _names(cluster) for key, cluster in clusters.items()}
     for _, row in audit.runner.judge(audit.replicas, audit.clusters, positions_of):
         key, coordinator = row.pop("join_key"), (row.pop("coordinator"), row.pop("coordinator_partition"))
-        at = Position(**row | {"settled": tuple((first, last) for first, last in row["settled"])})
-        at = at._replace(topic=at.topic or names[key].get(at.topic_id or "", at.topic_id))
-        log = (at.topic or "", at.partition)
+        position = Position(**row | {"settled": tuple((first, last) for first, last in row["settled"])})
+        position = position._replace(topic=position.topic or names[key].get(position.topic_id or "", position.topic_id))
+        log = (position.topic or "", position.partition)
         if only is not None and log not in only:
             continue
-        cluster = found[key]
+        cluster = clusters[key]
         if log in cluster.bounds:
-            cluster.positions.setdefault(log, []).append(at)
+            cluster.positions.setdefault(log, []).append(position)
         elif cluster.scope.wants_log(*log):
-            cluster.elsewhere.setdefault(coordinator, []).append(at)
-    for key, cluster in found.items():
+            cluster.elsewhere.setdefault(coordinator, []).append(position)
+    for key, cluster in clusters.items():
         cluster.tasks = _tasks(audit, key, cluster.positions)
         for some in (*cluster.positions.values(), *cluster.elsewhere.values()):
             some.sort(key=lambda p: (p.group_id, p.kind, p.topic or "", p.partition))
-    return {**found}
+    return {**clusters}
 
 
 def _names(cluster: Cluster) -> dict[str, str]:
@@ -99,17 +99,21 @@ def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tup
     of = log.leader
     damaged = of.lost_at >= 0 or of.ends_early or of.absent or of.unreadable_records
     sure = not damaged and next(iter(log.events(EventKind.CRC)), None) is None
-    for at in (*_consumers(log), *_shares(log)):
-        said = {"join_key": log.leader.join_key, "coordinator": log.topic, "coordinator_partition": log.partition}
-        yield "position", at._replace(sure=sure)._asdict() | said
+    for position in (*_consumers(log), *_shares(log)):
+        coordinator = {
+            "join_key": log.leader.join_key,
+            "coordinator": log.topic,
+            "coordinator_partition": log.partition,
+        }
+        yield "position", position._replace(sure=sure)._asdict() | coordinator
 
 
 def _consumers(log: LogView) -> Iterator[Position]:
-    seen, broker = watched(log), log.leader.broker_id
-    if seen is None:
+    watch, broker = watched(log), log.leader.broker_id
+    if watch is None:
         return
-    waiting = {(c.place.group, c.topic, c.partition): c for some in seen.pending.values() for c in some}
-    for c in seen.in_force.all():
+    waiting = {(c.place.group, c.topic, c.partition): c for some in watch.pending.values() for c in some}
+    for c in watch.in_force.all():
         later = waiting.pop((c.place.group, c.topic, c.partition), None)
         pending = -1 if later is None else later.value
         yield Position(c.topic, c.partition, c.place.group, CONSUMER, c.value, c.time, broker, pending)
@@ -165,13 +169,14 @@ def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     first = next((row for row in rows if row["kept_by"] == log_maintenance.FUTURE), None)
     if first is None or first["undecided"] is not None:
         return
-    kept = [row for row in rows if row is first or row["kept_by_file"] == first["file"]]
+    segments = [row for row in rows if row is first or row["kept_by_file"] == first["file"]]
     who = first["transactional_id"] or (f"producer {first['producer_id']}" if first["producer_id"] >= 0 else "")
+    stay = "stays" if len(segments) == 1 else "stay"
     yield _row(
         SPACE,
         replica,
-        sum(row["size"] for row in kept),
-        f"{plural(len(kept), 'segment')} from offset {first['base_offset']} on {'stays' if len(kept) == 1 else 'stay'} "
+        sum(row["size"] for row in segments),
+        f"{plural(len(segments), 'segment')} from offset {first['base_offset']} on {stay} "
         f"until {iso(first['goes_at'])} ({first['setting']}): the batch that ends at offset {first['largest_offset']}"
         f"{' of ' + who if who else ''} is stamped {iso(first['largest_timestamp'])}",
     )
@@ -199,16 +204,16 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
         )
 
 
-def left_behind(audit: Audited, held: set[tuple[str, int]]) -> list[Fields]:
+def left_behind(audit: Audited, partitions: set[tuple[str, int]]) -> list[Fields]:
     """What the groups that read some partitions have left there, the most first, at most :data:`MOST` rows. Cost: two
     passes over the facts, and the headers of these logs from the lowest offset on."""
-    if not held:
+    if not partitions:
         return []
-    clusters = read_clusters(audit, held)
-    found = [row for _, row in audit.runner.judge(audit.replicas, clusters, _left)]
-    found = [row for row in found if row["offsets"]]
-    found.sort(key=lambda row: (-row["offsets"], row["topic"], row["partition"], row["group_id"]))
-    return found[:MOST]
+    clusters = read_clusters(audit, partitions)
+    rows = [row for _, row in audit.runner.judge(audit.replicas, clusters, _left)]
+    rows = [row for row in rows if row["offsets"]]
+    rows.sort(key=lambda row: (-row["offsets"], row["topic"], row["partition"], row["group_id"]))
+    return rows[:MOST]
 
 
 def _left(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
@@ -217,8 +222,8 @@ def _left(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str,
         return
     for row in lag_table.rows_of(log, cluster):
         names = ("group_id", "kind", "committed_offset", *lag_table.LEFT, "offsets", "undecided")
-        at = {"about": GROUP, "topic": log.topic, "partition": log.partition}
-        yield GROUP, at | {name: row.get(name) for name in names}
+        place = {"about": GROUP, "topic": log.topic, "partition": log.partition}
+        yield GROUP, place | {name: row.get(name) for name in names}
 
 
 # Partitions that are held, as a run sees them: whether a baseline accepts them, a rule that was left out would report
@@ -234,23 +239,23 @@ class About(NamedTuple):
 
 def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) -> dict[int | None, list[About]]:
     """The findings of blocking rules by producer id; ``accepted``: beside each finding what accepts it."""
-    catalogue, found = registry.kinds(), defaultdict(list)
+    catalogue, grouped = registry.kinds(), defaultdict(list)
     for finding, entry in zip(findings, accepted, strict=True):
         if catalogue[finding.kind].blocks is not None:
-            found[finding.producer_id].append(About(finding, entry is not None))
-    return dict(found)
+            grouped[finding.producer_id].append(About(finding, entry is not None))
+    return dict(grouped)
 
 
 def settled(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
     """What a run adds to a row of ``rules.blocking.blocked``: ``accepted``, where a baseline accepts all that was found
     about its holder; ``left_out``, where nothing was, and its kind was not ``asked``; ``fingerprint``, of the gravest
     finding about it."""
-    mine = [each for each in about.get(row["producer_id"], ()) if _is_about(each.finding, row)]
-    found = any(each.finding.severity in GRAVE for each in mine)
+    related = [item for item in about.get(row["producer_id"], ()) if _is_about(item.finding, row)]
+    reported = any(item.finding.severity in GRAVE for item in related)
     return {
-        "accepted": bool(mine) and all(each.accepted for each in mine),
-        "left_out": row["rule"] not in asked and not found,
-        "fingerprint": next((each.finding.fingerprint for each in mine), None),
+        "accepted": bool(related) and all(item.accepted for item in related),
+        "left_out": row["rule"] not in asked and not reported,
+        "fingerprint": next((item.finding.fingerprint for item in related), None),
     }
 
 
@@ -381,9 +386,9 @@ def blocked_table(audit: Audited) -> pa.Table:
     In the order of the report's cards: those that are blocked first, and of these the one held longest.
     """
     of_dir = audit.inventory.cluster_ids
-    found = [_blocked_row(row) | {"cluster_id": of_dir.get(row["log_dir"])} for row in audit.blocked]
-    found.sort(key=lambda row: (row["standing"] not in STANDS_BLOCKED, -row["age_ms"], row["topic"], row["partition"]))
-    return table_of(found, BLOCKED)
+    rows = [_blocked_row(row) | {"cluster_id": of_dir.get(row["log_dir"])} for row in audit.blocked]
+    rows.sort(key=lambda row: (row["standing"] not in STANDS_BLOCKED, -row["age_ms"], row["topic"], row["partition"]))
+    return table_of(rows, BLOCKED)
 
 
 def _blocked_row(row: Values) -> Fields:
@@ -408,8 +413,8 @@ def _findings_rows(audit: Audited) -> Iterator[Fields]:
 def _rows(audit: Audited) -> Iterator[Fields]:
     """The findings, each with the id of its cluster."""
     of_dir = audit.inventory.cluster_ids
-    for found in audit.findings:
-        row = found.to_dict()
+    for finding in audit.findings:
+        row = finding.to_dict()
         yield row | {"cluster_id": cluster_of(row, of_dir)}
 
 
@@ -438,11 +443,11 @@ def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
     Not by ``pyarrow.array``, which would load pandas.
     """
     arrays = []
-    found: list[list[Any]] = [[] for _ in columns]
+    by_column: list[list[Any]] = [[] for _ in columns]
     for row in rows:
-        for values, column in zip(found, columns.names, strict=True):
+        for values, column in zip(by_column, columns.names, strict=True):
             values.append(row[column])
-    for column, values in zip(columns, found, strict=True):
+    for column, values in zip(columns, by_column, strict=True):
         if pa.types.is_string(column.type):
             arrays.append(texts(values))
             continue
@@ -461,16 +466,16 @@ def cluster_names(audit: Audited) -> dict[str, ClusterName]:
     Errors: :class:`AuditInputError` for one name of several clusters.
     """
     ids, options = audit.cluster_ids, audit.options
-    found = {id: named for id, named in options.clusters if id in ids}
+    names = {id: named for id, named in options.clusters if id in ids}
     if options.cluster_name is None:
-        return found
+        return names
     if len(ids) > 1:
         raise AuditInputError(
             f"--cluster-name names one cluster, the input has {len(ids)}: {', '.join(ids)}; name each by its id under "
             "[clusters] in auditor.toml"
         )
     one = ids[0] if ids else ""
-    return {one: found.get(one, ClusterName(""))._replace(name=options.cluster_name)}
+    return {one: names.get(one, ClusterName(""))._replace(name=options.cluster_name)}
 
 
 def findings(audit: Audited) -> pa.Table:
@@ -522,8 +527,8 @@ def report(audit: Audited) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=REPORT)
 
 
-def baseline(held: Verdicts) -> pa.Table:
+def baseline(verdicts: Verdicts) -> pa.Table:
     """The entries of the baseline that the run's findings have, each once: those that hold and those that are over."""
-    rows = {entry.fingerprint: entry.row() | {"over": None} for entry in held.accepted if entry is not None}
-    rows |= {entry.fingerprint: entry.row() | {"over": why} for entry, why in held.back}
+    rows = {entry.fingerprint: entry.row() | {"over": None} for entry in verdicts.accepted if entry is not None}
+    rows |= {entry.fingerprint: entry.row() | {"over": why} for entry, why in verdicts.back}
     return pa.Table.from_pylist(list(rows.values()), schema=BASELINE)

@@ -53,10 +53,10 @@ def write(
     """
     where = staging or ResultFolder("", str((folder / STAGING).absolute()))
     done = WrittenTables(folder, where, {})
-    held = {name: table for name in tables if (table := audit.held(name)) is not None}
-    for name, table in held.items():
+    in_memory = {name: table for name in tables if (table := audit.held(name)) is not None}
+    for name, table in in_memory.items():
         table_tasks.write(table, folder / name / "part-00000.parquet")
-    others = [name for name in tables if name not in held]
+    others = [name for name in tables if name not in in_memory]
     if not others:
         return done
     options = audit.options
@@ -88,15 +88,15 @@ def _place(wanted: TableRequest, parts: Iterable[WrittenPart], done: WrittenTabl
                 "--out on a mount that all share, or in a store (s3://, hdfs://)"
             )
         of_table[part.table].append(part)
-    for name, mine in of_table.items():
+    for name, parts_of_table in of_table.items():
         target = done.folder / name
-        if not mine:
+        if not parts_of_table:
             table_tasks.write(wanted.columns(name).empty_table(), target / "part-00000.parquet")
         elif done.staging.uri:
-            done.stored[name] = [part.file for part in mine]
+            done.stored[name] = [part.file for part in parts_of_table]
         else:
             target.mkdir(exist_ok=True)
-            for number, part in enumerate(mine):
+            for number, part in enumerate(parts_of_table):
                 (Path(done.staging.path) / part.file).rename(target / file_name(number))
 
 
@@ -113,9 +113,9 @@ def _refused_by_stores(done: WrittenTables) -> list[tuple[str, DecodeError]]:
     wanted = pc.starts_with(pc.field("detail"), retries.SAYS)
     names = ["log_dir", *DecodeError._fields[:5]]
     read = partial(pq.read_table, columns=names, filters=wanted)
-    found = [done.staging.reading(read, part) for part in done.stored.get("decode_errors", [])]
-    found += [read(path) for path in sorted((done.folder / "decode_errors").glob("*.parquet"))]
-    rows = pa.concat_tables(found).to_pylist()
+    tables = [done.staging.reading(read, part) for part in done.stored.get("decode_errors", [])]
+    tables += [read(path) for path in sorted((done.folder / "decode_errors").glob("*.parquet"))]
+    rows = pa.concat_tables(tables).to_pylist()
     return sorted((row.pop("log_dir") or "", DecodeError(**row)) for row in rows)
 
 
@@ -137,11 +137,11 @@ def lists(audit: Audited, wanted: TableRequest, slots: int, pool: Pool, refused:
     if max((f.size for d in audit.scoped.log_dirs for c in d.replicas for f in c.files()), default=0) > (
         options.split_size
     ):
-        ((_, found),) = pool.map([options.split_size], plan, refused=refused)
+        ((_, pieces),) = pool.map([options.split_size], plan, refused=refused)
     else:
-        found = plan(options.split_size)
-    size = sum(map(input_splits.size, found))
-    return input_splits.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
+        pieces = plan(options.split_size)
+    size = sum(map(input_splits.size, pieces))
+    return input_splits.spread(pieces, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
 
 
 # The columns of every table, whatever it is made from.

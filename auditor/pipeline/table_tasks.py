@@ -219,11 +219,11 @@ class _TaskFiles:
 
 def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[WrittenPart]:
     """A task: the decoded tables of some pieces. Memory: a chunk of a segment, and a row group a table."""
-    number, found = numbered
+    number, pieces = numbered
     if not wanted.is_reached():
         return [WrittenPart(number, NOT_SHARED, "")]
-    with _TaskFiles(wanted, number) as files, remote_files.coming(remote_files.of_work(found)):
-        for piece in found:
+    with _TaskFiles(wanted, number) as files, remote_files.coming(remote_files.of_work(pieces)):
+        for piece in pieces:
             for table, rows in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
                 if table in wanted.decoded:
                     files.add(table, rows)
@@ -246,13 +246,16 @@ def derive(
 
 
 def gather(
-    wanted: TableRequest, clusters: dict[str, Cluster], number: int, found: Iterable[tuple[str, int, Iterable[bytes]]]
+    wanted: TableRequest,
+    clusters: dict[str, Cluster],
+    number: int,
+    partitions: Iterable[tuple[str, int, Iterable[bytes]]],
 ) -> list[WrittenPart]:
     """A task: the whole transactions of some partitions of the coordinators' log, each with all shares in it."""
     if not wanted.is_reached():
         return [WrittenPart(number, NOT_SHARED, "")]
     with _TaskFiles(wanted, number) as files:
-        for join_key, partition, shares in found:
+        for join_key, partition, shares in partitions:
             for rows in pipeline_derived_tables.coordinated_rows(clusters[join_key], partition, shares):
                 files.add(derived_tables.COORDINATED_TRANSACTIONS, rows)
         return files.ended()

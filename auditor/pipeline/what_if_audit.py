@@ -98,15 +98,15 @@ def _settings(
         if retention is None and (value := number(option)) is not None:
             retention = value * unit
     size, check = number("retention.bytes", "log.retention.bytes"), number("producer.id.expiration.check.interval.ms")
-    kept = task.compacted  # by its cleaner, not by age or size
+    compacted = task.compacted  # by its cleaner, not by age or size
     policy = policy_at(name, cluster.releases.get(task.broker_id, UNKNOWN))
     return PolicySettings(
         name,
         policy._replace(duplicate_window=duplicate_window) if policy.is_draft else policy,
         task.expiration_ms if present else supposed_expiration_ms(name, setting),
         CHECK_MS if check is None else check,
-        -1 if kept else WEEK_MS if retention is None else retention,
-        -1 if kept or size is None else size,
+        -1 if compacted else WEEK_MS if retention is None else retention,
+        -1 if compacted or size is None else size,
     )
 
 
@@ -217,10 +217,10 @@ class WhatIfAudit(Audit):
         """What the policies would have changed, and what each broker's memory would have cost."""
         names, brokers = self.names, self.result["brokers"]
         rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
-        found = [Finding.of(row) for row in rows]
-        found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
-        found = resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
-        return signed(found, self.inventory.cluster_ids)
+        findings = [Finding.of(row) for row in rows]
+        findings += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
+        findings = resolve_each(findings, {d.name: d.join_key for d in self.inventory.log_dirs})
+        return signed(findings, self.inventory.cluster_ids)
 
     def held(self, table: str) -> pa.Table | None:
         """Verdicts are what the judge step gave."""

@@ -84,7 +84,7 @@ def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
         yield "verdict", row
     log.leader.tables["verdicts"] = pa.Table.from_pylist(rows, VERDICTS)
     catalogue = registry.kinds()
-    for finding in judge_bounded(log, (each for each in catalogue.values() if each.what_if)):
+    for finding in judge_bounded(log, (kind for kind in catalogue.values() if kind.what_if)):
         yield "finding", finding.carried()
 
 
@@ -129,16 +129,16 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[Fields]:
     catalogue = registry.kinds()
     reported: set[tuple[int | None, int | None]] = set()
     rows = log.leader.transactions
-    for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
+    for f in registry.judge(log, (kind for kind in catalogue.values() if kind.unverified)):
         if (f.producer_id, f.offset) in reported or f.evidence.get("in_flight"):
             continue
         reported.add((f.producer_id, f.offset))
-        found = rows[(rows["producer_id"] == f.producer_id) & (rows["first_offset"] == f.offset)]
-        if not len(found):
+        transactions = rows[(rows["producer_id"] == f.producer_id) & (rows["first_offset"] == f.offset)]
+        if not len(transactions):
             continue
         for policy in (name for name in policies if POLICIES[name].verifies):
             late = POLICIES[policy].bumps_each_transaction and catalogue[f.kind].unverified is Unverified.ENDED
-            yield _refused(log, found[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
+            yield _refused(log, transactions[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
 
 
 def _refused(log: LogView, t: np.void, policy: str, error: int) -> Fields:
@@ -247,11 +247,11 @@ def _brokers(replicas: list[Fields], policies: tuple[str, ...], now: dict[str, s
     return [
         {
             "log_dir": log_dir,
-            "broker_id": mine[0]["broker_id"],
+            "broker_id": group[0]["broker_id"],
             "policy_now": now.get(log_dir),
-            "policies": {name: {f: sum(c["policies"][name][f] for c in mine) for f in fields} for name in policies},
+            "policies": {name: {f: sum(c["policies"][name][f] for c in group) for f in fields} for name in policies},
         }
-        for log_dir, mine in sorted(by_dir.items())
+        for log_dir, group in sorted(by_dir.items())
     ]
 
 

@@ -77,24 +77,24 @@ def of_directories(
     """Why a cluster among log directories gives nothing to judge; None where each gives something. ``read``: what
     ``scope`` leaves. The metadata log is not counted: it says which partitions there are, not what is in them. Nor are
     logs without a byte, unless the metadata log has some: then it is known that they may be empty."""
-    found: dict[str, bool] = {}
+    has_data_of: dict[str, bool] = {}
     sizes: Counter[str] = Counter()
     has_metadata = has_segments = False
     for log_dir in read.log_dirs:
         named = [c for c in log_dir.replicas if c.segments and scope.names(c.topic, c.partition)]
         has_data = bool(log_dir.texts) or any(c.topic != METADATA_TOPIC for c in named)
-        found[log_dir.join_key] = found.get(log_dir.join_key, False) or has_data
+        has_data_of[log_dir.join_key] = has_data_of.get(log_dir.join_key, False) or has_data
         has_metadata |= any(c.topic == METADATA_TOPIC for c in named)
         has_segments |= bool(named)
         sizes[log_dir.join_key] += len(log_dir.texts) + sum(s.size for c in named for s in c.segments)
-    found = {key: has_data and sizes[key] > 0 for key, has_data in found.items()}
-    empty = [key for key, has_data in found.items() if not has_data]
+    has_data_of = {key: has_data and sizes[key] > 0 for key, has_data in has_data_of.items()}
+    empty = [key for key, has_data in has_data_of.items() if not has_data]
     unknown = [key for key in empty if not _is_new(settings.get(key))]
     if not empty:
         return None
     if not unknown:
-        return NO_TOPICS if len(empty) == len(found) else None
-    if len(empty) == len(found):
+        return NO_TOPICS if len(empty) == len(has_data_of) else None
+    if len(empty) == len(has_data_of):
         if has_segments and not sizes.total():
             return EMPTY_SEGMENTS
         return ONLY_METADATA if has_metadata else NO_SEGMENTS
@@ -102,9 +102,9 @@ def of_directories(
     return EmptyInput(NO_SEGMENTS_OF.format(", ".join(ids[key] for key in unknown)))
 
 
-def _is_new(known: ClusterSettings | None) -> bool:
+def _is_new(settings: ClusterSettings | None) -> bool:
     """Whether all of a cluster's metadata could be read, and has no topic."""
-    return known is not None and known.metadata is not None and known.whole and not known.metadata.topics
+    return settings is not None and settings.metadata is not None and settings.whole and not settings.metadata.topics
 
 
 # An audit's first half: what there is, the settings of its clusters, and the facts of every replica.
@@ -115,16 +115,16 @@ Say = Callable[[str], None]
 
 def beside(work: Callable[..., Any], *given: object) -> Future[Any]:
     """What ``work`` comes to, in a thread that the end of the program does not wait for."""
-    found: Future[Any] = Future()
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work(*given))
+            future.set_result(work(*given))
         except BaseException as error:  # noqa: BLE001
-            found.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return found
+    return future
 
 
 def nobody(text: str) -> None:
@@ -156,20 +156,20 @@ class ReadAudit:
     def _found(self) -> Inventory:
         """What there is below the paths, the remote parts of logs for themselves."""
         with self.step("open"), retries.heard_by(self.say):
-            found = discover(list(self.options.inputs), self.options.limits, self.options.scope)
-        if self.options.remote and not found.remote:
+            inventory = discover(list(self.options.inputs), self.options.limits, self.options.scope)
+        if self.options.remote and not inventory.remote:
             raise AuditInputError(
                 f"no remote segments below {', '.join(map(user_input.shown_uri, self.options.remote))}; check --remote"
             )
-        return found
+        return inventory
 
     @cached_property
     def inventory(self) -> Inventory:
         """What there is below the paths, tiered logs with their remote part."""
         if not self._found.remote:
             return self._found
-        known = {key: known.remote for key, known in self.settings.items()}
-        return with_remote(self._found, known, self.options.scope)
+        remote = {key: remote.remote for key, remote in self.settings.items()}
+        return with_remote(self._found, remote, self.options.scope)
 
     @cached_property
     def scoped(self) -> Inventory:
@@ -207,9 +207,9 @@ class ReadAudit:
     def empty_input(self) -> EmptyInput | None:
         """Why the input, or all of it about one cluster, holds nothing to judge; None where it holds something."""
         asked = self.options.scope
-        found = of_directories(self.scoped, self.settings, asked)
-        if found is None or not asked.may_lack:
-            return found
+        empty = of_directories(self.scoped, self.settings, asked)
+        if empty is None or not asked.may_lack:
+            return empty
         return of_directories(self.inventory, self.settings)
 
     @property
@@ -260,10 +260,10 @@ class ReadAudit:
         replicas = self.replicas
         with self.step("read and replay"):
             self._say_read(0.0)
-            found = replicas.briefs()
+            briefs = replicas.briefs()
         if any(log_dir.texts for log_dir in self.inventory.log_dirs):  # else it is known before anything is read
-            user_input.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in found))
-        return found
+            user_input.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in briefs))
+        return briefs
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -335,12 +335,12 @@ class JudgedAudit(ReadAudit):
     @cached_property
     def choices(self) -> list[PolicyChoice]:
         """Which policy each log directory worked under, and why."""
-        found = []
+        choices = []
         for log_dir in self.inventory.log_dirs:
             versions = {1} if cluster_context.writes_version_1(self.briefs, log_dir.join_key) else set()
             settings = self.settings.get(log_dir.join_key, ClusterSettings())
-            found.append(cluster_context.choose(log_dir, settings, versions, self.options.policy))
-        return found
+            choices.append(cluster_context.choose(log_dir, settings, versions, self.options.policy))
+        return choices
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -376,7 +376,7 @@ class JudgedAudit(ReadAudit):
         rows: dict[str, ExternalSort[Any]] = {kind: ExternalSort(place_of) for kind in KINDS}
         logs, totals = ExternalSort[Placed](itemgetter(0)), LogTotals()
         limit = self.options.max_findings
-        found = LimitedFindings(registry.kinds(), limit)
+        limited = LimitedFindings(registry.kinds(), limit)
         with self.step("judge"):
             judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
@@ -385,11 +385,11 @@ class JudgedAudit(ReadAudit):
                     totals.join(row[1])
                 elif kind == "finding":
                     if self._asked_for(row):
-                        found.add(Finding.of(row))
+                        limited.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
-            return done | {"finding": found.findings(), LOG: JudgedLogs(logs.in_order(), totals.settled())}
+            return done | {"finding": limited.findings(), LOG: JudgedLogs(logs.in_order(), totals.settled())}
 
     def _asked_for(self, row: Values) -> bool:
         """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
@@ -406,8 +406,8 @@ class JudgedAudit(ReadAudit):
     @property
     def logs(self) -> JudgedLogs:
         """The rows of all logs."""
-        found: JudgedLogs = self.judged[LOG]  # type: ignore[assignment]
-        return found
+        logs: JudgedLogs = self.judged[LOG]  # type: ignore[assignment]
+        return logs
 
     @property
     def blocked(self) -> Sequence[Fields]:
@@ -430,14 +430,14 @@ class JudgedAudit(ReadAudit):
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
-        found = pipeline_judge.without_news(found, self._begun_inside)
-        for finding in found:
+        findings = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
+        findings = pipeline_judge.without_news(findings, self._begun_inside)
+        for finding in findings:
             if finding.advice is not None:
                 finding.advice = repairs.addressed(finding.advice, self.options.bootstrap)
-        found = signed(found, self.inventory.cluster_ids)
+        findings = signed(findings, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
-        return found
+        return findings
 
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
@@ -452,12 +452,12 @@ class JudgedAudit(ReadAudit):
         :func:`auditor.pipeline.moments.read_events`, in the order of the findings."""
         tasks = []
         by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
-        for key, known in self.settings.items():
+        for key, settings in self.settings.items():
             named = (
                 f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
             )
-            at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
-            tasks += pipeline_moments.tasks_of(known.source, list(at), self.options.limits)
+            partitions = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
+            tasks += pipeline_moments.tasks_of(settings.source, list(partitions), self.options.limits)
         with self.step("what the cluster did"):
             return [row for rows in self.runner.pool.all(tasks, pipeline_moments.read_events) for row in rows]
 
@@ -473,9 +473,9 @@ class JudgedAudit(ReadAudit):
         if not self.baseline.entries:
             return Verdicts([None] * len(self.findings))
         options = self.options
-        found = ((f.fingerprint, f.severity) for f in self.findings)
+        findings = ((f.fingerprint, f.severity) for f in self.findings)
         looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
-        return pipeline_options.judge(self.baseline, found, self.as_of, looked_for, self.cluster_ids)
+        return pipeline_options.judge(self.baseline, findings, self.as_of, looked_for, self.cluster_ids)
 
     @property
     def open_findings(self) -> list[Finding]:
@@ -549,12 +549,12 @@ class Audit(JudgedAudit):
 
     def unread(self) -> list[tuple[str, DecodeError]]:
         """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
-        found = [(u.log_dir, u.error) for u in self.inventory.errors]
-        found += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
-        found += self._errors_of_logs if self.is_known("judged") else []
+        errors = [(u.log_dir, u.error) for u in self.inventory.errors]
+        errors += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
+        errors += self._errors_of_logs if self.is_known("judged") else []
         mixed = sorted(self.mixed) if self.is_known("clusters") else []
-        found += [(name, DecodeError(COPY_LIST, 0, -1, "unreadable", MIXED)) for name in mixed]
-        return list(dict.fromkeys(found + self.fatal))
+        errors += [(name, DecodeError(COPY_LIST, 0, -1, "unreadable", MIXED)) for name in mixed]
+        return list(dict.fromkeys(errors + self.fatal))
 
     @property
     def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
@@ -563,10 +563,10 @@ class Audit(JudgedAudit):
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
         places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
-        found = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
-        replicas = [(d.name, c) for d in self.inventory.log_dirs for c in d.replicas] if found else []
+        fatal = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
+        replicas = [(d.name, c) for d in self.inventory.log_dirs for c in d.replicas] if fatal else []
         remote = {(name, f.name): f.place for name, c in replicas for f in c.files() if f.place is not None}
-        return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
+        return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in fatal}
 
     def incomplete(self) -> bool:
         """Whether a part of the input could not be read (not: read and found damaged, in flight or gone), or there was
@@ -587,9 +587,9 @@ class Audit(JudgedAudit):
         if not failing:
             return 0
         unsure = self.options.fail_on_unsure
-        found = any(f.severity in failing for f in self.open_findings)
+        failing_finding = any(f.severity in failing for f in self.open_findings)
         unlooked = unsure and self.logs.totals.unlooked.total() > 0
-        return int(found or unlooked or any(summary.fails(row, failing, unsure) for row in self.blocked))
+        return int(failing_finding or unlooked or any(summary.fails(row, failing, unsure) for row in self.blocked))
 
     def spared(self) -> Inventory | None:
         """The input that results must not be written into; None where it is no folder."""

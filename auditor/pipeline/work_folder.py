@@ -83,18 +83,18 @@ class WorkFolderContent(NamedTuple):
 
     def notes(self, asked: Collection[bytes]) -> list[str]:
         """What is not used there, for people; ``asked``: the identities that an audit wants."""
-        found = [
+        notes = [
             f"--work has {plural(len(names), 'file')} left alone, {why}: {few(map(storage.printable, names))}; "
             "what would have been there was read"
             for why in (HALF, OLDER, FOREIGN)
             if (names := [name for name, reason in sorted(self.left_alone.items()) if reason == why])
         ]
         if unused := len(self.there.keys() - asked):
-            found.append(
+            notes.append(
                 f"--work has facts of {plural(unused, 'partition copy')} that are of no use here: of other files, "
                 "options or releases, or of files that have changed"
             )
-        return found
+        return notes
 
 
 class WorkFolder(NamedTuple):
@@ -117,15 +117,15 @@ class WorkFolder(NamedTuple):
             if files.get_file_info(f"{path}/{KEY}").type == pafs.FileType.NotFound:
                 self._put(KEY, secrets.token_bytes(KEY_BYTES))
             with files.open_input_stream(f"{path}/{KEY}") as stream:
-                found = bytes(stream.read(KEY_BYTES + 1))
+                key = bytes(stream.read(KEY_BYTES + 1))
         except (*storage.REFUSED, StoreTrouble) as error:
             raise AuditInputError(
                 f"cannot write to {storage.printable(self.text.partition('?')[0])}: {retries.code_of(error)}; choose "
                 "another --work"
             ) from error
-        if len(found) != KEY_BYTES:
+        if len(key) != KEY_BYTES:
             raise AuditInputError("--work holds a file 'key' that no audit left there; choose another folder")
-        return found
+        return key
 
     def is_begun(self) -> bool:
         """Whether an audit has used the folder."""
@@ -162,8 +162,8 @@ class WorkFolder(NamedTuple):
 
     def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
         """What another attempt at this list kept."""
-        found = self._identities(_name(of_list) + FACTS)
-        return frozenset(() if isinstance(found, str) else found)
+        stored_identities = self._identities(_name(of_list) + FACTS)
+        return frozenset(() if isinstance(stored_identities, str) else stored_identities)
 
     def begins(self, of_list: Sequence[bytes]) -> bool:
         """Leaves a note that a list is being read; whether there was one, whose writer ended before its work did."""
@@ -186,8 +186,8 @@ class WorkFolder(NamedTuple):
             only = pa.ipc.IpcReadOptions(included_fields=list(columns))
             reader = pa.ipc.open_file(file, options=only)
             if reader.schema.metadata != META:
-                mine = (reader.schema.metadata or {}).get(b"program") == META[b"program"]
-                raise _Other(OLDER if mine else FOREIGN)
+                ours = (reader.schema.metadata or {}).get(b"program") == META[b"program"]
+                raise _Other(OLDER if ours else FOREIGN)
             return reader.read_all()
 
     def known(self) -> WorkFolderContent:
@@ -196,15 +196,15 @@ class WorkFolder(NamedTuple):
         infos = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         every = sorted(info.base_name for info in infos)
         names = [name for name in every if name.endswith(FACTS)]
-        found = WorkFolderContent(
+        content = WorkFolderContent(
             {}, {name: HALF if name.endswith(PART) else FOREIGN for name in every if _is_other(name)}
         )
         for name, identities in zip(names, side_by_side(self._identities, names), strict=True):
             if isinstance(identities, str):
-                found.left_alone[name] = identities
+                content.left_alone[name] = identities
             else:
-                found.there.update({identity: FactsPosition(name, row) for row, identity in enumerate(identities)})
-        return found
+                content.there.update({identity: FactsPosition(name, row) for row, identity in enumerate(identities)})
+        return content
 
     def _identities(self, name: str) -> list[bytes] | str:
         """Those of the facts in a file, or why it is left alone."""
@@ -220,14 +220,14 @@ class WorkFolder(NamedTuple):
         be read anew."""
         try:
             table = self._table(name, [1, 2])
-            found = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
+            replicas = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
         except (*WRONG, OSError):
             return None
-        if not all(isinstance(facts, ReplicaFacts) for facts in found):
+        if not all(isinstance(facts, ReplicaFacts) for facts in replicas):
             return None
-        for facts in found:
+        for facts in replicas:
             facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file
-        return found
+        return replicas
 
 
 class _Other(ValueError):
@@ -262,27 +262,27 @@ def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:
 
 
 def _identity(task: ReplicaTask) -> bytes:
-    said = repr((FORM, VERSION, task, _changed(task)))
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
+    text = repr((FORM, VERSION, task, _changed(task)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
     """The files of a replica as they are now: name, size and time of writing (ns); of this machine's also inode and
     time of change, since a cleaner gives what it rewrites the old time. Remote segments never change."""
-    mine = [file for file in task.replica.files() if file.place is None]
+    local_files = [file for file in task.replica.files() if file.place is None]
     if not task.place.uri:
-        found: list[tuple[str | int, ...]] = []
-        for file in mine:
+        states: list[tuple[str | int, ...]] = []
+        for file in local_files:
             try:
                 status = os.stat(f"{task.place.path}/{file.name}", follow_symlinks=False)
             except OSError:
-                found.append((file.name, -1, secrets.randbits(63)))  # fits nothing
+                states.append((file.name, -1, secrets.randbits(63)))  # fits nothing
                 continue
-            found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        return found
+            states.append((file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+        return states
     files = filesystem(task.place.uri)[0]
-    folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in mine})
-    names = {f"{task.place.path}/{file.name}" for file in mine}
+    folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in local_files})
+    names = {f"{task.place.path}/{file.name}" for file in local_files}
     infos: list[Any] = []
     for folder in folders:
         listed = partial(files.get_file_info, pafs.FileSelector(folder))

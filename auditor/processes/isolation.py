@@ -74,15 +74,15 @@ class Note:
         if len(note) > self.ROOM:  # longer than any path that can be opened
             note = pickle.dumps((task, ALL), 5)
         other = 1 - self._memory[0]
-        at = 1 + other * self.ROOM
-        self._memory[at : at + len(note)] = note
+        begin = 1 + other * self.ROOM
+        self._memory[begin : begin + len(note)] = note
         self._memory[0] = other
 
     def read(self) -> Opened:
         """What was noted last."""
-        at = 1 + self._memory[0] * self.ROOM
-        found: Opened = pickle.loads(self._memory[at : at + self.ROOM])
-        return found
+        begin = 1 + self._memory[0] * self.ROOM
+        opened: Opened = pickle.loads(self._memory[begin : begin + self.ROOM])
+        return opened
 
 
 # Work in processes apart: a file that kills its reader, or never lets it go, is left out and named.
@@ -281,25 +281,25 @@ class Pool:
             following = job.next_ones(self.size)
             worker.take(job.work, [(n, tasks[n], job.refused_to(n), job.rounds(n)) for n in following])
 
-    def _hear(self, kind: str, said: Any, heard: Callable[[int, str], None]) -> None:
+    def _hear(self, kind: str, content: Any, heard: Callable[[int, str], None]) -> None:
         """What a worker says on the way."""
         if kind == "waits":
-            self.waits(said)
+            self.waits(content)
             return
-        for opened in said:
+        for opened in content:
             heard(*opened)
 
     def all(self, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
         """What :meth:`map` gives, in the order of the tasks."""
-        found = dict(self.map(tasks, work))
-        return [found[number] for number in range(len(tasks))]
+        results = dict(self.map(tasks, work))
+        return [results[number] for number in range(len(tasks))]
 
     def _bury(self, worker: _Worker, job: _Job) -> None:
         worker.line.pipe.close()
         status, opened = self._ask(WAIT + NUMBER.pack(worker.pid))
-        at = opened if opened[0] in worker.tasks else (worker.tasks[0], ALL)  # before it opened any of them
-        if -status in FROM_OUTSIDE and at not in job.spared:
-            job.spared.add(at)
+        task_file = opened if opened[0] in worker.tasks else (worker.tasks[0], ALL)  # before it opened any of them
+        if -status in FROM_OUTSIDE and task_file not in job.spared:
+            job.spared.add(task_file)
             job.todo.extendleft(reversed(worker.tasks))
         else:
             job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
@@ -372,13 +372,13 @@ class _Job:
                 self.of_task.setdefault(number, {})
             return
         task, file = opened if opened[0] in tasks else (tasks[0], ALL)
-        mine = self.of_task.setdefault(task, {})
-        if ALL in mine:
+        refused = self.of_task.setdefault(task, {})
+        if ALL in refused:
             raise RuntimeError(f"the process that reads ends ({ending}) whatever is left out")
-        path = ALL if file in mine or len(mine) >= MAX_REFUSED else file
-        mine[path] = KILLS + ending
+        path = ALL if file in refused or len(refused) >= MAX_REFUSED else file
+        refused[path] = KILLS + ending
         if path != ALL:
-            self.refused[path] = mine[path]
+            self.refused[path] = refused[path]
 
 
 def _ending(status: int, patience_s: float) -> str:

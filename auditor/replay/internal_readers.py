@@ -125,23 +125,23 @@ class PartitionSets:
     def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the sets (FULL where the limit is reached), and which lists are null."""
         lists = self.lists.codes(data, starts, sizes)
-        known = len(self.set_of)
-        if len(self.lists) > known:
-            self._learn(known)
+        count = len(self.set_of)
+        if len(self.lists) > count:
+            self._learn(count)
         if not len(self.set_of):
             return lists, np.zeros(len(lists), bool)
-        found = np.where(lists == FULL, FULL, self.set_of[lists])
-        return found, self.null[lists] & (lists != FULL)
+        sets = np.where(lists == FULL, FULL, self.set_of[lists])
+        return sets, self.null[lists] & (lists != FULL)
 
-    def _learn(self, known: int) -> None:
+    def _learn(self, first_list: int) -> None:
         """Takes new lists apart."""
-        ends = self.lists.ends[known : len(self.lists) + 1]
-        found = take_apart(self.lists.arena, ends[:-1], ends[1:])
-        topics = self.topics.codes(self.lists.arena, found.starts, found.sizes)
-        numbers = np.repeat(np.arange(len(found.ends)), np.diff(found.ends, prepend=0))
-        full = np.zeros(len(found.ends), bool)
+        ends = self.lists.ends[first_list : len(self.lists) + 1]
+        parts = take_apart(self.lists.arena, ends[:-1], ends[1:])
+        topics = self.topics.codes(self.lists.arena, parts.starts, parts.sizes)
+        numbers = np.repeat(np.arange(len(parts.ends)), np.diff(parts.ends, prepend=0))
+        full = np.zeros(len(parts.ends), bool)
         full[numbers[topics == FULL]] = True
-        self._store(numbers, topics << 32 | (found.partitions & 0xFFFFFFFF), full)
+        self._store(numbers, topics << 32 | (parts.partitions & 0xFFFFFFFF), full)
         sizes = np.diff(ends)
         first = self.lists.arena[np.minimum(ends[:-1], len(self.lists.arena) - 1)]  # an empty one may stand at its end
         self.null = np.append(self.null, ((sizes == 1) & (first == 0)) | ((sizes == 4) & (first == 255)))
@@ -204,79 +204,79 @@ class CoordinatorReader(RecordProblems):
         fields = parse(records, chosen)
         batch = records.batch[chosen]
         out = np.empty((len(COLUMNS), len(chosen)), np.int64)
-        at = {name: out[k] for k, name in enumerate(COLUMNS)}
-        at["partition"][:] = self.partition
-        at["offset"][:], at["record_time"][:] = records.offset[chosen], _times(records.timestamp[chosen])
-        at["leader_epoch"][:] = batches.partition_leader_epoch[batch]
-        at["file"][:], at["position"][:] = len(self.files) - 1, batches.position[batch]
+        columns = {name: out[k] for k, name in enumerate(COLUMNS)}
+        columns["partition"][:] = self.partition
+        columns["offset"][:], columns["record_time"][:] = records.offset[chosen], _times(records.timestamp[chosen])
+        columns["leader_epoch"][:] = batches.partition_leader_epoch[batch]
+        columns["file"][:], columns["position"][:] = len(self.files) - 1, batches.position[batch]
         plain = fields[:, VERSION] != ODD
-        self._plain(records.payload, fields[plain], at, plain)
+        self._plain(records.payload, fields[plain], columns, plain)
         for k in np.flatnonzero(~plain).tolist():
-            where = (file, int(at["position"][k]), int(batches.size[batch[k]]))
-            if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in at.items()}):
-                at["id"][k], at["set"][k] = 0, UNREADABLE
-        left = (at["set"] == FULL) | (at["id"] == FULL)
+            where = (file, int(columns["position"][k]), int(batches.size[batch[k]]))
+            if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in columns.items()}):
+                columns["id"][k], columns["set"][k] = 0, UNREADABLE
+        left = (columns["set"] == FULL) | (columns["id"] == FULL)
         full = self.rows.size > self.room.packed_bytes
         if full or self.count + len(left) > self.room.records:
             left[0 if full else max(0, self.room.records - self.count) :] = True
-        kept = np.flatnonzero(~left & (at["set"] >= 0))
-        self.rows.add(out[:, kept] if len(kept) < len(chosen) else out)
-        self.count += len(kept)
-        return self._limit(file, at, left) if left.any() else []
+        accepted = np.flatnonzero(~left & (columns["set"] >= 0))
+        self.rows.add(out[:, accepted] if len(accepted) < len(chosen) else out)
+        self.count += len(accepted)
+        return self._limit(file, columns, left) if left.any() else []
 
-    def _plain(self, payload: np.ndarray, fields: np.ndarray, at: dict[str, np.ndarray], rows: np.ndarray) -> None:
+    def _plain(self, payload: np.ndarray, fields: np.ndarray, columns: dict[str, np.ndarray], rows: np.ndarray) -> None:
         """Fills the rows of records that were read by column."""
         f = np.ascontiguousarray(fields.T)
         gone = f[VERSION] == NO_VALUE
         self.version_1 |= bool((f[VERSION] == 1).any())
-        at["id"][rows] = self.ids.codes(payload, f[ID_START], f[ID_SIZE])
-        at["set"][rows], at["partitions_null"][rows] = self.sets.codes(payload, f[LIST_START], f[LIST_SIZE])
-        at["producer_id"][rows], at["producer_epoch"][rows] = f[PRODUCER_ID], f[PRODUCER_EPOCH]
-        at["timeout_ms"][rows], at["client_version"][rows] = f[TIMEOUT_MS], f[CLIENT_VERSION]
-        at["last_update"][rows], at["start"][rows] = _times(f[LAST_UPDATE]), _times(f[START])
-        at["status"][rows] = f[STATUS]
+        columns["id"][rows] = self.ids.codes(payload, f[ID_START], f[ID_SIZE])
+        columns["set"][rows], columns["partitions_null"][rows] = self.sets.codes(payload, f[LIST_START], f[LIST_SIZE])
+        columns["producer_id"][rows], columns["producer_epoch"][rows] = f[PRODUCER_ID], f[PRODUCER_EPOCH]
+        columns["timeout_ms"][rows], columns["client_version"][rows] = f[TIMEOUT_MS], f[CLIENT_VERSION]
+        columns["last_update"][rows], columns["start"][rows] = _times(f[LAST_UPDATE]), _times(f[START])
+        columns["status"][rows] = f[STATUS]
         state = np.where(gone, TOMBSTONE, f[STATUS])
         for status in np.unique(state[(state >= UNKNOWN) | (state < TOMBSTONE) | ((state < 0) & ~gone)]).tolist():
             state[(f[STATUS] == status) & ~gone] = self._unknown(status)
-        at["state"][rows] = state
+        columns["state"][rows] = state
 
     def _unknown(self, status: int) -> int:
         return self.states.setdefault(status, UNKNOWN + len(self.states))
 
-    def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], at: dict[str, np.ndarray]) -> bool:
+    def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], columns: dict[str, np.ndarray]) -> bool:
         """Fills the row of one that was not; whether it could be read. ``where``: the batch's file, position, bytes."""
         row, problem = decode_transaction_log(*run.stored(record))
         if row is None:
             if problem is not None:
-                self.note(where, int(at["offset"][0]), problem)
+                self.note(where, int(columns["offset"][0]), problem)
             return False
         status = -1 if row.status is None else row.status
-        at["id"][:] = self.ids.code(row.transactional_id.encode("utf-8", "surrogatepass"))
-        at["set"][:] = self.sets.code_of(row.partitions or [])
-        at["state"][:] = TOMBSTONE if row.tombstone else status if 0 <= status < UNKNOWN else self._unknown(status)
-        at["status"][:], at["partitions_null"][:] = status, bool(row.partitions_null)
+        columns["id"][:] = self.ids.code(row.transactional_id.encode("utf-8", "surrogatepass"))
+        columns["set"][:] = self.sets.code_of(row.partitions or [])
+        columns["state"][:] = TOMBSTONE if row.tombstone else status if 0 <= status < UNKNOWN else self._unknown(status)
+        columns["status"][:], columns["partitions_null"][:] = status, bool(row.partitions_null)
         for name in ("producer_id", "producer_epoch", "timeout_ms"):
             value_of = getattr(row, name)
-            at[name][:] = -1 if value_of is None else value_of
-        at["client_version"][:] = row.client_transaction_version or 0
-        at["last_update"][:], at["start"][:] = _time(row.last_update_timestamp), _time(row.start_timestamp)
+            columns[name][:] = -1 if value_of is None else value_of
+        columns["client_version"][:] = row.client_transaction_version or 0
+        columns["last_update"][:], columns["start"][:] = _time(row.last_update_timestamp), _time(row.start_timestamp)
         self.version_1 |= row.value_version == 1
         self.some_odd = True
         return True
 
-    def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
+    def _limit(self, file: str, columns: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
         """Notes records that there is no room for; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
-        self.broken_at = max(self.broken_at, int(at["offset"][left].max()))
+        self.broken_at = max(self.broken_at, int(columns["offset"][left].max()))
         row = int(np.flatnonzero(left)[0])
-        behind = f"from the record at offset {at['offset'][row]} on, "
-        if FULL in (at["set"][row], at["id"][row]):
+        behind = f"from the record at offset {columns['offset'][row]} on, "
+        if FULL in (columns["set"][row], columns["id"][row]):
             new = "transactional ids and lists of partitions that are new are left out"
             detail = f"{behind}{new}: those before take {self.room.dictionary_bytes / MIB:.3g} MiB"
         else:
             detail = f"{behind}records are left out: {self.count} are before it, as many as there is room for"
-        return [DecodeError(file, int(at["position"][row]), -1, "limit", detail)] if first else []
+        return [DecodeError(file, int(columns["position"][row]), -1, "limit", detail)] if first else []
 
     def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:
         """The ids in the order in which they first come, and the place of each: odd records were read out of order."""
@@ -296,7 +296,7 @@ class CoordinatorReader(RecordProblems):
         self.rows.pack()
         sets = self.sets
         elements = sets.sets.arena[: sets.sets.ends[len(sets.sets)]].view(np.int64)
-        known = Dictionaries(
+        dictionaries = Dictionaries(
             self.ids.texts(),
             sets.topics.texts(),
             sets.sets.ends[1 : len(sets.sets) + 1] // 8,
@@ -305,11 +305,11 @@ class CoordinatorReader(RecordProblems):
             [f"unknown state {status}" for status in self.states],
         )
         if not self.some_odd:
-            log = build(self.rows.__getitem__, self.count, known)
+            log = build(self.rows.__getitem__, self.count, dictionaries)
         else:
-            names, place = self._in_order(known.ids)
-            known = known._replace(ids=names)
-            log = build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, known)
+            names, place = self._in_order(dictionaries.ids)
+            dictionaries = dictionaries._replace(ids=names)
+            log = build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, dictionaries)
         log.broken_at, log.version_1 = self.broken_at, self.version_1
         return log
 
@@ -338,7 +338,7 @@ def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list
     n log n, unless many cover the same offsets."""
     cut = [(max(first, start), *rest) for first, *rest in (*before, *more) if rest[0] >= start]
     edges = sorted({edge for first, last, *_ in cut for edge in (first, last + 1)})
-    found: list[Batch] = []
+    merged: list[Batch] = []
     waiting = sorted(cut, reverse=True)
     covering: list[tuple[int, ...]] = []
     for low, high in pairwise(edges):
@@ -347,11 +347,11 @@ def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list
             covering.append(waiting.pop())
         if covering:
             count, state = max((batch[2], batch[3]) for batch in covering)
-            if found and found[-1][1] + 1 == low and found[-1][2:] == (count, state):
-                found[-1] = (found[-1][0], high - 1, count, state)
+            if merged and merged[-1][1] + 1 == low and merged[-1][2:] == (count, state):
+                merged[-1] = (merged[-1][0], high - 1, count, state)
             else:
-                found.append((low, high - 1, count, state))
-    return found
+                merged.append((low, high - 1, count, state))
+    return merged
 
 
 def settled(batches: Iterable[Batch]) -> tuple[tuple[int, int], ...]:
@@ -382,7 +382,7 @@ class ShareReader(InternalRows):
                 self._record(ShareGroupStateRow(*values), (offset, time, name, position))
         return errors
 
-    def _record(self, row: ShareGroupStateRow, at: tuple[int, int, str, int]) -> None:
+    def _record(self, row: ShareGroupStateRow, place: tuple[int, int, str, int]) -> None:
         key = (row.group_id, row.topic_id, row.consumed_partition)
         before = self.states.get(key)
         if row.tombstone:
@@ -390,14 +390,14 @@ class ShareReader(InternalRows):
             self.batches.pop(key, None)
             return
         start = -1 if row.start_offset is None else row.start_offset
-        more = [_batch(said) for said in json.loads(row.state_batches or "[]")]
+        more = [_batch(item) for item in json.loads(row.state_batches or "[]")]
         delivered = max((last for _, last, *_ in more), default=-1)
         if row.key_type != SNAPSHOT and before is not None:
             start = before.start_offset if start < 0 else start
             delivered = max(delivered, before.delivered)
             more = combined(self.batches[key], more, start)
         self.batches[key] = more
-        offset, time, file, position = at
+        offset, time, file, position = place
         delivered = delivered if delivered >= start else -1
         self.states[key] = ShareOffset(*key, start, delivered, offset, time, file, position)
 
@@ -410,8 +410,8 @@ class ShareReader(InternalRows):
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
 
-def _batch(said: dict[str, int]) -> Batch:
-    return said["firstOffset"], said["lastOffset"], said["deliveryCount"], said["deliveryState"]
+def _batch(item: dict[str, int]) -> Batch:
+    return item["firstOffset"], item["lastOffset"], item["deliveryCount"], item["deliveryState"]
 
 
 # The records of ``__consumer_offsets`` while a replica is read: columns in, what is watched and the values in force
@@ -446,30 +446,30 @@ def _follow(
     out: np.ndarray,
 ) -> None:
     """Follows plain places until a record is met that only the story understands. ``out``: where, why, falls found."""
-    found, at, why = 0, first, DONE
-    while at < records.shape[1]:
-        place, kind = records[R_PLACE, at], records[R_KIND, at]
-        if kind == SPECIAL or records[R_PRODUCER, at] != NO_PRODUCER_ID or values[place, V_STATE] == IN_STORY:
+    fall_count, position, why = 0, first, DONE
+    while position < records.shape[1]:
+        place, kind = records[R_PLACE, position], records[R_KIND, position]
+        if kind == SPECIAL or records[R_PRODUCER, position] != NO_PRODUCER_ID or values[place, V_STATE] == IN_STORY:
             why = AT_SPECIAL
             break
         now = values[place]
         if kind == GONE:
             now[V_STATE] = NOTHING
         else:
-            value = records[R_VALUE, at]
+            value = records[R_VALUE, position]
             if now[V_STATE] == PLAIN and value < now[V_VALUE]:
-                if found == len(falls):
+                if fall_count == len(falls):
                     why = FALLS_FULL
                     break
-                falls[found] = at
+                falls[fall_count] = position
                 for k in range(V_FIELDS):
-                    before[found, k] = now[k]
-                found += 1
-            now[V_VALUE], now[V_OFFSET], now[V_TIME] = value, records[R_OFFSET, at], records[R_TIME, at]
-            now[V_POSITION], now[V_FILE] = records[R_POSITION, at], file
+                    before[fall_count, k] = now[k]
+                fall_count += 1
+            now[V_VALUE], now[V_OFFSET], now[V_TIME] = value, records[R_OFFSET, position], records[R_TIME, position]
+            now[V_POSITION], now[V_FILE] = records[R_POSITION, position], file
             now[V_GENERATION], now[V_STATE] = generations[groups[place]], PLAIN
-        at += 1
-    out[0], out[1], out[2] = at, why, found
+        position += 1
+    out[0], out[1], out[2] = position, why, fall_count
 
 
 def _grown(array: np.ndarray, rows: int, fill: int) -> np.ndarray:
@@ -496,18 +496,18 @@ class GroupPartitions:
 
     def codes(self, data: np.ndarray, f: np.ndarray) -> np.ndarray:
         """The place of each commit, whose fields are lines of ``f``; FULL where there is no room."""
-        known = len(self.keys)
+        earlier = len(self.keys)
         codes = self.keys.codes(data, f[KEY_START], f[KEY_SIZE])
         count = len(self.keys)
-        if count > known:
+        if count > earlier:
             new, first = np.unique(codes, return_index=True)
-            rows = first[new >= known]
+            rows = first[new >= earlier]
             self.group = _grown(self.group, count, 0)
             self.topic = _grown(self.topic, count, 0)
             self.partition = _grown(self.partition, count, 0)
-            self.group[known:count] = self.groups.codes(data, f[KEY_START][rows] + 2, f[GROUP_SIZE][rows])
-            self.topic[known:count] = self.topics.codes(data, f[TOPIC_START][rows], f[TOPIC_SIZE][rows])
-            self.partition[known:count] = f[PARTITION][rows]
+            self.group[earlier:count] = self.groups.codes(data, f[KEY_START][rows] + 2, f[GROUP_SIZE][rows])
+            self.topic[earlier:count] = self.topics.codes(data, f[TOPIC_START][rows], f[TOPIC_SIZE][rows])
+            self.partition[earlier:count] = f[PARTITION][rows]
         return codes
 
     def code(self, group: str, topic: str, partition: int) -> int:
@@ -593,9 +593,9 @@ class OffsetsReader(RecordProblems):
         out[R_EPOCH] = np.where(inside, batches.producer_epoch[batch], -1)
         out[R_POSITION] = batches.position[batch]
         left = out[R_PLACE] == FULL
-        kept = np.flatnonzero(~left & ((out[R_OFFSET] >= self.log_start) | odd))
+        accepted = np.flatnonzero(~left & ((out[R_OFFSET] >= self.log_start) | odd))
         self._make_room()
-        self._records(np.take(out, kept, axis=1) if len(kept) < len(chosen) else out, run, chosen[kept])
+        self._records(np.take(out, accepted, axis=1) if len(accepted) < len(chosen) else out, run, chosen[accepted])
         return self._limit(out, left) if left.any() else []
 
     def _make_room(self) -> None:
@@ -606,18 +606,18 @@ class OffsetsReader(RecordProblems):
         """Follows records in order, by column as far as that goes."""
         falls, before = np.empty(FALLS, np.int64), np.empty((FALLS, V_FIELDS), np.int64)
         out = np.zeros(3, np.int64)
-        at = 0
-        while at < records.shape[1]:
+        position = 0
+        while position < records.shape[1]:
             groups = self.places.group if len(self.places.group) else np.zeros(1, np.int64)
             values = self.values if len(self.values) else np.zeros((1, V_FIELDS), np.int64)
-            _follow(records, at, len(self.files) - 1, groups, self.generation_of, values, falls, before, out)
-            at, why, found = out.tolist()
-            for row, old in zip(falls[:found].tolist(), before[:found], strict=True):
+            _follow(records, position, len(self.files) - 1, groups, self.generation_of, values, falls, before, out)
+            position, why, fall_count = out.tolist()
+            for row, old in zip(falls[:fall_count].tolist(), before[:fall_count], strict=True):
                 place = int(records[R_PLACE, row])
                 self.watch.fall(self._in_force(place, old), self._commit(records[:, row]))
             if why == AT_SPECIAL:
-                self._special(records[:, at], run, int(numbers[at]))
-                at += 1
+                self._special(records[:, position], run, int(numbers[position]))
+                position += 1
 
     def _special(self, record: np.ndarray, run: Decoded, number: int) -> None:
         """A record for the story: of a group, in a transaction, of a place that has had one, or odd."""
@@ -704,7 +704,7 @@ class OffsetsReader(RecordProblems):
         value, offset, time, position, file, generation = row[:V_STATE].tolist()
         topic, partition = self._topic(place), int(self.places.partition[place])
         group = self.places.groups.bytes_of(int(self.places.group[place])).decode("utf-8", "replace")
-        known = None if generation < 0 else self.known_generations[generation]
+        commit_generation = None if generation < 0 else self.known_generations[generation]
         where = GroupPartition(group, f"{topic}-{partition}")
         return OffsetCommit(
             place=where,
@@ -717,7 +717,7 @@ class OffsetsReader(RecordProblems):
             producer_epoch=-1,
             file=self.files[file],
             position=position,
-            generation=known,
+            generation=commit_generation,
         )
 
     def _end_transactions(self, offset: int | None) -> None:

@@ -103,8 +103,8 @@ def logs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[LogRow, Iterator[L
     Memory: a batch as Arrow brings it; values become Python's one row at a time, since facts may be large.
     """
     rows = (tuple(c[row].as_py() for c in batch.columns) for batch in batches for row in range(batch.num_rows))
-    for key, mine in itertools.groupby(rows, key=lambda row: row[: len(LOG)]):
-        yield key, (row[len(LOG) :] for row in mine)
+    for key, group in itertools.groupby(rows, key=lambda row: row[: len(LOG)]):
+        yield key, (row[len(LOG) :] for row in group)
 
 
 # Reading in a worker of Spark's: apart where attempts at the same work failed before, and, where a store refuses
@@ -132,10 +132,10 @@ def attempts(spark: SparkSession) -> int:
     """How often Spark tries a task, as far as it says so: four times, on one machine as its master says."""
     from auditor.spark.session import ATTEMPTS_OF, LOCAL_ATTEMPTS
 
-    if found := LOCAL_ATTEMPTS.fullmatch(spark.conf.get("spark.master", "") or ""):
-        return int(found[1] or 1)
-    said = spark.conf.get(ATTEMPTS_OF, "") or ""
-    return int(said) if said.isdigit() else retries.ROUNDS
+    if matched := LOCAL_ATTEMPTS.fullmatch(spark.conf.get("spark.master", "") or ""):
+        return int(matched[1] or 1)
+    configured = spark.conf.get(ATTEMPTS_OF, "") or ""
+    return int(configured) if configured.isdigit() else retries.ROUNDS
 
 
 def read_each(
@@ -217,8 +217,8 @@ def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) ->
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SplitRow]:
     for batch in batches:
         replicas, segments, chunks = (batch.column(k).to_pylist() for k in range(3))
-        for at in range(batch.num_rows):
-            yield replicas[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
+        for row in range(batch.num_rows):
+            yield replicas[row], segments[row], chunks[row], batch.column(3)[row].as_buffer()
 
 
 def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
@@ -226,11 +226,11 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
     segments = itertools.groupby(rows, itemgetter(1))
 
     def parts(number: int) -> Iterator[Part]:
-        found, mine = next(segments)
-        if found != number:
-            raise RuntimeError(f"segment {number} of a replica did not arrive, but {found} did")
+        arrived, group = next(segments)
+        if arrived != number:
+            raise RuntimeError(f"segment {number} of a replica did not arrive, but {arrived} did")
         part: Part | None = None
-        for row in mine:
+        for row in group:
             part = unpacked_row(row[3])
             yield part
         if not isinstance(part, SegmentOutcome):
@@ -265,8 +265,8 @@ def keys_of(count: int) -> np.ndarray:
     while (keys < 0).any():
         numbers = np.arange(tried, tried + TOGETHER, dtype=np.int64)
         places = hashed(numbers) % count
-        found, first = np.unique(places, return_index=True)
-        keys[found] = np.where(keys[found] < 0, numbers[first], keys[found])
+        present, first = np.unique(places, return_index=True)
+        keys[present] = np.where(keys[present] < 0, numbers[first], keys[present])
         tried += TOGETHER
     return keys
 
@@ -320,8 +320,8 @@ def slots(spark: SparkSession) -> int:
     """How many tasks run at a time: as configured, as the local master says, or as Spark cuts a range."""
     if (configured := spark.conf.get("spark.default.parallelism", "")) and configured.isdigit():
         return max(1, int(configured))
-    if found := LOCAL.fullmatch(spark.conf.get("spark.master", "") or ""):
-        return int(found[1])
+    if matched := LOCAL.fullmatch(spark.conf.get("spark.master", "") or ""):
+        return int(matched[1])
     return max(1, spark.range(1 << 16).selectExpr("spark_partition_id() AS part").distinct().count())
 
 
@@ -395,18 +395,20 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
     shipped, tries = dumps((clusters, judge)), attempts(facts.sparkSession)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known, of_log = loads(shipped)
+        clusters_by_key, of_log = loads(shipped)
 
         def rows() -> Iterator[LogRow]:
             if failed_before():
-                each = ((key[0], [found for (found,) in replicas]) for key, replicas in logs(batches))
+                pending = ((key[0], [facts for (facts,) in replicas]) for key, replicas in logs(batches))
                 with Pool(1) as pool:
-                    while some := list(itertools.islice(each, APART)):
-                        for _, said in pool.map([some], partial(judge_list, known, of_log), reads=False):
-                            yield from said
+                    while some := list(itertools.islice(pending, APART)):
+                        for _, results in pool.map([some], partial(judge_list, clusters_by_key, of_log), reads=False):
+                            yield from results
                 return
             with storage.guarded({}), retries.resigned(rounds(tries)):
-                streamed = ((known[key[0]], (found for (found,) in replicas)) for key, replicas in logs(batches))
+                streamed = (
+                    (clusters_by_key[key[0]], (facts for (facts,) in replicas)) for key, replicas in logs(batches)
+                )
                 yield from judged_texts(streamed, of_log)
 
         yield from in_batches(rows(), JUDGED_ARROW)
@@ -446,16 +448,16 @@ def worker_died(error: BaseException) -> bool:
 
 def mistake(error: BaseException) -> str | None:
     """What is wrong with the question, in one line; None where Spark failed, or a program of ours in it."""
-    said = str(error).strip()
-    lacks_room = "OutOfMemoryError" in said or os.strerror(errno.ENOSPC) in said
-    no_answer = not isinstance(error, PySparkException) and "Trace:" not in said and "\n\tat " not in said
+    message = str(error).strip()
+    lacks_room = "OutOfMemoryError" in message or os.strerror(errno.ENOSPC) in message
+    no_answer = not isinstance(error, PySparkException) and "Trace:" not in message and "\n\tat " not in message
     stopped = isinstance(error.__context__, KeyboardInterrupt)
-    if worker_died(error) or lacks_room or no_answer or stopped or OURS.search(said) or lacking(error):
+    if worker_died(error) or lacks_room or no_answer or stopped or OURS.search(message) or lacking(error):
         return None
     for pattern in (RAISED, CONDITION, CAUSE):
-        if found := pattern.findall(said):
-            return str(found[-1]).strip()
-    return said.splitlines()[0] if said else type(error).__name__
+        if matches := pattern.findall(message):
+            return str(matches[-1]).strip()
+    return message.splitlines()[0] if message else type(error).__name__
 
 
 # The read step of Spark with a work folder: what a list of replicas came to is written there by the task that read it,
@@ -472,16 +474,16 @@ def read_kept_replicas(
     """The facts of every replica, a row each, most of them as rows of the work folder's files. What is not there yet
     is read by this call; ``notes``: gets what is left alone there. Errors: the job's, where it fails
     :data:`asking.ROUNDS` times."""
-    mine = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
-    named = list(zip(mine, identities(mine), strict=True))
+    kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
+    named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
     before = work.known()
     notes[:] = before.notes([identity for _, identity in named])
     loose = _read_missing(spark, named, work, before)
-    there = work.known().there
+    positions = work.known().there
     rows: dict[str, AtRest] = {}
-    for at, task in sorted(((there[i], task) for task, i in named if i in there), key=itemgetter(0)):
-        of_file = rows.setdefault(at.file, (at.file, [], []))
-        of_file[1].append(at.row)
+    for position, task in sorted(((positions[i], task) for task, i in named if i in positions), key=itemgetter(0)):
+        of_file = rows.setdefault(position.file, (position.file, [], []))
+        of_file[1].append(position.row)
         of_file[2].append(task)
     facts = each_list(spark, list(rows.values()), partial(_at_rest, attempts(spark), work), FACTS)
     if loose is not None:  # another attempt, or another audit, may have kept what this one could not
@@ -494,9 +496,9 @@ def _read_missing(
     spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: WorkFolderContent
 ) -> DataFrame | None:
     """Reads what the work folder lacks; rows of what cannot be kept there, None without any."""
-    known = before
+    content = before
     for left in reversed(range(retries.ROUNDS)):
-        missing = [one for one in named if one[1] not in known.there]
+        missing = [one for one in named if one[1] not in content.there]
         if not missing:
             return None
         rows = _missing(spark, missing, work).persist()
@@ -506,7 +508,7 @@ def _read_missing(
             rows.unpersist()
             if not worker_died(error) or not left:
                 raise
-            known = work.known()
+            content = work.known()
     return None
 
 
@@ -542,31 +544,31 @@ def _at(task: ReplicaTask) -> tuple[str, str]:
 def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterator[pa.RecordBatch]:
     """Reads a list but for what another attempt left. The note says to the next attempt that this one ended early."""
     names = [identity for _, identity in named]
-    there = work.kept_of(names)
-    left = [one for one in named if one[1] not in there]
-    if there and not left:
+    stored = work.kept_of(names)
+    left = [one for one in named if one[1] not in stored]
+    if stored and not left:
         return
     died = work.begins(names)
-    found = read_each([task for task, _ in left], read_task, tries, apart=died)
-    read = [(identity, facts) for (_, identity), some in zip(left, found, strict=True) for facts in some]
-    yield from _kept_or_rows(work, read, names, there)
+    replicas = read_each([task for task, _ in left], read_task, tries, apart=died)
+    read = [(identity, facts) for (_, identity), some in zip(left, replicas, strict=True) for facts in some]
+    yield from _kept_or_rows(work, read, names, stored)
     work.ended(names)
 
 
 def _kept_or_rows(
-    work: WorkFolder, read: list[tuple[bytes, ReplicaFacts]], names: list[bytes], there: frozenset[bytes] = frozenset()
+    work: WorkFolder, read: list[tuple[bytes, ReplicaFacts]], names: list[bytes], stored: frozenset[bytes] = frozenset()
 ) -> Iterator[pa.RecordBatch]:
     """Keeps what can be; rows of the rest: of what was not read in whole nothing is kept."""
     whole = [one for one in read if not any(is_unread(e.reason, e.detail) for e in one[1].errors)]
-    kept_now = there or work.keep(whole, names)
+    kept_now = stored or work.keep(whole, names)
     yield from in_batches((kept(facts) for identity, facts in read if identity not in kept_now), FACTS_ARROW)
 
 
 def _at_rest(tries: int, work: WorkFolder, of_file: AtRest) -> Iterator[pa.RecordBatch]:
     """What a file has; where it is damaged, what is read anew of the same replicas."""
     name, numbers, tasks = of_file
-    found: Iterable[ReplicaFacts] | None = work.facts(name, numbers)
-    if found is None:
-        found = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
-    rows: Iterator[KeptFacts] = map(kept, found)
+    replicas: Iterable[ReplicaFacts] | None = work.facts(name, numbers)
+    if replicas is None:
+        replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
+    rows: Iterator[KeptFacts] = map(kept, replicas)
     yield from in_batches(rows, FACTS_ARROW)

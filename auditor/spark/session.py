@@ -45,8 +45,8 @@ def archive(java: str) -> Path:
     """Where the archive of this Java and Spark is or would be. Cost: a stat of the ``java`` file."""
     from pyspark import __version__  # not the installation's: a Spark that was unpacked says nothing there
 
-    found = Path(java).resolve()
-    depends_on = f"{found} {found.stat().st_mtime_ns} {__version__}"
+    resolved = Path(java).resolve()
+    depends_on = f"{resolved} {resolved.stat().st_mtime_ns} {__version__}"
     name = f"spark-{hashlib.sha256(depends_on.encode()).hexdigest()[:16]}.jsa"
     return KEPT / name
 
@@ -76,8 +76,8 @@ def options(java: str | None, *, short: bool = True) -> str:
     chosen = [*always, f'"-Dlog4j2.configurationFile={(HERE / "log4j2.properties").as_uri()}"']
     if made := os.environ.get(ARCHIVE):
         chosen.append(f'"-XX:ArchiveClassesAtExit={made}"')
-    elif java is not None and (kept := archive(java)).is_file():
-        chosen.append(f'"-XX:SharedArchiveFile={kept}"')
+    elif java is not None and (class_archive := archive(java)).is_file():
+        chosen.append(f'"-XX:SharedArchiveFile={class_archive}"')
     return " ".join(chosen)
 
 
@@ -86,12 +86,12 @@ def make_archive(java: str, arguments: Sequence[str]) -> Path | None:
 
     Cost: half a minute and 160 MB of disk, once.
     """
-    kept = archive(java)
-    if kept.is_file():
-        return kept
-    part = kept.with_suffix(f".{os.getpid()}.part")
+    target = archive(java)
+    if target.is_file():
+        return target
+    part = target.with_suffix(f".{os.getpid()}.part")
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
     # The JVM outlives the Python that started it; its end is that of its output.
@@ -100,8 +100,8 @@ def make_archive(java: str, arguments: Sequence[str]) -> Path | None:
     )
     if not part.is_file():
         return None
-    part.replace(kept)
-    return kept
+    part.replace(target)
+    return target
 
 
 # What the JVM says on standard error, without the one line that Spark makes it say at every start.
@@ -143,18 +143,18 @@ def filtered() -> Iterator[None]:
 
 def _pass_on(reading: int, writing: int) -> None:
     """Everything but the dropped line, as it comes: only what may become that line waits for its end."""
-    held, at_start = b"", True
+    partial_line, at_start = b"", True
     with contextlib.suppress(OSError):
         while data := os.read(reading, 1 << 16):
-            *lines, held = (held + data).split(b"\n")
+            *lines, partial_line = (partial_line + data).split(b"\n")
             for line in lines:
                 if not (at_start and line.rstrip() == DROPPED):
                     os.write(writing, line + b"\n")
                 at_start = True
-            if held and not (at_start and DROPPED.startswith(held)):
-                os.write(writing, held)
-                held, at_start = b"", False
-        os.write(writing, held)
+            if partial_line and not (at_start and DROPPED.startswith(partial_line)):
+                os.write(writing, partial_line)
+                partial_line, at_start = b"", False
+        os.write(writing, partial_line)
     os.close(reading)
     os.close(writing)
 
@@ -226,8 +226,8 @@ GIB = 1 << 30
 
 def local_with_retries(master: str) -> str:
     """``local[N]`` as ``local[N,4]``, so that local runs retry tasks as clusters do; other masters as they are."""
-    found = LOCAL.fullmatch(master)
-    return f"local[{found[1] or '1'},{TASK_FAILURES}]" if found else master
+    matched = LOCAL.fullmatch(master)
+    return f"local[{matched[1] or '1'},{TASK_FAILURES}]" if matched else master
 
 
 def find_java() -> str | None:
@@ -241,8 +241,8 @@ def find_java() -> str | None:
 def java_version(java: str) -> int:
     """The feature release of a ``java`` (17, 21, ...), 0 when it does not say."""
     ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
-    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
-    return int(found[1]) if found else 0
+    matched = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
+    return int(matched[1]) if matched else 0
 
 
 def require_java() -> None:
@@ -258,13 +258,13 @@ def require_java() -> None:
 
 def machine_bytes() -> int:
     """The memory of this machine, or of the container around this process where it has less; 0 where nobody says."""
-    known = []
+    sizes = []
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for file in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup versions 2 and 1
         with contextlib.suppress(OSError, ValueError):
-            known.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
-    return min((size for size in known if size > 0), default=0)
+            sizes.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
+    return min((size for size in sizes if size > 0), default=0)
 
 
 def heap_bytes(machine: int, input_bytes: int) -> int:
@@ -495,8 +495,8 @@ def lacking(error: BaseException) -> str | None:
     """What to say where Spark's workers lack this package or its libraries; None for any other error."""
     from auditor.connectors.tables.sources import NO_PACKAGE
 
-    found = LACKS.search(str(error))
-    return None if found is None else NO_PACKAGE.format(found[1])
+    matched = LACKS.search(str(error))
+    return None if matched is None else NO_PACKAGE.format(matched[1])
 
 
 # How far Spark's running jobs are, asked while they run.
@@ -525,10 +525,10 @@ def watched(spark: SparkSession, heard: Callable[[float], None] | None) -> Itera
                 for job in tracker.getActiveJobsIds()
                 for stage in getattr(tracker.getJobInfo(job), "stageIds", ())
             ]
-            known = [stage for stage in stages if stage is not None]
-            tasks = sum(stage.numTasks for stage in known)
+            running = [stage for stage in stages if stage is not None]
+            tasks = sum(stage.numTasks for stage in running)
             if tasks and not over.is_set():
-                heard(sum(stage.numCompletedTasks for stage in known) / tasks)
+                heard(sum(stage.numCompletedTasks for stage in running) / tasks)
 
     asking = threading.Thread(target=ask, name="progress of Spark", daemon=True)
     asking.start()

@@ -64,8 +64,8 @@ class SparkReplicas(Replicas):
         """The briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
         frame = self.frame
         with watched(frame.sparkSession, self.progress), tuned(frame.sparkSession):
-            found = self.frame.select("brief").toArrow().column("brief")
-        return briefs_of(row for chunk in found.chunks for row in chunk.to_pylist())
+            column = self.frame.select("brief").toArrow().column("brief")
+        return briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
 
     def rows(self) -> list[KeptFacts]:
         """All facts, on the driver."""

@@ -67,9 +67,9 @@ def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: C
     except FAILED as error:
         if not worker_died(error):
             raise
-        known = audit.refused()
+        refused = audit.refused()
         audit.fatal += _find(spark, audit, tables)
-        if audit.refused() == known:
+        if audit.refused() == refused:
             raise
     return work()
 
@@ -78,12 +78,12 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
     """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)
-    found = input_splits.plan(audit.scoped, tables, UNCUT)
-    lists = [[(piece, tables, how) for piece in some] for some in input_splits.spread(found, jobs.slots(spark))]
+    pieces = input_splits.plan(audit.scoped, tables, UNCUT)
+    lists = [[(piece, tables, how) for piece in some] for some in input_splits.spread(pieces, jobs.slots(spark))]
 
     def look(work: list[Work]) -> Iterator[pa.RecordBatch]:
-        for found in read_apart(work, _fatal):
-            yield from found
+        for rows in read_apart(work, _fatal):
+            yield from rows
 
     rows = jobs.each_list(spark, lists, look, FATAL).toArrow().to_pylist()
     sizes = {(d.name, f.name): f.size for d in audit.inventory.log_dirs for f in d.files()}
@@ -95,10 +95,10 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
 
 def _fatal(work: Work) -> list[pa.RecordBatch]:
     """What the reader of a piece was not allowed to open."""
-    found = [rows for table, rows in read_piece(*work) if table == "decode_errors"]
-    kills = [pa.compute.starts_with(rows.column("detail"), KILLS) for rows in found]
+    batches = [rows for table, rows in read_piece(*work) if table == "decode_errors"]
+    kills = [pa.compute.starts_with(rows.column("detail"), KILLS) for rows in batches]
     return [
-        rows.filter(mask).select(FATAL_ARROW.names).cast(FATAL_ARROW) for rows, mask in zip(found, kills, strict=True)
+        rows.filter(mask).select(FATAL_ARROW.names).cast(FATAL_ARROW) for rows, mask in zip(batches, kills, strict=True)
     ]
 
 
@@ -117,8 +117,8 @@ SHARES_ARROW = pa.schema(
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     """A decoded table of the audit's paths. Nothing is read until it is asked for, and then only this table's files."""
     options = audit.options
-    if (held := audit.held(table)) is not None:
-        return local(spark, held)
+    if (table_in_memory := audit.held(table)) is not None:
+        return local(spark, table_in_memory)
     source = next(source for source in SOURCES if source.table == table)
     register_all(spark)
     reader = spark.read.format(source.format).options(
@@ -164,9 +164,11 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = pickle.loads(shipped)
-        for (join_key, *_), found in logs(batches):
-            for rows in derived_tables.of_log([pickle.loads(replica) for (replica,) in found], known[join_key], table):
+        clusters_by_key = pickle.loads(shipped)
+        for (join_key, *_), replicas in logs(batches):
+            for rows in derived_tables.of_log(
+                [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[join_key], table
+            ):
                 yield for_spark(rows)
 
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
@@ -177,13 +179,13 @@ def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = pickle.loads(shipped)
+        clusters_by_key = pickle.loads(shipped)
         yield from in_batches(
             (
                 (join_key, TRANSACTION_STATE, partition, share)
-                for (key, *_), found in logs(batches)
+                for (key, *_), replicas in logs(batches)
                 for join_key, partition, share in pipeline_derived_tables.shares_of(
-                    key, [pickle.loads(replica) for (replica,) in found], known[key]
+                    key, [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[key]
                 )
             ),
             SHARES_ARROW,
@@ -197,10 +199,10 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = pickle.loads(shipped)
-        for (join_key, _, partition), found in logs(batches):
+        clusters_by_key = pickle.loads(shipped)
+        for (join_key, _, partition), shares in logs(batches):
             for rows in pipeline_derived_tables.coordinated_rows(
-                known[join_key], partition, [share for (share,) in found]
+                clusters_by_key[join_key], partition, [share for (share,) in shares]
             ):
                 yield for_spark(rows)
 
@@ -261,8 +263,8 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
 def count(rows: DataFrame, table: str) -> list[Fields]:
     """What a measure counts in a table, a row a key."""
     text = measures.counting(table, "{judged}", measures.SPARK)
-    found: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
-    return found
+    counted: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
+    return counted
 
 
 # The tasks that write tables, as one job of Spark's: no row of a table passes through the JVM, nor the driver.
@@ -312,8 +314,8 @@ def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     wanted: TableRequest
     clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
-    found = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
-    yield from _reported(table_tasks.gather(wanted, clusters, _number(), found))
+    partitions = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
+    yield from _reported(table_tasks.gather(wanted, clusters, _number(), partitions))
 
 
 def _number() -> int:
@@ -327,5 +329,5 @@ def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     wanted: TableRequest
     clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
-    found = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
-    yield from _reported(table_tasks.derive(wanted, clusters, _number(), found))
+    replicas = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
+    yield from _reported(table_tasks.derive(wanted, clusters, _number(), replicas))

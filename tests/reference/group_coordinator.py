@@ -45,8 +45,8 @@ class GroupCoordinator(GroupOffsets):
 
     def validate(self, group: str, committer: Committer, transactional: bool, partition: str = "") -> None:
         """Only the checks of a commit of a partition; Refused with its error."""
-        known = committer if self.stable_fetch or not transactional else ANONYMOUS
-        check_commit(self.groups.get(group), known, transactional, partition, self.release)
+        checked = committer if self.stable_fetch or not transactional else ANONYMOUS
+        check_commit(self.groups.get(group), checked, transactional, partition, self.release)
 
     def commit(
         self,
@@ -78,14 +78,14 @@ class GroupCoordinator(GroupOffsets):
         """
         if partitions is None:
             partitions = sorted(place.partition for place in self.committed if place.group == group)
-        found: dict[str, int | str] = {}
+        offsets: dict[str, int | str] = {}
         for partition in partitions:
             place = GroupPartition(group, partition)
             if require_stable and self.stable_fetch and self.is_pending(place):
-                found[partition] = UNSTABLE
+                offsets[partition] = UNSTABLE
             else:
-                found[partition] = self.committed[place].offset if place in self.committed else NO_OFFSET
-        return found
+                offsets[partition] = self.committed[place].offset if place in self.committed else NO_OFFSET
+        return offsets
 
     def is_pending(self, place: GroupPartition) -> bool:
         """Whether any producer has a value there that is not decided."""

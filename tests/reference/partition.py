@@ -68,11 +68,11 @@ class Partition(ProducerState):
     def _find_duplicate(self, batch: Batch) -> Duplicate | None:
         p = self.producers
         row = kernel.find(p, batch.producer_id)
-        at = producers.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
-        if at == NONE:
+        place = producers.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
+        if place == NONE:
             return None
-        last_offset = int(p.last_offset[row, at])
-        return Duplicate(last_offset - int(p.offset_delta[row, at]), last_offset)
+        last_offset = int(p.last_offset[row, place])
+        return Duplicate(last_offset - int(p.offset_delta[row, place]), last_offset)
 
     def _check_guard(self, batch: Batch) -> None:
         """Transactional data needs an open transaction or the guard of a live verification (KIP-890 part 1)."""

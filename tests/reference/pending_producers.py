@@ -15,9 +15,9 @@ def begin(p: Producers, pending: Producers, producer_id: int) -> int:
     row = find(pending, producer_id)
     if row >= 0:
         return row
-    row, known = insert(pending, producer_id), find(p, producer_id)
-    if row >= 0 and known >= 0:
-        entry, stored = pending.entries[row], p.entries[known]
+    row, stored_row = insert(pending, producer_id), find(p, producer_id)
+    if row >= 0 and stored_row >= 0:
+        entry, stored = pending.entries[row], p.entries[stored_row]
         entry.epoch = stored.epoch
         entry.coordinator_epoch = stored.coordinator_epoch
         entry.last_timestamp = stored.last_timestamp

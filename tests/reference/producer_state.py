@@ -131,9 +131,9 @@ class ProducerState:
 
     def _evict_below(self, log_start: int) -> None:
         offsets = [kernel.newest_offset(self.producers, row) for row in self._rows()]
-        kept = np.array([offset >= log_start for offset in offsets], np.bool_)
-        self.transactions.forget_producers({int(self.producers.producer_id[row]) for row in np.flatnonzero(~kept)})
-        kernel.keep(self.producers, kept)
+        wanted = np.array([offset >= log_start for offset in offsets], np.bool_)
+        self.transactions.forget_producers({int(self.producers.producer_id[row]) for row in np.flatnonzero(~wanted)})
+        kernel.keep(self.producers, wanted)
 
     def _expire_entries(self, now: int) -> None:
         limit = self.settings.producer_id_expiration_ms
@@ -175,8 +175,8 @@ class ProducerState:
         p = self.producers
         sequence, offset, delta = NONE, NONE, 0
         if p.cached[row]:
-            at = int(p.newest[row])
-            sequence, offset, delta = (int(c[row, at]) for c in (p.last_sequence, p.last_offset, p.offset_delta))
+            newest = int(p.newest[row])
+            sequence, offset, delta = (int(c[row, newest]) for c in (p.last_sequence, p.last_offset, p.offset_delta))
         timestamp = int(producers.idle_since(p, row, self.policy))
         fixed = (int(c[row]) for c in (p.coordinator_epoch, p.txn_first_offset))
         return SnapshotEntry(int(p.producer_id[row]), int(p.epoch[row]), sequence, offset, delta, timestamp, *fixed)

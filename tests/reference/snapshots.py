@@ -47,7 +47,7 @@ class Snapshots:
 
     def delete_before(self, offset: int) -> None:
         """Delete those below ``offset``."""
-        self.files = {at: entries for at, entries in self.files.items() if at >= offset}
+        self.files = {base: entries for base, entries in self.files.items() if base >= offset}
 
     def remove_stray(self, segment_base_offsets: Collection[int]) -> None:
         """Keep those of segments, and the newest stray one unless a segment begins above it (KIP-98; since 2.8)."""

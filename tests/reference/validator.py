@@ -189,7 +189,7 @@ def _raise_refused(batch: Batch, sent: np.ndarray, topic: Topic, metrics: Valida
     named: tuple[RecordError, ...] = ()
     if cause in (RECORDS, TIMES):
         causes = enumerate(records["cause"].tolist())
-        named = tuple(RecordError(index, ERRORS[each]) for index, each in causes if each != FINE)
+        named = tuple(RecordError(index, ERRORS[code]) for index, code in causes if code != FINE)
     raise Rejected(ERRORS[cause], named)
 
 

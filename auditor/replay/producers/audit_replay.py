@@ -135,9 +135,9 @@ def inherited(stored: Sequence[Stored], begins: int) -> Inherited:
     if not sound:
         return Inherited(np.empty(0, np.int64), np.empty(0, np.int64), FAR)
     ids = np.concatenate([np.asarray(s.entries.producer_id, np.int64) for s in sound])
-    at = np.concatenate([np.full(len(s.entries.producer_id), s.offset, np.int64) for s in sound])
+    offsets = np.concatenate([np.full(len(s.entries.producer_id), s.offset, np.int64) for s in sound])
     unique, first = np.unique(ids, return_index=True)
-    return Inherited(unique, at[first], next((s.offset for s in sound if s.offset >= begins), FAR))
+    return Inherited(unique, offsets[first], next((s.offset for s in sound if s.offset >= begins), FAR))
 
 
 # What is left to say of a replica when its last batch was replayed.
@@ -198,7 +198,7 @@ def _producers(replay: Replay, below: dict[str, np.ndarray], others: np.ndarray)
     if not used and not len(others):
         return others
     if used + len(others) > PACK_ABOVE:
-        parts = (_of_the_log(replay, below, slice(at, at + AT_ONCE)) for at in range(0, used, AT_ONCE))
+        parts = (_of_the_log(replay, below, slice(first, first + AT_ONCE)) for first in range(0, used, AT_ONCE))
         return PackedRows(PRODUCER, itertools.chain(parts, [others]))
     rows = _of_the_log(replay, below)
     return np.concatenate([rows, others]) if len(others) else rows
@@ -207,8 +207,8 @@ def _producers(replay: Replay, below: dict[str, np.ndarray], others: np.ndarray)
 def _of_the_log(replay: Replay, below: dict[str, np.ndarray], wanted: slice = slice(None)) -> np.ndarray:
     """The producers of the log, or some."""
     rows = rows_of_producers(replay, wanted)
-    for name, said in below.items():
-        rows[name] = said[wanted]
+    for name, values in below.items():
+        rows[name] = values[wanted]
     return rows
 
 
@@ -257,14 +257,14 @@ def _data_in_snapshots(replay: Replay, sound: list[Stored]) -> dict[str, np.ndar
     out: dict[str, np.ndarray] = {}
     for snapshot in sound if len(bare) else ():
         e = snapshot.entries
-        known = SnapshotChainKnown(e)
-        there = known.rows(column(replay, "producer_id")[bare])
-        rows, at = bare[there >= 0], there[there >= 0]
-        with_data = e.last_offset[at] >= 0
-        rows, at = rows[with_data], at[with_data]
+        snapshot_index = SnapshotChainKnown(e)
+        positions = snapshot_index.rows(column(replay, "producer_id")[bare])
+        rows, entry_rows = bare[positions >= 0], positions[positions >= 0]
+        with_data = e.last_offset[entry_rows] >= 0
+        rows, entry_rows = rows[with_data], entry_rows[with_data]
         for name, below in COPIED.items():
             if len(rows) and below.startswith("below_"):
-                out.setdefault(below, column(replay, below).copy())[rows] = getattr(e, name)[at]
+                out.setdefault(below, column(replay, below).copy())[rows] = getattr(e, name)[entry_rows]
         if len(rows):
             out.setdefault("below_in_snapshot", column(replay, "below_in_snapshot").copy())[rows] = 1
     return out
@@ -288,13 +288,13 @@ def _begin_below(facts: ReplicaFacts, sound: list[Stored]) -> None:
     if facts.own_start >= facts.log_start or not len(t):
         return
     for snapshot in (s for s in sound if s.offset == facts.log_start):
-        known = SnapshotChainKnown(snapshot.entries)
+        snapshot_index = SnapshotChainKnown(snapshot.entries)
         rows = np.flatnonzero((t["marker_offset"] < 0) & (t["first_offset"] >= 0) & (t["prev_marker_offset"] < 0))
-        there = known.rows(t["producer_id"][rows])
-        rows, there = rows[there >= 0], there[there >= 0]
-        first, time = known.column(OPEN, there), known.column("last_timestamp", there)
+        entry_rows = snapshot_index.rows(t["producer_id"][rows])
+        rows, entry_rows = rows[entry_rows >= 0], entry_rows[entry_rows >= 0]
+        first, time = snapshot_index.column(OPEN, entry_rows), snapshot_index.column("last_timestamp", entry_rows)
         goes_on = (first >= facts.own_start) & (first < t["first_offset"][rows])
-        goes_on &= known.column("producer_epoch", there) == t["producer_epoch"][rows]
+        goes_on &= snapshot_index.column("producer_epoch", entry_rows) == t["producer_epoch"][rows]
         t["first_offset"][rows[goes_on]] = first[goes_on]
         for name in ("first_timestamp", "first_time"):
             t[name][rows[goes_on]] = np.minimum(t[name][rows[goes_on]], time[goes_on])
@@ -306,8 +306,8 @@ def _ghosts(facts: ReplicaFacts, replay: Replay, newest: Stored) -> list[np.ndar
     e = newest.entries
     for row in np.flatnonzero(e.current_txn_first_offset >= 0):
         first, pid = int(e.current_txn_first_offset[row]), int(e.producer_id[row])
-        at = int(model.find(replay.producers, pid))
-        if first >= facts.log_start or (at >= 0 and _moved_on(replay, at, newest.offset)):
+        log_row = int(model.find(replay.producers, pid))
+        if first >= facts.log_start or (log_row >= 0 and _moved_on(replay, log_row, newest.offset)):
             continue
         t = np.zeros(1, TRANSACTION)
         for name in TRANSACTION.names or ():
@@ -414,11 +414,11 @@ class AuditReplay:
         damaged = rows[flaws & FLAW_CRC != 0, walking.BASE_OFFSET]
         if len(damaged):
             self.facts.damaged = joined(self.facts.damaged, damaged, damaged)
-        found = rows[flaws & UNVERIFIED != 0]
-        if len(found):
-            self.facts.unverified_batches += len(found)
+        unverified = rows[flaws & UNVERIFIED != 0]
+        if len(unverified):
+            self.facts.unverified_batches += len(unverified)
             self.facts.unverified = joined(
-                self.facts.unverified, found[:, walking.BASE_OFFSET], found[:, walking.LAST_OFFSET]
+                self.facts.unverified, unverified[:, walking.BASE_OFFSET], unverified[:, walking.LAST_OFFSET]
             )
 
     def take(self, rows: np.ndarray) -> None:
@@ -427,22 +427,22 @@ class AuditReplay:
         if self.noted and len(self.steps) < len(rows):
             self.steps = np.empty(2 * len(rows), st.STEP)
         self._note_checksums(rows)
-        at, batches = 0, as_records(rows)
+        start, batches = 0, as_records(rows)
         self.chain.date(batches, self.bounds.broker_times)
-        while at < len(rows):
+        while start < len(rows):
             stop = len(rows)
             if self.chain.waiting:
-                behind = np.flatnonzero(batches["base_offset"][at:] >= self.chain.next_offset())
-                stop = at + int(behind[0]) if len(behind) else stop
-                if stop == at:
+                behind = np.flatnonzero(batches["base_offset"][start:] >= self.chain.next_offset())
+                stop = start + int(behind[0]) if len(behind) else stop
+                if stop == start:
                     self._compare()
-                    self.chain.date(batches[at:], self.bounds.broker_times)
+                    self.chain.date(batches[start:], self.bounds.broker_times)
                     continue
-            self.replay = st.ensure_room(self.replay, stop - at)
+            self.replay = st.ensure_room(self.replay, stop - start)
             if self.noted:
-                at = int(replay_and_note(self.replay, batches, at, stop, self.steps))
+                start = int(replay_and_note(self.replay, batches, start, stop, self.steps))
             else:
-                at = int(replay_batches(self.replay, batches, at, stop))
+                start = int(replay_batches(self.replay, batches, start, stop))
             self._drain()
 
     def _compare(self) -> None:
@@ -456,18 +456,18 @@ class AuditReplay:
         if len(transactions):
             self.transactions.append(transactions)
 
-    def keep(self, found: Iterable[np.ndarray]) -> None:
+    def keep(self, batches: Iterable[np.ndarray]) -> None:
         """Keeps events up to a number of each kind, and counts those beyond."""
-        for events in found:
+        for events in batches:
             for kind in np.unique(events["kind"]) if len(events) else ():
-                mine = events[events["kind"] == kind]
+                of_kind = events[events["kind"] == kind]
                 room = max(0, MAX_EVENTS_OF_A_KIND - self.kept.get(int(kind), 0))
-                self.kept[int(kind)] = self.kept.get(int(kind), 0) + min(room, len(mine))
-                if len(mine) > room:
+                self.kept[int(kind)] = self.kept.get(int(kind), 0) + min(room, len(of_kind))
+                if len(of_kind) > room:
                     dropped = self.facts.dropped_events
-                    dropped[int(kind)] = dropped.get(int(kind), 0) + len(mine) - room
+                    dropped[int(kind)] = dropped.get(int(kind), 0) + len(of_kind) - room
                 if room:
-                    self.events.append(mine[:room].copy())  # a slice would keep all of them in memory
+                    self.events.append(of_kind[:room].copy())  # a slice would keep all of them in memory
 
     def finish(self, last_base: int) -> None:
         """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins. To be called

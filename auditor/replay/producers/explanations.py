@@ -79,13 +79,13 @@ def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, 
     began."""
     live, later = replay.live[row], replay.born[row].later
     most = NOTHING if behind else overlap(live.run_start, live.run_length, first, count)
-    at, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while most < ALL and at >= 0 and steps < MAX_OLD_RUNS:
-        run = replay.runs[at]
+    run_row, steps = replay.later[later].old_run if later >= 0 else -1, 0
+    while most < ALL and run_row >= 0 and steps < MAX_OLD_RUNS:
+        run = replay.runs[run_row]
         if run.epoch != epoch or run.behind & behind:
             break
         most = max(most, overlap(run.start, run.length, first, count))
-        at, steps = run.older, steps + 1
+        run_row, steps = run.older, steps + 1
     return most
 
 
@@ -95,12 +95,12 @@ def note_crowd(replay: Replay, row: int) -> None:
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
     following = next_in_run(live)
-    at, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while at >= 0 and steps < MAX_OLD_RUNS and not replay.runs[at].behind:
-        run = replay.runs[at]
+    run_row, steps = replay.later[later].old_run if later >= 0 else -1, 0
+    while run_row >= 0 and steps < MAX_OLD_RUNS and not replay.runs[run_row].behind:
+        run = replay.runs[run_row]
         if _holds(run.start, run.length, following) or (run.start - following) & LAST_SEQUENCE < NEAR:
             live.crowded = 1
-        at, steps = run.older, steps + 1
+        run_row, steps = run.older, steps + 1
 
 
 @kernel
@@ -163,15 +163,15 @@ def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> N
     """Notes a run among the older ones of the producer, which all are of one epoch."""
     progress = replay.log.progress[0]
     later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
-    at = progress.runs
-    progress.runs = at + 1
-    run = replay.runs[at]
+    run_row = progress.runs
+    progress.runs = run_row + 1
+    run = replay.runs[run_row]
     run.epoch = epoch
     run.start = first
     run.length = count
     run.older = later.old_run
     run.behind = 0
-    later.old_run = at
+    later.old_run = run_row
 
 
 # What a leader's answer to a stored batch means, compiled: an event for each that no correct broker had taken.

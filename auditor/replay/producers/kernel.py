@@ -166,12 +166,12 @@ def _count_offsets(log: LogContext, batch: np.record, first: int) -> None:
     span = batch.last_offset - first + 1
     if span <= 0:
         return
-    there = min(span, max(batch.record_count, 0))
+    present = min(span, max(batch.record_count, 0))
     if batch.attributes & ATTR_CONTROL and batch.magic == 2:
-        progress.marker_offsets += there
+        progress.marker_offsets += present
     else:
-        progress.data_offsets += there
-    absent = span - there
+        progress.data_offsets += present
+    absent = span - present
     if absent > 0:
         cleaned = min(absent, max(0, min(batch.last_offset + 1, log.params[0].intact_from) - first))
         progress.holes_cleaned += cleaned
@@ -190,10 +190,10 @@ def check_leader_epoch(log: LogContext, batch: np.record, time: int) -> None:
         event.expected_leader_epoch = progress.leader_epoch
     contradicted = False
     if len(log.epochs) and base >= log.epoch_starts[0]:
-        at = np.searchsorted(log.epoch_starts, base, side="right") - 1
-        if log.epochs[at] != epoch and base >= log.params[0].log_start:
+        entry = np.searchsorted(log.epoch_starts, base, side="right") - 1
+        if log.epochs[entry] != epoch and base >= log.params[0].log_start:
             event = log.events[new_event(log, LEADER_EPOCH_CHECKPOINT, batch, batch.max_timestamp, time)]
-            event.expected_leader_epoch = log.epochs[at]
+            event.expected_leader_epoch = log.epochs[entry]
             contradicted = True
     if not contradicted:  # what follows is compared with epochs that the checkpoint confirms
         progress.leader_epoch = max(progress.leader_epoch, epoch)
@@ -453,7 +453,7 @@ def _broken(log: LogContext, batch: np.record) -> None:
 
 
 @kernel
-def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted: bool) -> None:
+def _batch(replay: Replay, batch: np.record, found_row: int, step: np.record, noted: bool) -> None:
     """Replays a batch. ``found``: the row of its producer, -1 if it was unknown a few batches ago."""
     log, progress = replay.log, replay.log.progress[0]
     progress.first_event = progress.events
@@ -479,10 +479,15 @@ def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted:
     if batch.magic == 2 and batch.producer_id >= 0:
         data = not control and not is_foreign(batch, log.params[0].has_sequences != 0)
         if marker or data:
-            known = replay.producers.meta[0]
-            row = producer_row(replay, batch.producer_id, found)
+            used_rows = replay.producers.meta[0]
+            row = producer_row(replay, batch.producer_id, found_row)
             if noted:
-                step.kind, step.row, step.seen, step.last_sequence = MARKER if marker else DATA, row, row < known, -1
+                step.kind, step.row, step.seen, step.last_sequence = (
+                    MARKER if marker else DATA,
+                    row,
+                    row < used_rows,
+                    -1,
+                )
             if data:
                 _data(replay, batch, row, judged, time, step, noted)
             else:
@@ -499,12 +504,12 @@ def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
     ``ensure_room`` must have made room for ``stop - start`` producers.
     """
-    for at in range(start, stop, len(replay.found)):
-        next_ones = batches[at : min(at + len(replay.found), stop)]
+    for first in range(start, stop, len(replay.found)):
+        next_ones = batches[first : min(first + len(replay.found), stop)]
         model.find_many(replay.producers, next_ones, replay.found)
         for k in range(len(next_ones)):
             if _may_be_full(replay):
-                return at + k
+                return first + k
             _batch(replay, next_ones[k], replay.found[k], replay.nothing[0], False)
     return stop
 
@@ -513,13 +518,13 @@ def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -
 def replay_and_note(replay: Replay, batches: np.ndarray, start: int, stop: int, steps: np.ndarray) -> int:
     """The same, and ``steps`` gets a STEP for each of the batches. Another kernel, since to ask for each batch whether
     it is wanted takes a tenth of the time."""
-    for at in range(start, stop, len(replay.found)):
-        next_ones = batches[at : min(at + len(replay.found), stop)]
+    for first in range(start, stop, len(replay.found)):
+        next_ones = batches[first : min(first + len(replay.found), stop)]
         model.find_many(replay.producers, next_ones, replay.found)
         for k in range(len(next_ones)):
             if _may_be_full(replay):
-                return at + k
-            _batch(replay, next_ones[k], replay.found[k], steps[at + k], True)
+                return first + k
+            _batch(replay, next_ones[k], replay.found[k], steps[first + k], True)
     return stop
 
 
@@ -572,23 +577,25 @@ def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
         return
     if not _anything_known(facts, replay, sound):
         return
-    rows, known, by_snapshot = _known(facts, replay, sound)
+    rows, prior, by_snapshot = _known(facts, replay, sound)
     first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
     ids = column(replay, "producer_id")[rows]
-    answers = _answers(ids, known, first, replay.log.policy)
+    answers = _answers(ids, prior, first, replay.log.policy)
     follows = answers == OK
-    said = []
+    events_of_first_batches = []
     for k in np.flatnonzero(~follows).tolist():
-        before = PriorProducerState(*(int(column_[k]) for column_ in known))
+        before = PriorProducerState(*(int(column_[k]) for column_ in prior))
         row = {name: int(values[k]) for name, values in first.items()}
         if _marker_between(facts, int(ids[k]), before, row["offset"]):
             continue
         event = _event(facts, int(ids[k]), int(answers[k]), row, before, int(params["expiration_ms"]))
         if event is not None:
-            said.append(event)
-    judged = np.concatenate([ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in said], np.int64)])
+            events_of_first_batches.append(event)
+    judged = np.concatenate(
+        [ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in events_of_first_batches], np.int64)]
+    )
     explained = (facts.events["kind"] == EventKind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
-    events = np.concatenate([facts.events[~explained], *said])
+    events = np.concatenate([facts.events[~explained], *events_of_first_batches])
     facts.events = events[np.lexsort((events["position"], events["segment"]))]
 
 
@@ -608,38 +615,38 @@ def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np
     whether a snapshot says it."""
     rows = np.flatnonzero(column(replay, "batches") > 0)
     offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
-    known = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
+    prior = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
     open_since = np.full(len(rows), -1, np.int64)
     by_snapshot = np.zeros(len(rows), np.bool_)
     for snapshot in sound:
         if not facts.segment_bases[0] <= snapshot.offset <= facts.log_end:
             continue
         entries = IndexedSnapshot(snapshot.entries)
-        there = entries.rows(ids)
-        newer = (there >= 0) & (snapshot.offset <= offset) & (snapshot.offset > known[2])
-        at = there[newer]
-        contradicts = entries.column("last_offset", at) >= facts.log_start  # a batch that the log does not have
+        entry_row_of = entries.rows(ids)
+        newer = (entry_row_of >= 0) & (snapshot.offset <= offset) & (snapshot.offset > prior[2])
+        entry_rows = entry_row_of[newer]
+        contradicts = entries.column("last_offset", entry_rows) >= facts.log_start  # a batch that the log does not have
         by_snapshot[newer] |= ~contradicts
-        for values, name in zip(known, STATE, strict=True):
-            values[newer] = np.where(contradicts, values[newer], entries.column(name, at))
-        open_since[newer] = np.where(contradicts, -1, entries.column(OPEN, at))
-    known.append(open_since)
-    sure = (known[0] >= 0) & (known[1] >= 0)
-    return rows[sure], [values[sure] for values in known], by_snapshot[sure]
+        for values, name in zip(prior, STATE, strict=True):
+            values[newer] = np.where(contradicts, values[newer], entries.column(name, entry_rows))
+        open_since[newer] = np.where(contradicts, -1, entries.column(OPEN, entry_rows))
+    prior.append(open_since)
+    sure = (prior[0] >= 0) & (prior[1] >= 0)
+    return rows[sure], [values[sure] for values in prior], by_snapshot[sure]
 
 
-def _answers(ids: np.ndarray, known: list[np.ndarray], first: dict[str, np.ndarray], policy: Policy) -> np.ndarray:
+def _answers(ids: np.ndarray, prior: list[np.ndarray], first: dict[str, np.ndarray], policy: Policy) -> np.ndarray:
     """What a leader that knows just that of each producer answers to its first batch. Cost: a row a producer."""
     table = producers.new_producers(max(len(ids), 1), policy.cached_batches)
     answers = np.empty(len(ids), np.int64)
-    epoch, sequence, offset, timestamp, _ = known
+    epoch, sequence, offset, timestamp, _ = prior
     _ask(table, policy, (ids, epoch, sequence, offset, timestamp), (first["epoch"], first["sequence"]), answers)
     return answers
 
 
 @kernel
-def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
-    ids, epochs, sequences, offsets, times = known
+def _ask(p, policy, prior, first, answers):  # type: ignore[no-untyped-def]
+    ids, epochs, sequences, offsets, times = prior
     for k in range(len(ids)):
         row = producers.insert(p, ids[k])
         producers.set_epoch(p, row, epochs[k])
@@ -652,8 +659,8 @@ def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
 def _marker_between(facts: ReplicaFacts, pid: int, before: PriorProducerState, offset: int) -> bool:
     """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
     t = facts.transactions
-    mine = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
-    return bool(np.any(t["marker_epoch"][mine] > before.epoch))
+    between = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
+    return bool(np.any(t["marker_epoch"][between] > before.epoch))
 
 
 def _event(
@@ -661,8 +668,8 @@ def _event(
 ) -> np.ndarray | None:
     """What is odd about the first batch; None where an event at it says so already."""
     kind, expected = _what(answer, first, before)
-    at = facts.events["base_offset"] == first["offset"]
-    if bool(np.any(at & np.isin(facts.events["kind"], (int(kind), int(EventKind.SEQUENCE_OVERLAP))))):
+    same_offset = facts.events["base_offset"] == first["offset"]
+    if bool(np.any(same_offset & np.isin(facts.events["kind"], (int(kind), int(EventKind.SEQUENCE_OVERLAP))))):
         return None
     event = blank_events(1)
     for name, source in PLACES.items():

@@ -156,10 +156,10 @@ def _inherited(h, batch):  # type: ignore[no-untyped-def]
         return False
     if h.inherited.first_snapshot > batch.base_offset:
         return True
-    known = h.inherited.producer_ids
-    at = np.searchsorted(known, batch.producer_id)
-    found = at < len(known) and known[at] == batch.producer_id
-    return found and h.inherited.known_at[at] <= batch.base_offset
+    ids = h.inherited.producer_ids
+    index = np.searchsorted(ids, batch.producer_id)
+    is_listed = index < len(ids) and ids[index] == batch.producer_id
+    return is_listed and h.inherited.known_at[index] <= batch.base_offset
 
 
 @kernel
@@ -180,12 +180,12 @@ def _note_length(h, row, o, same_epoch, length):  # type: ignore[no-untyped-def]
         for k in range(IN_FLIGHT):
             h.lengths[row, k] = 0
         o.in_flight = 0
-    at = o.newest_length + 1
-    if at == IN_FLIGHT:
-        at = 0
-    o.newest_length = at
-    o.in_flight += length - h.lengths[row, at]
-    h.lengths[row, at] = length
+    place = o.newest_length + 1
+    if place == IN_FLIGHT:
+        place = 0
+    o.newest_length = place
+    o.in_flight += length - h.lengths[row, place]
+    h.lengths[row, place] = length
     o.span = max(o.span, o.in_flight)
 
 
@@ -404,8 +404,8 @@ def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
         return
     if t.swept >= 0:
         for row in range(w.producers.meta[0]):
-            known = w.producers.entries[row].epoch >= 0
-            if known and model_producers.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
+            is_live = w.producers.entries[row].epoch >= 0
+            if is_live and model_producers.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
                 _forget(w, row)
     t.swept = now
 
@@ -450,19 +450,19 @@ def _answer(w, policy, batch, step, transactional):  # type: ignore[no-untyped-d
 def _verdict(w, batch, step, error):  # type: ignore[no-untyped-def]
     """Notes an answer that differs; one that goes on a run only makes that longer."""
     t, p, row = w.totals[0], w.producers, step.row
-    at = w.verdict_of[row]
-    if at >= 0 and w.verdicts[at].error == error:
-        w.verdicts[at].batches += 1
-        w.verdicts[at].records += max(batch.record_count, 0)
-        w.verdicts[at].run_last_offset = batch.last_offset
+    number = w.verdict_of[row]
+    if number >= 0 and w.verdicts[number].error == error:
+        w.verdicts[number].batches += 1
+        w.verdicts[number].records += max(batch.record_count, 0)
+        w.verdicts[number].run_last_offset = batch.last_offset
         return
-    at = t.verdicts
-    if at >= MAX_VERDICTS:
+    number = t.verdicts
+    if number >= MAX_VERDICTS:
         t.dropped += 1
         return
-    t.verdicts = at + 1
-    w.verdict_of[row] = at
-    v = w.verdicts[at]
+    t.verdicts = number + 1
+    w.verdict_of[row] = number
+    v = w.verdicts[number]
     v.error = error
     v.producer_id = batch.producer_id
     v.producer_epoch = batch.producer_epoch

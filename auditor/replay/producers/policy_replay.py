@@ -49,8 +49,8 @@ class PolicyReplay:
         self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
         self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
         self.bounds = bounds
-        known = inherited(stored, first_base)
-        self.paces = paces.new_rates(bounds, known, start_known=start_known, newest_time=newest_time)
+        inherited_ids = inherited(stored, first_base)
+        self.paces = paces.new_rates(bounds, inherited_ids, start_known=start_known, newest_time=newest_time)
         before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
         if before:
             self._load(max(before, key=lambda s: s.offset))
@@ -89,8 +89,8 @@ class PolicyReplay:
 
     def finish(self) -> PolicyOutcomes:
         """What came out."""
-        each = {key: _outcome(world) for key, world in self.worlds.items()}
-        out = PolicyOutcomes({name: each[key] for name, key in self.same.items()})
+        outcomes = {key: _outcome(world) for key, world in self.worlds.items()}
+        out = PolicyOutcomes({name: outcomes[key] for name, key in self.same.items()})
         out.newest_time = int(self.paces.place["any_time"][0])
         self._count(out)
         return out
@@ -114,8 +114,8 @@ class PolicyReplay:
             out.fastest = _fastest(h, ids)
         hours = h["first_time"] // HOUR_MS
         for hour in np.unique(hours).tolist():
-            mine = hours == hour
-            out.hours[int(hour)] = int(np.count_nonzero(mine)), int(ids[mine].max())
+            in_hour = hours == hour
+            out.hours[int(hour)] = int(np.count_nonzero(in_hour)), int(ids[in_hour].max())
 
 
 def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:

@@ -49,8 +49,8 @@ class Differences:
         last_offsets = column(replay, "last_offset")
         for k in order.tolist():
             row, pid = rows[k], int(replay.producers.producer_id[rows[k]])
-            found = Difference(pid, self.names[names[k]], int(stored[k]), int(ours[k]), int(last_offsets[row]))
-            link.differences.append(found)
+            difference = Difference(pid, self.names[names[k]], int(stored[k]), int(ours[k]), int(last_offsets[row]))
+            link.differences.append(difference)
 
 
 class IndexedSnapshot:
@@ -65,8 +65,8 @@ class IndexedSnapshot:
         """The row of each producer id, -1 where it is not there."""
         if not len(self.ids):
             return np.full(len(ids), -1)
-        at = np.maximum(np.searchsorted(self.ids, ids, side="right") - 1, 0)
-        return np.where(self.ids[at] == ids, self.order[at], -1)
+        positions = np.maximum(np.searchsorted(self.ids, ids, side="right") - 1, 0)
+        return np.where(self.ids[positions] == ids, self.order[positions], -1)
 
     def column(self, name: str, rows: np.ndarray) -> np.ndarray:
         """What it stores in those rows, under the names of PRODUCER columns."""
@@ -107,10 +107,10 @@ class Chain:
         self.undated.append(link)
         if not stored.sound:
             return
-        known = IndexedSnapshot(stored.entries)
+        snapshot = IndexedSnapshot(stored.entries)
         if comparable:
-            self._differences(link, replay, known)
-        self.carried, self.base = known, stored.offset
+            self._differences(link, replay, snapshot)
+        self.carried, self.base = snapshot, stored.offset
         self.doubted = {d.producer_id for d in link.differences if d.name == "open"}
 
     def finish(self, replay: Replay, readable_log: bool, log_end: int) -> None:
@@ -148,39 +148,39 @@ class Chain:
                 if o["data_epoch"] == epoch:
                     link.went_on[pid] = int(o["data_last_offset"])
 
-    def _differences(self, link: SnapshotLink, replay: Replay, known: IndexedSnapshot) -> None:
-        seen = np.flatnonzero((column(replay, "batches") > 0) | (column(replay, "markers") > 0))
-        ids = column(replay, "producer_id")[seen]
-        there = known.rows(ids)
-        found = Differences()
-        self._absent(found, replay, seen[there < 0])
-        self._unequal(link, found, replay, seen[there >= 0], known, there[there >= 0])
-        found.report(link, replay)
+    def _differences(self, link: SnapshotLink, replay: Replay, snapshot: IndexedSnapshot) -> None:
+        rows = np.flatnonzero((column(replay, "batches") > 0) | (column(replay, "markers") > 0))
+        ids = column(replay, "producer_id")[rows]
+        entry_rows = snapshot.rows(ids)
+        differences = Differences()
+        self._absent(differences, replay, rows[entry_rows < 0])
+        self._unequal(link, differences, replay, rows[entry_rows >= 0], snapshot, entry_rows[entry_rows >= 0])
+        differences.report(link, replay)
         if not self.compacted:
-            self._expiry(link, replay, seen, known, there)
+            self._expiry(link, replay, rows, snapshot, entry_rows)
         if not self.compacted:
-            self._extra(link, known, ids)
+            self._extra(link, snapshot, ids)
 
-    def _extra(self, link: SnapshotLink, known: IndexedSnapshot, ids: np.ndarray) -> None:
+    def _extra(self, link: SnapshotLink, snapshot: IndexedSnapshot, ids: np.ndarray) -> None:
         """The snapshot has producers that the log does not show, with batches that it should."""
-        rows = np.sort(known.rows(np.setdiff1d(known.ids, ids)))
-        last_offsets = known.column("last_offset", rows)
+        rows = np.sort(snapshot.rows(np.setdiff1d(snapshot.ids, ids)))
+        last_offsets = snapshot.column("last_offset", rows)
         rows, last_offsets = rows[last_offsets >= self.log_start], last_offsets[last_offsets >= self.log_start]
         room = MAX_DIFFERENCES - len(link.differences)
         for row, last in zip(rows[:room].tolist(), last_offsets[:room].tolist(), strict=True):
-            link.differences.append(Difference(int(known.entries.producer_id[row]), "extra", last, -1, last))
+            link.differences.append(Difference(int(snapshot.entries.producer_id[row]), "extra", last, -1, last))
         link.extra_differences += max(0, len(rows) - room)
 
-    def _absent(self, found: Differences, replay: Replay, rows: np.ndarray) -> None:
+    def _absent(self, differences: Differences, replay: Replay, rows: np.ndarray) -> None:
         """The replay has a producer that the snapshot does not: it may have expired, unless a transaction is open."""
         ours = column(replay, OPEN)[rows]
         is_open = ours >= self.log_start
-        found.add("open", rows[is_open], -1, ours[is_open])
+        differences.add("open", rows[is_open], -1, ours[is_open])
         if not self.compacted:
-            found.add("missing", rows[~is_open], -1, column(replay, "last_timestamp")[rows[~is_open]])
+            differences.add("missing", rows[~is_open], -1, column(replay, "last_timestamp")[rows[~is_open]])
 
     def _expiry(
-        self, link: SnapshotLink, replay: Replay, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray
+        self, link: SnapshotLink, replay: Replay, rows: np.ndarray, snapshot: IndexedSnapshot, entry_rows: np.ndarray
     ) -> None:
         """Which of the missing cannot have expired: a check takes all that were idle as long, unless they wrote later.
 
@@ -194,12 +194,12 @@ class Chain:
             if o["batches"] > 0:
                 self.forgotten[pid] = (link, int(o["data_epoch"]), int(o["data_last_offset"]))
         written = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))
-        last_write = known.entries.last_offset.astype(np.int64)
-        np.maximum.at(last_write, there[there >= 0], written[rows[there >= 0]])
-        sure = np.flatnonzero((known.entries.current_txn_first_offset < 0) & (last_write >= 0))
+        last_write = snapshot.entries.last_offset.astype(np.int64)
+        np.maximum.at(last_write, entry_rows[entry_rows >= 0], written[rows[entry_rows >= 0]])
+        sure = np.flatnonzero((snapshot.entries.current_txn_first_offset < 0) & (last_write >= 0))
         order = sure[np.argsort(last_write[sure], kind="stable")]
-        idle_longest = np.minimum.accumulate(known.entries.last_timestamp[order])
-        gone = rows[there < 0]
+        idle_longest = np.minimum.accumulate(snapshot.entries.last_timestamp[order])
+        gone = rows[entry_rows < 0]
         gone = gone[np.isin(column(replay, "producer_id")[gone], list(missing))]
         before = np.searchsorted(last_write[order], written[gone]) - 1
         stamps = [column(replay, name)[gone] for name in ("last_timestamp", "data_timestamp")]
@@ -210,26 +210,26 @@ class Chain:
     def _unequal(
         self,
         link: SnapshotLink,
-        found: Differences,
+        differences: Differences,
         replay: Replay,
         rows: np.ndarray,
-        known: IndexedSnapshot,
-        there: np.ndarray,
+        snapshot: IndexedSnapshot,
+        entry_rows: np.ndarray,
     ) -> None:
         """Both have the producers; ``there`` are their rows in the snapshot."""
-        moved = ~self._carried_over(replay, rows, known, there)
-        rows, there = rows[moved], there[moved]
-        ours, theirs = column(replay, OPEN)[rows], known.column(OPEN, there)
+        moved = ~self._carried_over(replay, rows, snapshot, entry_rows)
+        rows, entry_rows = rows[moved], entry_rows[moved]
+        ours, theirs = column(replay, OPEN)[rows], snapshot.column(OPEN, entry_rows)
         if self.compacted:
-            self._unequal_cleaned(found, replay, rows, known, there)
+            self._unequal_cleaned(differences, replay, rows, snapshot, entry_rows)
             wrong = (ours >= self.log_start) & ~((theirs >= 0) & (theirs <= ours))
         else:
-            at_marker = self._at_marker(link, found, replay, rows, known, there)
+            at_marker = self._at_marker(link, differences, replay, rows, snapshot, entry_rows)
             for name in FIELDS:
                 some = ~at_marker if name in ("last_offset", "offset_delta") else slice(None)
-                self._unequal_field(found, replay, name, rows[some], known, there[some])
+                self._unequal_field(differences, replay, name, rows[some], snapshot, entry_rows[some])
             wrong = self._another_transaction(replay, rows, ours, theirs)
-        found.add("open", rows[wrong], theirs[wrong], ours[wrong])
+        differences.add("open", rows[wrong], theirs[wrong], ours[wrong])
 
     def _another_transaction(
         self, replay: Replay, rows: np.ndarray, ours: np.ndarray, theirs: np.ndarray
@@ -242,9 +242,9 @@ class Chain:
         ids, marker = column(replay, "producer_id")[rows], column(replay, "marker_offset")[rows]
         headless = (theirs >= 0) & (theirs < self.log_start) & (marker <= theirs)
         if self.carried is not None:
-            before, said = self.carried.rows(ids), np.full(len(ids), -1)
-            said[before >= 0] = self.carried.column(OPEN, before[before >= 0])
-            headless &= (theirs >= self.base) | (said == theirs) | np.isin(ids, list(self.doubted))
+            before, carried_open = self.carried.rows(ids), np.full(len(ids), -1)
+            carried_open[before >= 0] = self.carried.column(OPEN, before[before >= 0])
+            headless &= (theirs >= self.base) | (carried_open == theirs) | np.isin(ids, list(self.doubted))
         shown = (np.maximum(ours, theirs) >= self.log_start) | ((theirs >= 0) & (marker > theirs))
         wrong: np.ndarray = (ours != theirs) & shown & ~headless
         return wrong
@@ -252,42 +252,55 @@ class Chain:
     def _at_marker(
         self,
         link: SnapshotLink,
-        found: Differences,
+        differences: Differences,
         replay: Replay,
         rows: np.ndarray,
-        known: IndexedSnapshot,
-        there: np.ndarray,
+        snapshot: IndexedSnapshot,
+        entry_rows: np.ndarray,
     ) -> np.ndarray:
         """Which producers are stored with the offset of their end marker, as 0.11 does, and not with that of data."""
         marker, ours = column(replay, "marker_offset")[rows], column(replay, "last_offset")[rows]
-        theirs, delta = known.column("last_offset", there), known.column("offset_delta", there)
+        theirs, delta = snapshot.column("last_offset", entry_rows), snapshot.column("offset_delta", entry_rows)
         ended = (marker >= 0) & (marker > np.maximum(ours, column(replay, "data_last_offset")[rows]))
         at_marker: np.ndarray = ended & (theirs == marker) & (delta == 0)
         link.by_data += int(np.count_nonzero(ended & (theirs == ours)))
-        found.add("marker_offset", rows[at_marker], theirs[at_marker], ours[at_marker])
+        differences.add("marker_offset", rows[at_marker], theirs[at_marker], ours[at_marker])
         return at_marker
 
     def _unequal_field(
-        self, found: Differences, replay: Replay, name: str, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray
+        self,
+        differences: Differences,
+        replay: Replay,
+        name: str,
+        rows: np.ndarray,
+        snapshot: IndexedSnapshot,
+        entry_rows: np.ndarray,
     ) -> None:
-        ours, theirs = column(replay, name)[rows], known.column(name, there)
+        ours, theirs = column(replay, name)[rows], snapshot.column(name, entry_rows)
         wrong = ours != theirs
         if name == "coordinator_epoch":
             wrong &= column(replay, "markers")[rows] > 0
         elif name != "producer_epoch":  # of the last batch, which the log shows only if it lies in it
-            last = np.maximum(column(replay, "last_offset")[rows], known.column("last_offset", there))
+            last = np.maximum(column(replay, "last_offset")[rows], snapshot.column("last_offset", entry_rows))
             wrong &= last >= self.log_start
-        found.add(name, rows[wrong], theirs[wrong], ours[wrong])
+        differences.add(name, rows[wrong], theirs[wrong], ours[wrong])
 
     def _unequal_cleaned(
-        self, found: Differences, replay: Replay, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray
+        self,
+        differences: Differences,
+        replay: Replay,
+        rows: np.ndarray,
+        snapshot: IndexedSnapshot,
+        entry_rows: np.ndarray,
     ) -> None:
         """The cleaner takes aborted data with all that it says, and the head of any transaction, but no marker before
         the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it."""
-        ours, theirs = column(replay, "producer_epoch")[rows], known.column("producer_epoch", there)
-        found.add("producer_epoch", rows[theirs < ours], theirs[theirs < ours], ours[theirs < ours])
+        ours, theirs = column(replay, "producer_epoch")[rows], snapshot.column("producer_epoch", entry_rows)
+        differences.add("producer_epoch", rows[theirs < ours], theirs[theirs < ours], ours[theirs < ours])
 
-    def _carried_over(self, replay: Replay, rows: np.ndarray, known: IndexedSnapshot, there: np.ndarray) -> np.ndarray:
+    def _carried_over(
+        self, replay: Replay, rows: np.ndarray, snapshot: IndexedSnapshot, entry_rows: np.ndarray
+    ) -> np.ndarray:
         """Whether the snapshot says of a producer what the one before said, and it wrote nothing in between."""
         if self.carried is None:
             return np.zeros(len(rows), np.bool_)
@@ -295,5 +308,5 @@ class Chain:
         before = self.carried.rows(column(replay, "producer_id")[rows])
         same = (before >= 0) & ~active
         for name in (*FIELDS, OPEN):
-            same[same] = self.carried.column(name, before[same]) == known.column(name, there[same])
+            same[same] = self.carried.column(name, before[same]) == snapshot.column(name, entry_rows[same])
         return same

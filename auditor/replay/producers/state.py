@@ -366,10 +366,10 @@ def used(replay: Replay) -> Replay:
     )
 
 
-def with_room(kept: Replay) -> Replay:
+def with_room(stored: Replay) -> Replay:
     """What :func:`used` left, to be gone on with. Events and transactions had been taken from it."""
-    replay = kept._replace(
-        producers=model.grow(kept.producers, 1024), transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION)
+    replay = stored._replace(
+        producers=model.grow(stored.producers, 1024), transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION)
     )
     return ensure_room(replay, 1)
 
@@ -416,14 +416,14 @@ def _has_room(replay: Replay, progress: np.void, rows: int) -> bool:
 def take_rows(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
     """The events and the decided transactions so far; their tables are empty afterwards."""
     progress, events, transactions = replay.progress, replay.log.events, replay.transactions
-    found, decided = events[: progress["events"]], transactions[: progress["transactions"]]
-    if len(found):  # numpy takes 40 us to copy no rows of so many columns
-        found = found.copy()
-        events[: len(found)] = blank_events(len(found))
+    raised, decided = events[: progress["events"]], transactions[: progress["transactions"]]
+    if len(raised):  # numpy takes 40 us to copy no rows of so many columns
+        raised = raised.copy()
+        events[: len(raised)] = blank_events(len(raised))
     if len(decided):
         decided = decided.copy()
     progress["events"] = progress["transactions"] = 0
-    return found, decided
+    return raised, decided
 
 
 def _capacity(rows: int) -> int:
@@ -499,17 +499,17 @@ def new_event(log: LogContext, kind: int, batch: np.record, timestamp: int, time
 
 
 @kernel
-def producer_row(replay: Replay, producer_id: int, found: int) -> int:
+def producer_row(replay: Replay, producer_id: int, found_row: int) -> int:
     """The row of a producer, a new one if it was unknown. ``found``: where it was when its batch was first seen, or -1.
 
     LOW_31 changes no row. It shows the compiler that none is negative, or it would look at every use whether to count
     from the end of a table.
     """
-    if found >= 0:
-        return found & model.LOW_31
-    known = replay.producers.meta[0]
+    if found_row >= 0:
+        return found_row & model.LOW_31
+    used_rows = replay.producers.meta[0]
     row = model.insert(replay.producers, producer_id) & model.LOW_31
-    if row < known:
+    if row < used_rows:
         return row
     live = replay.live[row]
     live.batches = 0
@@ -580,8 +580,8 @@ def column(replay: Replay, name: str) -> np.ndarray:
     used = int(replay.producers.meta[0])
     p, live, born = replay.producers, replay.live[:used], replay.born[:used]
     if name in STATE:
-        found: np.ndarray = getattr(p, STATE[name])[:used]
-        return found
+        values: np.ndarray = getattr(p, STATE[name])[:used]
+        return values
     if name in NEWEST:
         newest = getattr(p, name)[np.arange(used), p.newest[:used]]
         return np.where(p.cached[:used] > 0, newest, 0 if name == "offset_delta" else -1)
@@ -609,8 +609,8 @@ def column(replay: Replay, name: str) -> np.ndarray:
 def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
     """A column of a table that only some producers have a row in; the others count 0 and know nothing."""
     out = np.full(len(rows), 0 if name in ZERO_AT_START else -1, table.dtype[name])
-    there = np.flatnonzero(rows >= 0)
-    out[there] = table[name][rows[there]]
+    present = np.flatnonzero(rows >= 0)
+    out[present] = table[name][rows[present]]
     return out
 
 
@@ -626,9 +626,9 @@ def rows_of_producers(replay: Replay, wanted: slice = slice(None)) -> np.ndarray
 @kernel
 def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
     p = replay.producers
-    for at in range(len(out)):
-        row = first + at
-        o, known, born, entry = out[at], replay.live[row], replay.born[row], p.entries[row]
+    for number in range(len(out)):
+        row = first + number
+        o, live, born, entry = out[number], replay.live[row], replay.born[row], p.entries[row]
         o["producer_id"], o["producer_epoch"] = entry.producer_id, entry.epoch
         o["coordinator_epoch"], o["last_timestamp"] = entry.coordinator_epoch, entry.last_timestamp
         o["txn_first_offset"] = entry.txn_first_offset
@@ -637,25 +637,25 @@ def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
             newest = p.rings[entry.newest, row]
             o["last_sequence"], o["last_offset"] = newest.last_sequence, newest.last_offset
             o["offset_delta"] = newest.offset_delta
-        o["batches"] = known["batches"]
-        o["records"] = known["records"]
-        o["max_epoch"] = known["max_epoch"]
-        o["data_epoch"] = known["data_epoch"]
-        o["data_last_sequence"] = known["data_last_sequence"]
-        o["data_last_offset"] = known["data_last_offset"]
-        o["data_timestamp"] = known["data_timestamp"]
-        o["data_time"] = known["data_time"]
-        o["max_idle_ms"] = known["max_idle_ms"]
-        o["transactional"] = known["transactional"]
-        o["max_data_epoch"] = known["data_epoch"]
-        _fill_first(o, known, born, replay.later)
-        _fill_beside(o, known["marked"], born["below"], replay.marked, replay.below)
+        o["batches"] = live["batches"]
+        o["records"] = live["records"]
+        o["max_epoch"] = live["max_epoch"]
+        o["data_epoch"] = live["data_epoch"]
+        o["data_last_sequence"] = live["data_last_sequence"]
+        o["data_last_offset"] = live["data_last_offset"]
+        o["data_timestamp"] = live["data_timestamp"]
+        o["data_time"] = live["data_time"]
+        o["max_idle_ms"] = live["max_idle_ms"]
+        o["transactional"] = live["transactional"]
+        o["max_data_epoch"] = live["data_epoch"]
+        _fill_first(o, live, born, replay.later)
+        _fill_beside(o, live["marked"], born["below"], replay.marked, replay.below)
 
 
 @kernel
-def _fill_first(o: np.void, known: np.void, born: np.void, table: np.ndarray) -> None:
+def _fill_first(o: np.void, live: np.void, born: np.void, table: np.ndarray) -> None:
     """What a first batch and what came later left."""
-    if known["batches"] > 0:
+    if live["batches"] > 0:
         o["first_offset"] = born["first_offset"]
         o["first_sequence"] = born["first_sequence"]
         o["first_epoch"] = born["first_epoch"]
@@ -679,7 +679,7 @@ def _fill_first(o: np.void, known: np.void, born: np.void, table: np.ndarray) ->
             later["max_data_epoch_time"],
         )
         o["idle_count"] = later["idle_count"]
-    if known["data_epoch"] < 0:
+    if live["data_epoch"] < 0:
         o["max_data_epoch_offset"], o["max_data_epoch_time"] = -1, -1
 
 

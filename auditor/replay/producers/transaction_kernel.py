@@ -9,9 +9,9 @@ from auditor.replay.producers.state import ATTR_APPEND_TIME, Replay
 
 
 @kernel
-def _first_offset(queue: np.ndarray, at: int) -> int:
+def _first_offset(queue: np.ndarray, position: int) -> int:
     """The first offset of the transaction at a place of the heap."""
-    return queue[queue[at].slot].offset
+    return queue[queue[position].slot].offset
 
 
 @kernel
@@ -25,46 +25,46 @@ def _swap(queue: np.ndarray, one: int, other: int) -> None:
 
 
 @kernel
-def _rise(queue: np.ndarray, at: int) -> None:
+def _rise(queue: np.ndarray, position: int) -> None:
     """Brings what stands at a place of the heap up to where nothing above it begins later."""
-    while at > 0 and _first_offset(queue, at) < _first_offset(queue, (at - 1) // 2):
-        _swap(queue, at, (at - 1) // 2)
-        at = (at - 1) // 2
+    while position > 0 and _first_offset(queue, position) < _first_offset(queue, (position - 1) // 2):
+        _swap(queue, position, (position - 1) // 2)
+        position = (position - 1) // 2
 
 
 @kernel
-def _sink(queue: np.ndarray, at: int, count: int) -> None:
+def _sink(queue: np.ndarray, position: int, count: int) -> None:
     """Brings what stands at a place of the heap down to where nothing below it begins earlier."""
-    while 2 * at + 1 < count:
-        below = 2 * at + 1
+    while 2 * position + 1 < count:
+        below = 2 * position + 1
         if below + 1 < count and _first_offset(queue, below + 1) < _first_offset(queue, below):
             below += 1
-        if _first_offset(queue, at) <= _first_offset(queue, below):
+        if _first_offset(queue, position) <= _first_offset(queue, below):
             return
-        _swap(queue, at, below)
-        at = below
+        _swap(queue, position, below)
+        position = below
 
 
 @kernel
 def _take_slot(queue: np.ndarray, progress: np.record, offset: int) -> int:
     """A free slot for a transaction that begins at ``offset``."""
-    at = progress.open
-    slot = queue[at].slot
+    position = progress.open
+    slot = queue[position].slot
     queue[slot].offset = offset
-    progress.open = at + 1
-    _rise(queue, at)
+    progress.open = position + 1
+    _rise(queue, position)
     return slot
 
 
 @kernel
 def _free_slot(queue: np.ndarray, progress: np.record, slot: int) -> None:
     """Gives a slot back."""
-    last, at = progress.open - 1, queue[slot].place
+    last, position = progress.open - 1, queue[slot].place
     progress.open = last
-    _swap(queue, at, last)
-    if at < last:
-        _rise(queue, at)
-        _sink(queue, at, last)
+    _swap(queue, position, last)
+    if position < last:
+        _rise(queue, position)
+        _sink(queue, position, last)
 
 
 @kernel

@@ -199,11 +199,11 @@ def packed(chunk: Chunk) -> bytes:
 
 def unpacked(data: bytes) -> Chunk:
     """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
-    packed_rows, errors, body_errors, found, looked, end, following, flipped = pickle.loads(data)
+    packed_rows, errors, body_errors, packed_summary, looked, end, following, flipped = pickle.loads(data)
     rows = unpacked_table(packed_rows)
     summary = None
-    if found is not None:
-        columns = zip(unpacked_table(found).T, DTYPES, strict=True)
+    if packed_summary is not None:
+        columns = zip(unpacked_table(packed_summary).T, DTYPES, strict=True)
         summary = RecordSummary(*(np.ascontiguousarray(column, dtype) for column, dtype in columns))
     answers = None if looked is None else unpacked_answers(looked, len(rows))
     return Chunk(rows, errors, body_errors, summary, None, end, next_offset=following, looked=answers, flipped=flipped)
@@ -213,8 +213,8 @@ def unpacked(data: bytes) -> Chunk:
 def _forget_checksums(batches: np.ndarray) -> None:
     """Leaves those that the replay asks for: of batches that are broken, or that begin at sequence 0 and may be there
     twice (:mod:`auditor.replay.producers.explanations`). Nothing compresses the others."""
-    for at in range(len(batches)):
-        batch = batches[at]
+    for row in range(len(batches)):
+        batch = batches[row]
         if not batch.flaws & FLAW_CRC and batch.base_sequence != 0:
             batch.crc = 0
 
@@ -250,11 +250,11 @@ def culprits_of(
     ``opened`` gives a batch by these, None where it cannot. Cost: some hundred batches at most are read again.
     """
     out = {}
-    for at in _batches(facts, before_ms):
-        found = opened(at.segment, at.position)
-        if found is not None:
-            topic = Topic(sender.compacted, False, at.oldest, at.newest)
-            out[at.segment, at.position] = _culprits(found[1], found[0], topic, sender)
+    for where in _batches(facts, before_ms):
+        batch = opened(where.segment, where.position)
+        if batch is not None:
+            topic = Topic(sender.compacted, False, where.oldest, where.newest)
+            out[where.segment, where.position] = _culprits(batch[1], batch[0], topic, sender)
     return out
 
 
@@ -281,32 +281,32 @@ def batch_of(read: Callable[[int], bytes | None], limits: Limits) -> Opened | No
 
 def _batches(facts: ReplicaFacts, before_ms: int | None) -> Iterator[Where]:
     """Every batch that an event blames a record of, once."""
-    found: dict[tuple[int, int], Where] = {}
+    wanted: dict[tuple[int, int], Where] = {}
     for kind in BLAMED:
         for number, e in enumerate(events_of(facts.events, kind)):
             if number >= BATCHES_OF_A_KIND:
                 break
             place = (int(e["segment"]), int(e["position"]))
-            before = found.get(place, Where(*place))
-            found[place] = before._replace(**_limits_of(kind, e, before_ms))
+            before = wanted.get(place, Where(*place))
+            wanted[place] = before._replace(**_limits_of(kind, e, before_ms))
     if facts.ahead is not None and facts.broker_time >= 0:
         place = (facts.ahead.segment, facts.ahead.position)
-        found[place] = found.get(place, Where(*place))._replace(newest=facts.broker_time + AHEAD_MS)
-    yield from found.values()
+        wanted[place] = wanted.get(place, Where(*place))._replace(newest=facts.broker_time + AHEAD_MS)
+    yield from wanted.values()
 
 
 def _limits_of(kind: EventKind, e: Event, before_ms: int | None) -> dict[str, int]:
     if kind is EventKind.RECORD_TIMESTAMP:
-        known = before_ms is not None and e["broker_time"] >= 0
-        return {"oldest": max(int(oldest(e["broker_time"], before_ms)), -1) if known and before_ms is not None else -1}
+        dated = before_ms is not None and e["broker_time"] >= 0
+        return {"oldest": max(int(oldest(e["broker_time"], before_ms)), -1) if dated and before_ms is not None else -1}
     return {"newest": int(e["broker_time"]) + AHEAD_MS} if kind is EventKind.TIMESTAMP_AHEAD else {}
 
 
 def _decoded(stored: bytes, limits: Limits) -> Opened | None:
     buf = np.frombuffer(bytearray(stored), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
-    found, end, _why = walk(buf, 0, len(buf), 0, 1, limits.max_batch_bytes, False, 0, row, 0)
-    if found != 1 or end != len(buf):
+    count, end, _why = walk(buf, 0, len(buf), 0, 1, limits.max_batch_bytes, False, 0, row, 0)
+    if count != 1 or end != len(buf):
         return None
     batch = columns_of(row)
     open_wrappers(buf, 0, batch, limits)
@@ -322,7 +322,7 @@ def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -
     cause = sent["cause"]
     flawed = np.isin(cause, (UNREADABLE, CODEC, MAGIC, CHECKSUM)) | misnumbered(r.flaws)
     wanted = cause == NO_KEY, flawed, cause == TOO_OLD, cause == TOO_NEW
-    named = [np.flatnonzero(each)[:RECORDS_OF_A_BATCH] for each in wanted]
+    named = [np.flatnonzero(mask)[:RECORDS_OF_A_BATCH] for mask in wanted]
     null, flawed, behind, beyond = (tuple(r.index[rows].tolist()) for rows in named)
     return Culprits(
         len(r.index),
@@ -332,5 +332,5 @@ def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -
         flawed,
         behind,
         tuple(zip(beyond, r.timestamp[named[3]].tolist(), strict=True)),
-        sum(int(each.sum()) - len(rows) for each, rows in zip(wanted, named, strict=True)),
+        sum(int(mask.sum()) - len(rows) for mask, rows in zip(wanted, named, strict=True)),
     )

@@ -125,10 +125,10 @@ class FaultyEntries(NamedTuple):
         """
         if not len(self.faults):
             return
-        there = (self.faults != EARLIER_IS_LARGER) | (self.columns["entry_offset"] < log_end)
-        odd = np.flatnonzero(there)
-        for at in range(0, len(odd), AT_A_TIME):
-            some = odd[at : at + AT_A_TIME]
+        counted = (self.faults != EARLIER_IS_LARGER) | (self.columns["entry_offset"] < log_end)
+        odd = np.flatnonzero(counted)
+        for first in range(0, len(odd), AT_A_TIME):
+            some = odd[first : first + AT_A_TIME]
             events = blank_events(len(some))
             events["kind"], events["segment"], events["fault"] = int(self.kind), segment, self.faults[some]
             for name, column in self.columns.items():
@@ -144,10 +144,10 @@ class Settled(NamedTuple):
 
 
 def _settled(count: int, *columns: np.ndarray) -> Settled:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for column in columns:
-        found.update(column[:count].tobytes())
-    return Settled(count, found.digest())
+        digest.update(column[:count].tobytes())
+    return Settled(count, digest.digest())
 
 
 def _bounded(rows: np.ndarray, end: int = 0) -> np.ndarray:
@@ -175,21 +175,27 @@ class OffsetCheck:
         self.index = index = index._replace(
             position=index.position[done:], offset=index.offset[done:], log_position=index.log_position[done:]
         )
-        at = index.log_position
-        until = np.append(at[1:], HIGHEST)[: len(at)]
-        least, most = np.zeros((2, len(at)), np.int64)
+        positions = index.log_position
+        until = np.append(positions[1:], HIGHEST)[: len(positions)]
+        least, most = np.zeros((2, len(positions)), np.int64)
         self.places = IndexedPositions(
-            at, _sorted(at), _sorted(until), np.zeros(len(at), np.bool_), least, most, state=np.zeros(1, PLACES)
+            positions,
+            _sorted(positions),
+            _sorted(until),
+            np.zeros(len(positions), np.bool_),
+            least,
+            most,
+            state=np.zeros(1, PLACES),
         )
 
     @classmethod
-    def going_on(cls, index: OffsetIndex, settled: Settled, position: int) -> OffsetCheck | None:
+    def going_on(cls, index: OffsetIndex, earlier: Settled, position: int) -> OffsetCheck | None:
         """The check of a grown index, to be given the batches from byte ``position`` on; None where these entries are
         no longer settled there."""
-        if settled != _settled(settled.entries, index.offset, index.log_position):
+        if earlier != _settled(earlier.entries, index.offset, index.log_position):
             return None
-        later = index.log_position[settled.entries :]
-        return None if np.any(later <= position) else cls(index, settled.entries - 1)
+        later = index.log_position[earlier.entries :]
+        return None if np.any(later <= position) else cls(index, earlier.entries - 1)
 
     def last_below(self, size: int) -> int:
         """The byte below ``size`` to which the last such entry points, -1 for none."""
@@ -214,27 +220,27 @@ class OffsetCheck:
         Not judged are entries at or beyond byte ``end`` and in the stretches ``unread`` (first byte, byte behind the
         last).
         """
-        at, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
+        positions, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
         ends = self.places.ends
         open_ended = ends.order[state["ended"] :]
-        open_ended = open_ended[ends.values[state["ended"] :] > at[open_ended]]
+        open_ended = open_ended[ends.values[state["ended"] :] > positions[open_ended]]
         if state["seen"]:
             most[open_ended] = state["last_offset"]
-        backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(at <= np.roll(at, 1))
-        judged = ~backwards & (at < end)
+        backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(positions <= np.roll(positions, 1))
+        judged = ~backwards & (positions < end)
         for first, behind in unread:
-            judged &= (at < first) | (at >= behind)
-        there = self.places.there
-        elsewhere = judged & there & ((offset < self.places.least) | (offset > most))
-        found = [backwards, judged & ~there, elsewhere]
-        faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
-        fits = there & (offset >= self.places.least) & (offset <= most)
+            judged &= (positions < first) | (positions >= behind)
+        present = self.places.there
+        elsewhere = judged & present & ((offset < self.places.least) | (offset > most))
+        conditions = [backwards, judged & ~present, elsewhere]
+        faults = np.select(conditions, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
+        fits = present & (offset >= self.places.least) & (offset <= most)
         return _faulty(
             EventKind.INDEX_ENTRY,
             faults,
             position=self.index.position,
             entry_offset=offset,
-            entry_position=at,
+            entry_position=positions,
             maybe_cut_off=_maybe_cut_off(fits, self.index.zero_tail_bytes),
         )
 
@@ -262,11 +268,11 @@ class TimeCheck:
         self.times.state[0] = (0, -HIGHEST, -1, -1, -1)
 
     @classmethod
-    def going_on(cls, index: TimeIndex, settled: SettledTimes) -> TimeCheck | None:
+    def going_on(cls, index: TimeIndex, earlier: SettledTimes) -> TimeCheck | None:
         """The check of a grown index, to be given the batches that follow; None where the entries are no longer
         settled, or where a new one cannot be judged without the batches that came."""
-        count, state = settled.right.entries, settled.state[0]
-        if settled.right != _settled(count, index.timestamp, index.offset) or _turns_back(index, count):
+        count, state = earlier.right.entries, earlier.state[0]
+        if earlier.right != _settled(count, index.timestamp, index.offset) or _turns_back(index, count):
             return None
         check = cls(index, count)
         stamp, offset = check.index.timestamp, check.index.offset
@@ -390,14 +396,14 @@ def exposed_records(task: ReplicaTask, facts: ReplicaFacts) -> np.ndarray:
     """The rows of EXPOSED of a replica, by its transactions and the entries of its transaction indexes. Cost: some
     passes over these; the headers of segments with hidden entries."""
     listed = _IndexEntries(*(facts.aborted[name] for name in _IndexEntries._fields))
-    found: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
     outcomes = None
     for number, hidden in _hidden(facts, listed):
         outcomes = outcomes or Outcomes(facts.transactions, facts.log_end)
         bounds = _FetchBounds(task, number, facts, listed)
         if bounds.may_be_below(int(hidden.stable.max())):
-            found.append(_of_segment(task, number, hidden, bounds, outcomes, facts.log_start))
-    return np.concatenate(found) if found else NO_EXPOSED
+            parts.append(_of_segment(task, number, hidden, bounds, outcomes, facts.log_start))
+    return np.concatenate(parts) if parts else NO_EXPOSED
 
 
 def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _Hidden]]:
@@ -408,14 +414,14 @@ def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _
         return
     before = np.maximum.accumulate(np.concatenate([[-1], listed.last_stable_offset[:-1]]))
     t = t[np.argsort(t["marker_offset"], kind="stable")]
-    at = np.minimum(np.searchsorted(t["marker_offset"], listed.last_offset), len(t) - 1)
-    own = (t["marker_offset"][at] == listed.last_offset) & (t["producer_id"][at] == listed.producer_id)
-    rows = np.flatnonzero(own & (before > t["first_offset"][at]))
+    index = np.minimum(np.searchsorted(t["marker_offset"], listed.last_offset), len(t) - 1)
+    own = (t["marker_offset"][index] == listed.last_offset) & (t["producer_id"][index] == listed.producer_id)
+    rows = np.flatnonzero(own & (before > t["first_offset"][index]))
     if not len(rows):
         return
     bases = np.array(facts.segment_bases, np.int64)
-    begins = np.maximum(np.searchsorted(bases, t["first_offset"][at[rows]], "right") - 1, 0)
-    ends = np.minimum(np.searchsorted(bases, t["last_offset"][at[rows]], "right") - 1, listed.segment[rows])
+    begins = np.maximum(np.searchsorted(bases, t["first_offset"][index[rows]], "right") - 1, 0)
+    ends = np.minimum(np.searchsorted(bases, t["last_offset"][index[rows]], "right") - 1, listed.segment[rows])
     for number in range(int(begins.min()), int(ends.max()) + 1):
         here = rows[(begins <= number) & (ends >= number)]
         if not len(here):
@@ -426,12 +432,12 @@ def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _
         # The first entry of each transaction is the one that counts: a second one may be in a later index.
         marker, row = np.unique(listed.last_offset[start:stop], return_index=True)
         row, marker = row[row > 0], marker[row > 0]
-        of = at[start + row]
+        of = index[start + row]
         first, stable = t["first_offset"][of], highest[row - 1]
-        kept = own[start + row] & (stable > first) & np.isin(marker, listed.last_offset[here])
-        if kept.any():
-            entry = start + np.searchsorted(highest, stable[kept])
-            yield number, _Hidden(marker[kept], first[kept], stable[kept], entry)
+        chosen = own[start + row] & (stable > first) & np.isin(marker, listed.last_offset[here])
+        if chosen.any():
+            entry = start + np.searchsorted(highest, stable[chosen])
+            yield number, _Hidden(marker[chosen], first[chosen], stable[chosen], entry)
 
 
 class _FetchBounds:
@@ -458,10 +464,10 @@ class _FetchBounds:
         if not self.known:
             return np.minimum(rows[:, walking.LAST_OFFSET] + 1, self.behind)
         ends = rows[:, walking.POSITION] + rows[:, walking.SIZE]
-        at = np.searchsorted(self.position, ends)
+        index = np.searchsorted(self.position, ends)
         if len(self.position):  # AbstractIndex.binarySearch never compares the first entry for equality
-            at[(at == 0) & (ends == self.position[0])] = 1
-        return np.append(self.offset, self.behind)[np.minimum(at, len(self.offset))]
+            index[(index == 0) & (ends == self.position[0])] = 1
+        return np.append(self.offset, self.behind)[np.minimum(index, len(self.offset))]
 
 
 def _offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
@@ -479,8 +485,8 @@ def _of_segment(
     task: ReplicaTask, number: int, hidden: _Hidden, bounds: _FetchBounds, outcomes: Outcomes, start: int
 ) -> np.ndarray:
     """The rows of EXPOSED of one segment. ``start``: the first offset that consumers can read."""
-    found = np.zeros(len(hidden.marker), EXPOSED)
-    found["first_offset"], found["last_offset"] = np.iinfo(np.int64).max, -1
+    exposed_rows = np.zeros(len(hidden.marker), EXPOSED)
+    exposed_rows["first_offset"], exposed_rows["last_offset"] = np.iinfo(np.int64).max, -1
     highest = int(hidden.stable.max())
     for rows in headers_of(task, number, int(hidden.first.min())):
         if isinstance(rows, DecodeError):  # as an audit's errors say already
@@ -492,14 +498,14 @@ def _of_segment(
         rows = rows[inside]
         which = outcomes.which(rows[:, walking.BASE_OFFSET], rows[:, walking.PRODUCER_ID])
         rows, which = rows[which >= 0], which[which >= 0]
-        at = np.minimum(np.searchsorted(hidden.marker, outcomes.until[which]), len(found) - 1)
-        exposed = (hidden.marker[at] == outcomes.until[which]) & (bounds.of(rows) <= hidden.stable[at])
-        rows, at = rows[exposed], at[exposed]
+        index = np.minimum(np.searchsorted(hidden.marker, outcomes.until[which]), len(exposed_rows) - 1)
+        exposed = (hidden.marker[index] == outcomes.until[which]) & (bounds.of(rows) <= hidden.stable[index])
+        rows, index = rows[exposed], index[exposed]
         last, first = rows[:, walking.LAST_OFFSET], np.maximum(rows[:, walking.BASE_OFFSET], start)
-        np.minimum.at(found["first_offset"], at, first)
-        np.maximum.at(found["last_offset"], at, last)
-        np.add.at(found["records"], at, np.minimum(rows[:, walking.RECORD_COUNT], last + 1 - first))
-        found["producer_id"][at] = rows[:, walking.PRODUCER_ID]
-    found["segment"], found["known"] = number, bounds.known
-    found["marker_offset"], found["entry"] = hidden.marker, hidden.entry
-    return found[found["records"] > 0]
+        np.minimum.at(exposed_rows["first_offset"], index, first)
+        np.maximum.at(exposed_rows["last_offset"], index, last)
+        np.add.at(exposed_rows["records"], index, np.minimum(rows[:, walking.RECORD_COUNT], last + 1 - first))
+        exposed_rows["producer_id"][index] = rows[:, walking.PRODUCER_ID]
+    exposed_rows["segment"], exposed_rows["known"] = number, bounds.known
+    exposed_rows["marker_offset"], exposed_rows["entry"] = hidden.marker, hidden.entry
+    return exposed_rows[exposed_rows["records"] > 0]

@@ -59,9 +59,9 @@ class Outcomes:
     def _markers(self) -> np.ndarray:
         return np.unique(self.marker_offsets)
 
-    def markers_in(self, at: int, behind: int) -> int:
+    def markers_in(self, first: int, behind: int) -> int:
         """How many markers lie in ``[at, behind)``."""
-        low, high = np.searchsorted(self._markers, [at, behind])
+        low, high = np.searchsorted(self._markers, [first, behind])
         return int(high - low)
 
     @property
@@ -78,9 +78,9 @@ class Outcomes:
         """Whether a transaction that is not committed has data on both sides of an offset."""
         return bool(((self.first < offset) & (self.last >= offset)).any())
 
-    def begun(self, at: int, behind: int) -> tuple[int, int]:
+    def begun(self, first: int, behind: int) -> tuple[int, int]:
         """The records of all open and of all aborted transactions that begin in ``[at, behind)``."""
-        here = (self.first >= at) & (self.first < behind)
+        here = (self.first >= first) & (self.first < behind)
         return int(self.records[here & self.open].sum()), int(self.records[here & ~self.open].sum())
 
     def of(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
@@ -92,13 +92,13 @@ class Outcomes:
 
     def which(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
         """The row of the open or aborted transaction that each of these batches belongs to, -1 for none."""
-        found = np.full(len(base), -1, np.int64)
+        rows = np.full(len(base), -1, np.int64)
         if not len(base) or not len(self.first):
-            return found
+            return rows
         low, high = int(base[0]), int(base[-1])
         near = np.flatnonzero((self.first <= high) & (self.until >= low))
         if not len(near):
-            return found
+            return rows
         producers = np.unique(self.producer[near])
         # One number for producer and offset, by which both are in order; at most one of a producer's began before.
         width = high - low + 2
@@ -106,11 +106,11 @@ class Outcomes:
         order = np.argsort(begins, kind="stable")
         begins, near = begins[order], near[order]
         number = np.minimum(np.searchsorted(producers, producer), len(producers) - 1)
-        at = np.searchsorted(begins, number * width + (base - low), "right") - 1
-        which = near[np.maximum(at, 0)]
-        inside = (at >= 0) & (self.producer[which] == producer) & (self.until[which] >= base)
-        found[inside] = which[inside]
-        return found
+        position = np.searchsorted(begins, number * width + (base - low), "right") - 1
+        which = near[np.maximum(position, 0)]
+        inside = (position >= 0) & (self.producer[which] == producer) & (self.until[which] >= base)
+        rows[inside] = which[inside]
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,48 +166,48 @@ class Counts:
         sizes = rows[:, walking.SIZE]
         behind = int(last.max())
         here = slice(self.reached, int(np.searchsorted(self.offsets, behind, "right")))
-        seen = (classes == SEEN) & (counts > 0)
+        visible = (classes == SEEN) & (counts > 0)
         if here.start < here.stop:
-            self._begins(here, rows, segment, (last, classes, counts, sizes, seen))
-        elif self.without_first and seen.any():
-            self._found(rows[int(seen.argmax())])
+            self._begins(here, rows, segment, (last, classes, counts, sizes, visible))
+        elif self.without_first and visible.any():
+            self._found(rows[int(visible.argmax())])
         self.total += [counts[classes == k].sum() for k in range(CLASSES)]
         self.bytes += (sizes.sum(), sizes[base < self.stable].sum())
         self.reached = here.stop
         self.next_offset = behind + 1
 
-    def may_pass(self, at: int, behind: int) -> bool:
+    def may_pass(self, first: int, behind: int) -> bool:
         """Whether ``[at, behind)`` may be passed over: no offset points into it, the first record for a read_committed
         reader is known, and no open or aborted transaction crosses one of its ends: :meth:`pass_over` counts each with
         all of its records where it begins, and batches that are read behind would count the rest again."""
         asked = self.reached < len(self.offsets) and self.offsets[self.reached] < behind
-        if asked or (self.without_first and at < self.stable):
+        if asked or (self.without_first and first < self.stable):
             return False
-        return not (self.outcomes.crosses(at) or self.outcomes.crosses(behind))
+        return not (self.outcomes.crosses(first) or self.outcomes.crosses(behind))
 
-    def pass_over(self, at: int, behind: int, sums: np.ndarray) -> None:
+    def pass_over(self, first: int, behind: int, sums: np.ndarray) -> None:
         """What lies in ``[at, behind)``, by its records, those of control batches, and its bytes."""
         records, controls, size = sums.tolist()
-        still, aborted = self.outcomes.begun(at, behind)
+        still, aborted = self.outcomes.begun(first, behind)
         self.total[[OPEN, ABORTED, MARKER]] += (still, aborted, controls)
-        self.total[SEEN if at < self.stable else WAITING] += records - controls - still - aborted
-        self.bytes += (size, size if at < self.stable else 0)
+        self.total[SEEN if first < self.stable else WAITING] += records - controls - still - aborted
+        self.bytes += (size, size if first < self.stable else 0)
         self.next_offset = behind
 
     def _begins(self, here: slice, rows: np.ndarray, segment: int, columns: tuple[np.ndarray, ...]) -> None:
         """Of the offsets that lie in these batches, or between them: what lies before each."""
-        last, classes, counts, sizes, seen = columns
+        last, classes, counts, sizes, visible = columns
         by_class = np.zeros((len(rows) + 1, CLASSES), np.int64)
         by_class[np.arange(1, len(rows) + 1), classes] = counts
         bytes_of = np.zeros((len(rows) + 1, 2), np.int64)
         bytes_of[1:, 0] = sizes
         bytes_of[1:, 1] = np.where(rows[:, walking.BASE_OFFSET] < self.stable, sizes, 0)
         asked = self.offsets[here]
-        at = np.searchsorted(np.maximum.accumulate(last), asked)  # the first batch that ends at or behind each
-        self.before[here] = self.total + np.cumsum(by_class, axis=0)[at]
-        self.bytes_before[here] = self.bytes + np.cumsum(bytes_of, axis=0)[at]
-        self._within(here, asked, at, rows, classes, segment)
-        self._firsts(here, at, rows, seen)
+        index = np.searchsorted(np.maximum.accumulate(last), asked)  # the first batch that ends at or behind each
+        self.before[here] = self.total + np.cumsum(by_class, axis=0)[index]
+        self.bytes_before[here] = self.bytes + np.cumsum(bytes_of, axis=0)[index]
+        self._within(here, asked, index, rows, classes, segment)
+        self._firsts(here, index, rows, visible)
 
     def _classes(self, rows: np.ndarray, base: np.ndarray) -> np.ndarray:
         attributes = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES], 0)
@@ -219,29 +219,29 @@ class Counts:
         return classes
 
     def _within(
-        self, here: slice, asked: np.ndarray, at: np.ndarray, rows: np.ndarray, classes: np.ndarray, segment: int
+        self, here: slice, asked: np.ndarray, index: np.ndarray, rows: np.ndarray, classes: np.ndarray, segment: int
     ) -> None:
         """Of each offset, what of its own batch lies before it, and where it points."""
-        base, last = rows[at, walking.BASE_OFFSET], rows[at, walking.LAST_OFFSET]
-        count = np.maximum(rows[at, walking.RECORD_COUNT], 0)
+        base, last = rows[index, walking.BASE_OFFSET], rows[index, walking.LAST_OFFSET]
+        count = np.maximum(rows[index, walking.RECORD_COUNT], 0)
         whole, inside = count >= last - base + 1, base <= asked
-        stands = np.where(classes[at] == MARKER, AT_MARKER, np.where(whole, RECORD, IN_BATCH))
+        stands = np.where(classes[index] == MARKER, AT_MARKER, np.where(whole, RECORD, IN_BATCH))
         self.stands[here] = np.where(inside, np.where(count == 0, GAP, stands), GAP)
         behind = base < asked
         fewest = np.where(whole, asked - base, np.maximum(count - (last - asked + 1), 0))
-        self.part[here] = np.column_stack((classes[at], fewest, np.minimum(count, asked - base), count))
+        self.part[here] = np.column_stack((classes[index], fewest, np.minimum(count, asked - base), count))
         self.part[here][~behind] = -1
-        self.place[here] = np.column_stack((np.full(len(at), segment), rows[at, walking.POSITION]))
+        self.place[here] = np.column_stack((np.full(len(index), segment), rows[index, walking.POSITION]))
 
-    def _firsts(self, here: slice, at: np.ndarray, rows: np.ndarray, seen: np.ndarray) -> None:
+    def _firsts(self, here: slice, index: np.ndarray, rows: np.ndarray, visible: np.ndarray) -> None:
         """The first batch from each offset on that a read_committed reader gets a record of."""
         none = len(rows)
-        following = np.append(np.where(seen, np.arange(none), none), [none, none])
+        following = np.append(np.where(visible, np.arange(none), none), [none, none])
         following = np.minimum.accumulate(following[::-1])[::-1]
         if following[0] < none:
             self._found(rows[following[0]])
         for which in (0, 1):
-            for number, row in zip(range(here.start, here.stop), following[at + which].tolist(), strict=True):
+            for number, row in zip(range(here.start, here.stop), following[index + which].tolist(), strict=True):
                 if row < none:
                     self.first[number][which] = rows[row].copy()
                 else:
@@ -294,8 +294,8 @@ class Counts:
 
     def between(self, first: int, behind: int) -> tuple[np.ndarray, np.ndarray]:
         """The records of each class from one of the offsets to before another, at least and at most."""
-        here, there = self.ahead(first), self.ahead(behind)
-        return np.maximum(here.least - there.most, 0), here.most - there.least
+        here, beyond = self.ahead(first), self.ahead(behind)
+        return np.maximum(here.least - beyond.most, 0), here.most - beyond.least
 
 
 # The headers of a replica from an offset on, once more: for what only a later question asks of single batches.
@@ -317,8 +317,8 @@ def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers |
     """The batches of a replica that may hold offsets in ``[offset, end)``, segment by segment, or why one cannot be
     had. Cost: a walk, without checksums, from where its segment's index puts ``offset``, else from its beginning."""
     for number, (base, behind) in enumerate(stretches(task)):
-        for found in headers_of(task, number, offset) if behind > offset and base < end else ():
-            yield found if isinstance(found, DecodeError) else Headers(number, found)
+        for batches in headers_of(task, number, offset) if behind > offset and base < end else ():
+            yield batches if isinstance(batches, DecodeError) else Headers(number, batches)
 
 
 def stretches(task: ReplicaTask) -> list[tuple[int, int]]:
@@ -355,14 +355,14 @@ def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
     if isinstance(data, DecodeError):
         return 0, -1
     index, _ = decode_offset_index(data, segment.base_offset, segment.index.name)
-    at = int(np.searchsorted(index.offset, offset, "right")) - 1
-    if at < 0 or not (index.offset[1:] > index.offset[:-1]).all():
+    entry = int(np.searchsorted(index.offset, offset, "right")) - 1
+    if entry < 0 or not (index.offset[1:] > index.offset[:-1]).all():
         return 0, -1
-    position = int(index.log_position[at])
+    position = int(index.log_position[entry])
     for chunk in _chunks(task, number, position, position + 1, raw=False):
         if not isinstance(chunk, DecodeError) and len(chunk.rows):
             row = chunk.rows[0]
-            if int(row[walking.POSITION]) == position and int(row[walking.LAST_OFFSET]) == int(index.offset[at]):
+            if int(row[walking.POSITION]) == position and int(row[walking.LAST_OFFSET]) == int(index.offset[entry]):
                 return position, int(row[walking.BASE_OFFSET])
     return 0, -1
 
@@ -378,8 +378,8 @@ def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | No
     if row is None or raw is None:
         return None
     decoded = decode_records([raw], walking.columns_of(row[None, :]), limits=task.limits)
-    found = [run for run in decoded if not run.failures]
-    return np.concatenate([run.records.offset for run in found]) if found else None
+    runs = [run for run in decoded if not run.failures]
+    return np.concatenate([run.records.offset for run in runs]) if runs else None
 
 
 def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndarray, bytes | None] | None:
@@ -436,9 +436,9 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
     unless an aborted or open transaction begins in one and goes on in another, or it is remote or odd.
     """
     low, end = int(counts.offsets[0]), counts.end
-    each = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
-    each = [(number, base, behind) for number, base, behind in each if low < behind and base < end]
-    for number, base, behind in each:
+    segments = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
+    segments = [(number, base, behind) for number, base, behind in segments if low < behind and base < end]
+    for number, base, behind in segments:
         left = _sums(task, number, scans, behind)
         if left is not None and counts.may_pass(base, behind):
             counts.pass_over(base, behind, left)
@@ -482,8 +482,8 @@ def _is_full(counts: Counts, scan: SegmentScan) -> bool:
 
 def _before(counts: Counts, base: int, row: np.ndarray) -> np.ndarray:
     """The same of what lies before a batch in a segment of which each offset has a record."""
-    at = int(row[walking.BASE_OFFSET])
-    return np.array([at - base, counts.outcomes.markers_in(base, at), row[walking.POSITION]])
+    base_offset = int(row[walking.BASE_OFFSET])
+    return np.array([base_offset - base, counts.outcomes.markers_in(base, base_offset), row[walking.POSITION]])
 
 
 def _of(rows: np.ndarray) -> np.ndarray:

@@ -200,15 +200,15 @@ def whole_batches(data: bytes, end: int) -> int:
     """How many bytes of an answer are whole batches below the offset ``end``: a broker cuts the last one where its
     limit is reached. What came behind the end is left, so that all logs show about the same moment.
     """
-    at = 0
-    while len(data) - at >= OVERHEAD and int.from_bytes(data[at : at + 8], "big", signed=True) < end:
-        size = int.from_bytes(data[at + 8 : at + OVERHEAD], "big", signed=True) + OVERHEAD
+    position = 0
+    while len(data) - position >= OVERHEAD and int.from_bytes(data[position : position + 8], "big", signed=True) < end:
+        size = int.from_bytes(data[position + 8 : position + OVERHEAD], "big", signed=True) + OVERHEAD
         if size <= OVERHEAD:
             return len(data)  # no batch begins like that: the decoder says so
-        if at + size > len(data):
+        if position + size > len(data):
             break
-        at += size
-    return at
+        position += size
+    return position
 
 
 # Rows of the table ``batches`` as a replica: headers that lie in a table go through the same replay as files do.
@@ -268,11 +268,11 @@ def read_batches(
 
     ``expiration_ms``: for how long its broker remembers an idle producer; ``is_compacted``: None where nobody knows.
     """
-    seen = _PackedBatches()
+    gathered = _PackedBatches()
     for file, columns in batches:
-        seen.add(file, columns)
-    compacted = key.topic in INTERNAL_TOPICS or (seen.holes if is_compacted is None else is_compacted)
-    files = tuple(SegmentFile(file, base, 0) for file, base, _ in seen.segments)
+        gathered.add(file, columns)
+    compacted = key.topic in INTERNAL_TOPICS or (gathered.holes if is_compacted is None else is_compacted)
+    files = tuple(SegmentFile(file, base, 0) for file, base, _ in gathered.segments)
     replica = Replica(key.log_dir, key.topic, key.partition, f"{key.topic}-{key.partition}", segments=files)
     reader = ReplicaReader(
         ReplicaTask(
@@ -284,20 +284,20 @@ def read_batches(
             clean_shutdown=False,
             compacted=compacted,
             expiration_ms=expiration_ms,
-            cleaner_offset=seen.next_offset if compacted else None,
+            cleaner_offset=gathered.next_offset if compacted else None,
             log_start_known=False,
         )
     )
     reader.internal = None  # there are no records
     none = np.empty(0, np.int64)
     reader.begin([], none, none)
-    for number, (file, base, packed) in enumerate(seen.segments):
+    for number, (file, base, packed) in enumerate(gathered.segments):
         after = files[number + 1].base_offset if number + 1 < len(files) else -1
         reader.begin_segment(number, file, base, after)
         for piece in range(packed.piece_count()):
             reader.replay_batches(rows_of(BatchColumns(**packed.piece(piece, COLUMNS))))
         reader.end_segment(after)
-    reader.bytes["bytes_total"] = reader.bytes["bytes_decoded"] = seen.bytes
+    reader.bytes["bytes_total"] = reader.bytes["bytes_decoded"] = gathered.bytes
     facts = reader.finish([])
     facts.text = True  # there are no files that could be judged
     facts.cleaner_offset = None

@@ -60,20 +60,20 @@ class ChunkBounds(NamedTuple):
 
 
 def check(
-    b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, at: ChunkBounds, task: ReplicaTask
+    b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, bounds: ChunkBounds, task: ReplicaTask
 ) -> list[np.ndarray]:
     """Events of a chunk's records: broken structure, null keys, header times that are not the records', odd times.
 
     ``answers``: what a leader would have said of each batch (:data:`auditor.model.batch_validation.ANSWER`), None: that
     all are right.
     """
-    judged = _judged(b, at.log_start)
+    judged = _judged(b, bounds.log_start)
     faults = stored.record_faults(s.flaws)
     flawed = _events(
         EventKind.RECORD_FLAW,
         judged & (faults != 0),
         b,
-        at.segment,
+        bounds.segment,
         {
             "flaws": faults,
             "record_index": s.first_flaw,
@@ -84,33 +84,33 @@ def check(
     )
     wrong = _events(
         EventKind.BATCH_TIMESTAMP,
-        _wrong_times(b, s, at.log_start, at.intact_from),
+        _wrong_times(b, s, bounds.log_start, bounds.intact_from),
         b,
-        at.segment,
+        bounds.segment,
         {
             "found_max_timestamp": s.max_timestamp,
             "found_base_timestamp": s.first_timestamp,
             "base_timestamp": b.base_timestamp,
         },
     )
-    found = [flawed, wrong, _odd_times(b, s, at, task.before_ms)]
+    groups = [flawed, wrong, _odd_times(b, s, bounds, task.before_ms)]
     if answers is not None:
         keyless = {"null_keys": answers["no_key_compacted"], "record_index": answers["first_no_key"]}
-        found.append(_events(EventKind.NULL_KEY, answers["no_key_compacted"] > 0, b, at.segment, keyless))
-    return [events for events in found if len(events)]
+        groups.append(_events(EventKind.NULL_KEY, answers["no_key_compacted"] > 0, b, bounds.segment, keyless))
+    return [events for events in groups if len(events)]
 
 
 def _judged(b: BatchColumns, start: int) -> np.ndarray:
     return (b.last_offset >= start) & (b.flaws & FLAW_CRC == 0)
 
 
-def _odd_times(b: BatchColumns, s: RecordSummary, at: ChunkBounds, before_ms: int | None) -> np.ndarray:
+def _odd_times(b: BatchColumns, s: RecordSummary, bounds: ChunkBounds, before_ms: int | None) -> np.ndarray:
     """Events of times that are none, or older than the newest broker-written one at or before the batch allows."""
-    judged = _judged(b, at.log_start)
+    judged = _judged(b, bounds.log_start)
     control = (b.attributes & stored.STORED_CONTROL != 0) & (b.magic == 2)
     by_producer = stored.stamped_by_producer(b.magic, b.attributes) & ~control
     by_broker = judged & ~by_producer & (b.magic == 2)
-    before = np.maximum(np.maximum.accumulate(np.where(by_broker, b.max_timestamp, -1)), at.broker_time)
+    before = np.maximum(np.maximum.accumulate(np.where(by_broker, b.max_timestamp, -1)), bounds.broker_time)
     odd = stored.is_no_time(s.min_timestamp)
     if before_ms is not None:
         odd |= (before >= 0) & (s.min_timestamp != stored.NO_TIMESTAMP) & (s.min_timestamp < oldest(before, before_ms))
@@ -118,7 +118,7 @@ def _odd_times(b: BatchColumns, s: RecordSummary, at: ChunkBounds, before_ms: in
         EventKind.RECORD_TIMESTAMP,
         judged & by_producer & (s.present > 0) & odd,
         b,
-        at.segment,
+        bounds.segment,
         {
             "min_timestamp": s.min_timestamp,
             "max_timestamp": s.max_timestamp,

@@ -299,17 +299,17 @@ NAMES = ("transactional_id", "group_id", "consumed_topic", "consumed_partition",
 
 def readings(task: ReplicaTask, facts: ReplicaFacts) -> dict[tuple[int, int], Fields]:
     """Return both readings of the first damaged batches by segment number and position. Cost: each is read again."""
-    found: dict[tuple[int, int], Fields] = {}
+    by_batch: dict[tuple[int, int], Fields] = {}
     for event in events_of(facts.events, EventKind.CRC):
-        at = (int(event["segment"]), int(event["position"]))
-        bit = facts.flipped_bits.get(at)
-        if bit is None or len(found) >= BATCHES:
+        place = (int(event["segment"]), int(event["position"]))
+        bit = facts.flipped_bits.get(place)
+        if bit is None or len(by_batch) >= BATCHES:
             continue
-        batch = stored_batch(task, *at)
+        batch = stored_batch(task, *place)
         if batch is not None:
-            found[at] = {"base_offset": event["base_offset"], "byte": bit.byte, "bit": bit.bit}
-            found[at] |= _both(*batch, bit, task)
-    return found
+            by_batch[place] = {"base_offset": event["base_offset"], "byte": bit.byte, "bit": bit.bit}
+            by_batch[place] |= _both(*batch, bit, task)
+    return by_batch
 
 
 def _both(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask) -> Fields:
@@ -318,7 +318,7 @@ def _both(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask
     if len(stored) != walking.HEADER or not first <= bit.byte < size:  # of a copy that others made
         return {"field": "unknown"}
     if bit.byte < len(stored):
-        name, (start, size) = next((n, at) for n, at in HEADER.items() if at[0] <= bit.byte < sum(at))
+        name, (start, size) = next((n, extent) for n, extent in HEADER.items() if extent[0] <= bit.byte < sum(extent))
         return {"field": name} | _numbers(stored[start : start + size], bit, start, signed=name != "checksum")
     is_control = int(row[walking.ATTRIBUTES]) & walking.CONTROL != 0
     if is_control and size == MARKER_BYTES:
@@ -339,7 +339,7 @@ def _inverted(data: bytes, bit: FlippedBit, start: int = 0) -> bytes:
 
 
 def _numbers(data: bytes, bit: FlippedBit, start: int, *, signed: bool = True) -> Fields:
-    as_stored, inverted = (int.from_bytes(each, "big", signed=signed) for each in (data, _inverted(data, bit, start)))
+    as_stored, inverted = (int.from_bytes(value, "big", signed=signed) for value in (data, _inverted(data, bit, start)))
     return {"as_stored": as_stored, "inverted": inverted}
 
 
@@ -351,10 +351,10 @@ def _of_marker(row: np.ndarray, bit: FlippedBit) -> Fields:
     ):
         if start <= bit.byte < start + size:
             stored = int(row[column]) & (1 << 8 * size) - 1
-            said = _numbers(stored.to_bytes(size, "big"), bit, start)
+            values = _numbers(stored.to_bytes(size, "big"), bit, start)
             if name == "marker":
-                said = {key: OUTCOMES.get(value, f"type {value}") for key, value in said.items()}
-            return {"field": name} | said
+                values = {key: OUTCOMES.get(value, f"type {value}") for key, value in values.items()}
+            return {"field": name} | values
     return {"field": "records"}
 
 
@@ -376,10 +376,10 @@ def _records(row: np.ndarray, raw: bytes, topic: str, task: ReplicaTask) -> list
 
 
 def _of_metadata(record: Record) -> Fields:
-    said = decode_metadata_record(record.value)
-    if isinstance(said, Problem):
-        return {"unreadable": said.detail}
-    return {"offset": record.offset, "record": said.name, **shown_fields(said, False)}
+    decoded = decode_metadata_record(record.value)
+    if isinstance(decoded, Problem):
+        return {"unreadable": decoded.detail}
+    return {"offset": record.offset, "record": decoded.name, **shown_fields(decoded, False)}
 
 
 def _difference(stored: Fields | None, inverted: Fields | None) -> Fields:
@@ -585,9 +585,9 @@ class ReplicaReader:
 
     def _others(self) -> None:
         """What was read with the inventory, or apart: here its bytes are booked, and what is wrong with small files."""
-        said = self.task.replica.partition_metadata
-        if said is not None and (data := self.files.content(said)) is not None:
-            self.files.account(len(data), decode_partition_metadata(data, said.name)[1])
+        metadata = self.task.replica.partition_metadata
+        if metadata is not None and (data := self.files.content(metadata)) is not None:
+            self.files.account(len(data), decode_partition_metadata(data, metadata.name)[1])
         for other in self.task.replica.others:
             if other.kind != QUORUM_STATE:
                 self.bytes["bytes_total"] += other.size
@@ -650,8 +650,8 @@ class ReplicaReader:
         if answers is not None:
             self.refusals += records.counted(answers)
         if chunk.summary is not None:
-            at = records.ChunkBounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
-            self.audit.keep(records.check(chunk.batches, chunk.summary, answers, at, self.task))
+            bounds = records.ChunkBounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
+            self.audit.keep(records.check(chunk.batches, chunk.summary, answers, bounds, self.task))
         if self.internal is not None:
             self.facts.errors += self.internal.take(segment.name, chunk.intact())
         for error in chunk.errors:
@@ -666,14 +666,14 @@ class ReplicaReader:
 
         The torn end of the newest segment loses nothing either: what comes there had not been written when it was read.
         """
-        at = 0
+        start = 0
         for error in errors:
             if error.reason != "zero_filled":
                 stop = int(np.searchsorted(b[:, walking.POSITION], error.position))
-                self.replay_batches(b[at:stop])
+                self.replay_batches(b[start:stop])
                 self.audit.note_unreadable(lost=not (newest and error.reason == "truncated"))
-                at = stop
-        self.replay_batches(b[at:])
+                start = stop
+        self.replay_batches(b[start:])
 
     def _all_aborted(self) -> np.ndarray | PackedRows:
         """The entries of all transaction indexes. Many are packed: they travel as one."""
@@ -729,15 +729,15 @@ def read_sharing(tasks: Sequence[ReplicaTask]) -> list[ReplicaFacts]:
 
     readers = [ReplicaReader(task, functools.partial(read, task), small.read) for task in tasks]
     stored = [reader.open() for reader in readers]
-    at = [reader.resume() for reader in readers]
-    while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.replica.segments)]:
+    positions = [reader.resume() for reader in readers]
+    while waiting := [k for k, task in enumerate(tasks) if positions[k] < len(task.replica.segments)]:
         # The one that is furthest behind is next, and with it all that have the same segment next.
-        first = min(waiting, key=lambda k: (tasks[k].replica.segments[at[k]].base_offset, k))
-        key = shared_key(tasks[first], at[first])
+        first = min(waiting, key=lambda k: (tasks[k].replica.segments[positions[k]].base_offset, k))
+        key = shared_key(tasks[first], positions[first])
         for k in waiting:
-            if k == first or (key is not None and shared_key(tasks[k], at[k]) == key):
-                readers[k].read_segment(at[k])
-                at[k] += 1
+            if k == first or (key is not None and shared_key(tasks[k], positions[k]) == key):
+                readers[k].read_segment(positions[k])
+                positions[k] += 1
     return [reader.finish(snapshots) for reader, snapshots in zip(readers, stored, strict=True)]
 
 
@@ -757,11 +757,11 @@ class _SharedChunks:
         if key == self.key:
             return self.failed or self._again()
         self.key, self.packs, self.failed = None, [], None
-        found = read_chunks(task, number)
-        if isinstance(found, DecodeError):
-            self.key, self.failed = key, found
-            return found
-        return self._kept(key, found)
+        chunks = read_chunks(task, number)
+        if isinstance(chunks, DecodeError):
+            self.key, self.failed = key, chunks
+            return chunks
+        return self._kept(key, chunks)
 
     def _kept(self, key: Hashable, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:

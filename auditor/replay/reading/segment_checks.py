@@ -71,7 +71,7 @@ class SegmentHeaders:
         self, number: int, start: int, stop: int | None, lowest: int
     ) -> Iterator[dict[str, np.ndarray] | DecodeError]:
         """The batches of a segment that begin between two bytes. Cost: a pass over these bytes, checksums included."""
-        name, base, size, known = self.segments[number]
+        name, base, size, context = self.segments[number]
         f = open_file(self.place, name)
         if isinstance(f, DecodeError):
             yield f._replace(file=name)
@@ -88,7 +88,7 @@ class SegmentHeaders:
                     stop=stop,
                     limits=self.limits,
                     offsets=(max(lowest, least), below),
-                    known=known,
+                    known=context,
                 ):
                     yield columns_of(chunk.rows, number)
             except REFUSED as error:
@@ -117,28 +117,28 @@ def begun(task: ReplicaTask) -> PackedColumns | dict[str, np.ndarray]:
     return PackedColumns(DIGEST) if task.digests else {}
 
 
-def added(kept: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
+def added(headers: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
     """What is kept of a segment once more of a walk's rows have come: sums as soon as these show that the replica has
     too many batches, if they go on as they began."""
-    if isinstance(kept, BatchSums):
-        kept.add(np.ascontiguousarray(rows), AT, FLAW_CRC, segment)
-        return kept
-    kept.add(_lines(rows, segment))
+    if isinstance(headers, BatchSums):
+        headers.add(np.ascontiguousarray(rows), AT, FLAW_CRC, segment)
+        return headers
+    headers.add(_lines(rows, segment))
     if not len(rows):
-        return kept
+        return headers
     replica, reached = (
         sum(one.size for one in task.replica.segments),
         int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE]),
     )
-    return summed(kept, task) if kept.rows * replica > MOST_KEPT * reached else kept
+    return summed(headers, task) if headers.rows * replica > MOST_KEPT * reached else headers
 
 
-def followed(kept: Headers, more: Headers, task: ReplicaTask) -> Headers:
+def followed(headers: Headers, more: Headers, task: ReplicaTask) -> Headers:
     """What is kept of a replica and its next segment together."""
-    if isinstance(kept, PackedColumns) and isinstance(more, PackedColumns):
-        kept.append(more)
-        return summed(kept, task) if kept.rows > MOST_KEPT else kept
-    sums = kept if isinstance(kept, BatchSums) else _sums(kept, task)
+    if isinstance(headers, PackedColumns) and isinstance(more, PackedColumns):
+        headers.append(more)
+        return summed(headers, task) if headers.rows > MOST_KEPT else headers
+    sums = headers if isinstance(headers, BatchSums) else _sums(headers, task)
     if isinstance(more, BatchSums):
         sums.append(more)
     else:
@@ -146,15 +146,15 @@ def followed(kept: Headers, more: Headers, task: ReplicaTask) -> Headers:
     return sums
 
 
-def summed(kept: PackedColumns, task: ReplicaTask) -> Headers:
+def summed(headers: PackedColumns, task: ReplicaTask) -> Headers:
     """The sums of these headers. Of a log that is partly in remote storage the headers stay: to read them again would
     be a second download."""
-    return kept if any(one.place is not None for one in task.replica.segments) else _sums(kept, task)
+    return headers if any(one.place is not None for one in task.replica.segments) else _sums(headers, task)
 
 
-def _sums(kept: PackedColumns, task: ReplicaTask) -> BatchSums:
+def _sums(headers: PackedColumns, task: ReplicaTask) -> BatchSums:
     sums = BatchSums(task.digests)
-    _add(sums, kept)
+    _add(sums, headers)
     return sums
 
 
@@ -163,13 +163,13 @@ def _add(sums: BatchSums, more: PackedColumns) -> None:
         sums.add_columns(more.piece(number, SUMMED))
 
 
-def finished(kept: Headers, task: ReplicaTask) -> None:
+def finished(headers: Headers, task: ReplicaTask) -> None:
     """Puts what is kept to rest when the last batch has come."""
-    kept.pack()
-    if isinstance(kept, BatchSums):
+    headers.pack()
+    if isinstance(headers, BatchSums):
         listed = enumerate(task.replica.segments)
         segments = tuple((one.name, one.base_offset, one.size, known_of(task, number)) for number, one in listed)
-        kept.files = SegmentHeaders(task.place, segments, task.limits)
+        headers.files = SegmentHeaders(task.place, segments, task.limits)
 
 
 # A place inside a growing segment from which its checks may go on when it is read the next time.
@@ -294,15 +294,15 @@ class RecoveryScan:
     def take(self, chunk: Chunk) -> None:
         """The next chunk: its batches and the bytes between them, in file order, with damaged fields as they are."""
         chunk = chunk.as_stored()
-        rows, at = chunk.rows, 0
+        rows, first = chunk.rows, 0
         if np.any(rows[:, walking.FLAWS] & col.UNVERIFIED) and not self.scan.undecided:
             self.scan.undecided = NOT_VERIFIED
         for error in sorted(chunk.errors, key=lambda e: e.position):
             behind = int(np.searchsorted(rows[:, walking.POSITION], error.position))
-            self._batches(rows[at:behind])
+            self._batches(rows[first:behind])
             self._unread(error)
-            at = behind
-        self._batches(rows[at:])
+            first = behind
+        self._batches(rows[first:])
 
     def finish(self) -> SegmentScan:
         """The scan, when the segment is at its end."""
@@ -349,8 +349,8 @@ class RecoveryScan:
             row = int(ends[0])
             reason = "crc_mismatch" if not sound[row] else "control_record"
             after = int(b.last_offset[stop - 1]) + 1 if stop else self.scan.next_offset
-            kept = int(np.maximum(b.record_count[:stop], 0).sum())
-            self._cut(int(b.position[row]) + (int(b.size[row]) if sound[row] else 0), reason, after, kept)
+            records = int(np.maximum(b.record_count[:stop], 0).sum())
+            self._cut(int(b.position[row]) + (int(b.size[row]) if sound[row] else 0), reason, after, records)
 
     def _fatal(self, b: BatchColumns, stop: int) -> None:
         """Notes markers of a type that is none, and offsets that no index of this segment can hold."""
@@ -366,10 +366,10 @@ class RecoveryScan:
         if len(beyond) and self.scan.overflow[0] < 0:
             self.scan.overflow = int(b.position[beyond[0]]), int(b.base_offset[beyond[0]])
 
-    def _cut(self, position: int, reason: str, after: int, kept: int) -> None:
+    def _cut(self, position: int, reason: str, after: int, records: int) -> None:
         if position < self.scan.size:  # a record refused at the very end leaves nothing to cut
             s = self.scan
-            s.cut, s.cut_reason, s.cut_offset, s.cut_records = position, reason, after, s.records + kept
+            s.cut, s.cut_reason, s.cut_offset, s.cut_records = position, reason, after, s.records + records
 
     def _refused(self) -> None:
         """An index refuses an offset: the broker empties the whole segment."""
@@ -536,8 +536,8 @@ class SegmentChecks:
         again = functools.partial(read_again, task, number)
         self.scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
         self.task, self.number = task, number
-        kept = begun(task)
-        self.outcome = SegmentOutcome(self.scan.scan, digests=None if isinstance(kept, dict) else kept)
+        digests = begun(task)
+        self.outcome = SegmentOutcome(self.scan.scan, digests=None if isinstance(digests, dict) else digests)
         self.bounds = log_start_of(task), intact_from(task)
         self.end, self.accounted = 0, segment.size
         self.unread: list[tuple[int, int]] = []  # first byte, byte behind the last one
@@ -649,10 +649,10 @@ def _noted(scan: SegmentScan, rows: np.ndarray) -> None:
     times = rows[:, walking.MAX_TIMESTAMP]
     if scan.first_time < 0:
         scan.first_time = int(times[0])
-    at = int(times.argmax())
-    if times[at] > scan.largest_time:
-        scan.largest_time, scan.largest_offset = int(times[at]), int(rows[at, walking.LAST_OFFSET])
-        scan.largest_producer = int(rows[at, walking.PRODUCER_ID])
+    row = int(times.argmax())
+    if times[row] > scan.largest_time:
+        scan.largest_time, scan.largest_offset = int(times[row]), int(rows[row, walking.LAST_OFFSET])
+        scan.largest_producer = int(rows[row, walking.PRODUCER_ID])
     attributes = rows[:, walking.ATTRIBUTES]
     if not np.bitwise_or.reduce(attributes) & (walking.CONTROL | walking.DELETE_HORIZON):
         return
