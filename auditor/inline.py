@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from auditor.rules.seen.cluster_view import Cluster
 
 
-# Facts of replicas that the driver has, and how their logs are shared out among processes.
+# Facts on the driver, and their distribution to processes.
 #
-# They are packed once, some dozens of replicas together and no log torn apart, and handed to who judges as they are
+# They are packed once, some dozens of replicas together with every log whole, and shipped to judging processes
 # packed.
 
 
@@ -178,8 +178,7 @@ def lists(replicas: KeptReplicas, processes: int) -> list[Logs]:
     return [Logs([bunch for _, bunch in some]) for _, some in shared]
 
 
-# The read step of this machine's processes with a work folder: what is there is not read, and what is read goes there
-# a GiB at a time.
+# Read step with a work folder: stored facts are not read again, and what is read is stored, a GiB at a time.
 
 
 AnyTask = ReplicaTask | TextTask
@@ -241,7 +240,7 @@ def _read_list(
     work.keep(whole, [identity for _, identity in named])
 
 
-# SQL over the tables without Spark: DuckDB over the Parquet parts that the workers wrote.
+# SQL without Spark: DuckDB over the Parquet parts that the workers wrote.
 
 
 BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the clause OFFSET 10
@@ -312,7 +311,7 @@ def count(folder: Path, table: str) -> list[Fields]:
         return rows
 
 
-# The tasks that write tables, in processes of this machine.
+# Tasks that write tables, in processes of this machine.
 
 
 def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
@@ -377,10 +376,10 @@ def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, Decod
                 yield log_dir.name, DecodeError(file.name, 0, file.size, "unreadable", refused[path])
 
 
-# The two steps in processes of this machine, as many as asked for: no JVM, no Spark.
+# Runner in processes of this machine, without JVM and Spark.
 #
-# A replica is one task, the largest first; whoever is free takes the next, so that nobody waits for a list made
-# beforehand. Memory: the facts of all replicas, packed, on the driver.
+# A replica is one task, the largest first; any free process takes the next, so that nobody waits for a prepared list.
+# Memory: the facts of all replicas, packed, on the driver.
 
 
 class InlineRunner(Runner):

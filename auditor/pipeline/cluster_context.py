@@ -1,4 +1,4 @@
-"""What is known of each cluster, put together from replicas."""
+"""Knowledge about each cluster, merged from its replicas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from auditor.rules.seen.cluster_view import (
 from auditor.rules.seen.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
-# The little of each replica that must be known everywhere before any log is judged.
+# Briefs: the part of each replica's facts that must be known everywhere before any log is judged.
 
 
 TRANSACTION_STATE = "__transaction_state"
@@ -54,7 +54,7 @@ BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those 
 @without_defaults
 @dataclass(slots=True)
 class Brief:
-    """The little of one replica that must be known everywhere: bounds, clocks, and what its coordinator wrote."""
+    """The part of a replica's facts that every judge needs: bounds, clocks, and its coordinator's records."""
 
     join_key: str
     log_dir: str
@@ -84,7 +84,7 @@ class Brief:
 
 
 def brief(facts: ReplicaFacts) -> Brief:
-    """The brief of a replica."""
+    """Return the brief of a replica."""
     copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
     opened = open_here(facts.transactions)
     bounds = LeaderBounds(
@@ -136,8 +136,10 @@ def brief(facts: ReplicaFacts) -> Brief:
 
 
 def _behind_holes(facts: ReplicaFacts) -> int:
-    """Where the last hole of a coordinator's log ends, -1 without any: no history is whole across one, whoever left it.
-    A replica that was fetched anew has those of its leader's cleaner."""
+    """End of the last hole in a coordinator's log, -1 without any: no history is complete across a hole.
+
+    A replica that was fetched from scratch has the holes that its leader's cleaner left.
+    """
     if facts.topic != TRANSACTION_STATE or not len(facts.events):
         return -1
     if any(facts.dropped_events.get(int(kind)) for kind in HOLES):
@@ -146,7 +148,7 @@ def _behind_holes(facts: ReplicaFacts) -> int:
 
 
 def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
-    """The open transactions of a replica by producer id, the oldest :data:`MOST_OPEN` of them."""
+    """Return the replica's open transactions by producer id, the oldest :data:`MOST_OPEN` of them."""
     if not len(transactions):
         return {}
     begun = transactions[(transactions["marker_offset"] < 0) & (transactions["first_offset"] >= 0)]
@@ -158,8 +160,10 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
 
 
 def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
-    """One marker of each producer, rows of :data:`ENDED`: its first or its last; the oldest or the newest of them, at
-    most :data:`MOST_ENDED`."""
+    """The first or the last marker of each producer as :data:`ENDED` rows.
+
+    At most :data:`MOST_ENDED`: the oldest of the first markers, the newest of the last ones.
+    """
     if not len(transactions):
         return NOTHING_ENDED
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
@@ -179,8 +183,10 @@ def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
 
 
 def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
-    """By how much (ms) a marker's time, or the last one of an id at its coordinator, lies below one before it, at most:
-    a clock was set back, or the next leader's is behind."""
+    """The largest step back (ms) in marker times or in a transactional id's last record times.
+
+    A clock was set back, or the clock of the next leader is behind.
+    """
     rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
     series = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
     if coordinator_log is not None:
@@ -196,13 +202,13 @@ def _fell(offsets: np.ndarray, times: np.ndarray) -> int:
 
 
 def _undecided(log: CoordinatorLog) -> np.ndarray:
-    """The producer ids of the ids whose last record shows a transaction that is not complete."""
+    """Producer ids of the transactional ids whose last record shows an incomplete transaction."""
     columns, valid = log.last_rows()
     return columns["producer_id"][valid & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
 def entries(table: pa.Table) -> list[StateRecord]:
-    """Rows of ``transaction_log`` as the rules read them, by offset (console text: as printed)."""
+    """Return rows of ``transaction_log`` as the rules read them, by offset (console text: in printed order)."""
     times = ("record_timestamp", "last_update_timestamp", "start_timestamp")  # which Python's dates may not hold
     ms = {name: table[name].cast(pa.int64()).to_pylist() for name in times}
     out = []
@@ -233,7 +239,7 @@ def entries(table: pa.Table) -> list[StateRecord]:
 
 
 def _undamaged(records: list[StateRecord], facts: ReplicaFacts) -> list[StateRecord]:
-    """The entries of a dump, without those of batches that it shows with a CRC mismatch."""
+    """Records of a dump outside of batches with a CRC mismatch."""
     wrong = [(e["base_offset"], e["last_offset"]) for e in events_of(facts.events, EventKind.CRC)]
     return [entry for entry in records if not any(first <= entry.offset <= last for first, last in wrong)]
 
@@ -243,7 +249,7 @@ def _number(value: int | None, otherwise: int = -1) -> int:
 
 
 def _coordinator_log(facts: ReplicaFacts) -> CoordinatorLog | None:
-    """What the replica holds of ``__transaction_state``; of texts, which are small, made from their table."""
+    """The replica's ``__transaction_state`` records; those of text dumps, which are small, come from their table."""
     table = facts.tables.get("transaction_log")
     if facts.coordinator_log is not None:
         facts.coordinator_log.damaged = {facts.partition: facts.damaged} if facts.damaged else {}
@@ -255,7 +261,7 @@ def _coordinator_log(facts: ReplicaFacts) -> CoordinatorLog | None:
     return log
 
 
-# What is known of each cluster beyond a single log, put together from the replicas' facts for the rules.
+# Cluster contexts, merged from the briefs for the rules.
 
 
 ReadAt = dict[tuple[str, str, int], ReadTimes]  # by log directory, topic and partition
@@ -264,7 +270,7 @@ MOST_NAMED = 20  # brokers that are up, of an offline partition
 
 
 def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
-    """The leader replica of each log of one cluster."""
+    """Return the leader replica of each log of one cluster."""
     chosen: dict[tuple[str, int], Brief] = {}
     reach: dict[tuple[str, int], int] = {}
     for b in briefs:
@@ -290,10 +296,11 @@ def build(
     at_once: bool = False,
     read_at: ReadAt | None = None,
 ) -> dict[str, Cluster]:
-    """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input.
+    """Return the context of every cluster by join key.
 
-    ``copying``: how long, in ms, copying a log directory may have taken; ``at_once``: all is of one moment.
-    ``read_at``: when logs were read by the clock of their broker, as far as copies say.
+    ``as_of``: ms, None for the newest broker-written time of the input. ``copying``: how long, in ms, copying a log
+    directory may have taken; ``at_once``: the input is a point-in-time snapshot. ``read_at``: when each log was read by
+    its broker's clock, as far as copies say.
     """
     newest = max([b.broker_time for b in briefs], default=-1)
     since_set = newest - max([b.went_back for b in briefs], default=0)  # the newest may be of before a clock was set
@@ -395,7 +402,6 @@ def _read_log(b: Brief) -> moments.ReadLog:
 
 
 def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata) -> None:
-    """What the metadata says of partitions and brokers."""
     cluster.has_metadata = settings.whole
     for state in metadata.partitions.values():
         cluster.leaders[(state.topic, state.partition)] = state.leader
@@ -422,7 +428,7 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
 
 
 def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState) -> None:
-    """What a stop of a broker in sync would do to a partition: nobody else may lead it, or too few are in sync."""
+    """Note the effect of stopping an in-sync broker: no leader is left, or fewer than min.insync.replicas."""
     if len(state.replicas) < 2:
         return
     if len(state.isr) == 1 and not any(_stands(metadata, b) == UP for b in state.elr if b not in state.isr):
@@ -435,7 +441,7 @@ def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMe
 
 
 def _alone(cluster: Cluster, leading: dict[tuple[str, int], Brief]) -> dict[int, Alone]:
-    """By broker the partitions of which it has the only replica in sync, and who wrote transactions there."""
+    """Partitions of which a broker has the only in-sync replica, by broker, with their transactional producers."""
     names: dict[int, dict[str, None]] = {}
     for (topic, partition), brokers in cluster.in_sync.items():
         if len(brokers) == 1:
@@ -454,8 +460,10 @@ def _alone(cluster: Cluster, leading: dict[tuple[str, int], Brief]) -> dict[int,
 
 
 def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
-    """The newest broker-written time (ms) of each directory, of several brokers, whose own metadata is not there: what
-    other directories have of later, it may lack, for nothing shows that its broker was not started again."""
+    """Newest broker-written time (ms) of each directory whose own metadata is missing, if there are several brokers.
+
+    Such a directory may lack whatever others have from later: nothing shows that its broker was not restarted.
+    """
     newest: dict[str, int] = {}
     if len({b.broker_id for b in briefs}) > 1:
         for b in briefs:
@@ -467,8 +475,10 @@ def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
 def _out_of_sync(
     briefs: list[Brief], leading: dict[tuple[str, int], Brief], metadata: ClusterMetadata | None
 ) -> list[tuple[str, int]]:
-    """The logs whose leader replica may lack what came later, though its broker was stopped cleanly: it is not among
-    those in sync or eligible by the metadata, and none that is got just as far in the input."""
+    """Logs whose leader replica may lack later records although its broker was stopped cleanly.
+
+    By the metadata the replica is neither in the ISR nor in the ELR, and no replica of those has reached as far.
+    """
     states = () if metadata is None else metadata.partitions.values()
     had_all = {(state.topic, state.partition): (*state.isr, *state.elr) for state in states}
     got_there: dict[tuple[str, int], set[int | None]] = {}
@@ -483,8 +493,10 @@ def _out_of_sync(
 
 
 def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> StartsLate | None:
-    """The oldest marker of a producer id that no record names, where it is older than the first record of a partition,
-    None where there is none: a log that is there from its first offset on may have been made again."""
+    """The oldest marker of a producer id that no record names, if older than every partition's first record.
+
+    A log that is complete from its first offset on may still be a re-created one.
+    """
     if not history.complete_for_all():
         return None  # then its silence says nothing anyway
     begins = max(history.begins().values(), default=1 << 62)
@@ -509,10 +521,10 @@ def _outdated(
     undecided: np.ndarray,
     bounds: dict[tuple[str, int], LeaderBounds],
 ) -> dict[int, int]:
-    """By partition of the coordinators' log when (ms) a marker was written whose decision its replica does not have.
+    """When (ms) a marker was written whose decision the coordinator's replica lacks, by partition of its log.
 
-    A COMMIT of a producer whose last transaction is complete there: what came behind its end, no operator can have
-    written. And a marker of a higher epoch than any there, behind the end too.
+    Either a COMMIT written after the replica ends, of a producer whose last transaction is complete there: no operator
+    can have written it. Or a marker with a higher epoch than any in the replica, also from after its end.
     """
     oldest: dict[int, int] = {}
     for b in briefs:
@@ -532,7 +544,7 @@ def _outdated(
 
 
 def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
-    """Whether nobody can take a marker for a partition: it has no leader, or one that is fenced or shutting down."""
+    """Whether no broker can append a marker: the leader is missing, fenced or shutting down."""
     leader = metadata.brokers.get(state.leader)
     return state.leader < 0 or (leader is not None and (leader.fenced or leader.in_controlled_shutdown))
 
@@ -543,7 +555,7 @@ def _offline(metadata: ClusterMetadata, state: PartitionState, up: tuple[int, ..
 
 
 def _stands(metadata: ClusterMetadata, number: int) -> str:
-    """How a broker stands at the end of the metadata. One that was stopped keeps that mark until it registers again."""
+    """State of a broker at the end of the metadata. A stopped broker keeps its mark until it registers again."""
     broker = metadata.brokers.get(number)
     if broker is None:
         return "not registered"
@@ -568,19 +580,19 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
 
 
 def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
-    """Whether some value in ``__transaction_state`` of this cluster has version 1, which 4.0 began to write."""
+    """Whether ``__transaction_state`` of this cluster has values of version 1, written since 4.0."""
     logs = (b.coordinator_log for b in briefs if b.join_key == join_key)
     return any(log is not None and log.version_1 for log in logs)
 
 
-# Which partitions of the brokers in the input have no folder there: by ``__cluster_metadata``, and what is copied.
+# Partitions that ``__cluster_metadata`` assigns to a broker and that have no directory in the input.
 
 
 def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, options: AuditOptions) -> Iterator[Absent]:
-    """The replicas in sync without a folder, of one cluster, in the order of broker, topic and partition.
+    """Yield the in-sync replicas of one cluster without a directory, by broker, topic and partition.
 
-    Of a broker whose own metadata does not show the replica, or ends at another moment than its files, none is sure;
-    nor one that its metadata may show in a tail that was never committed.
+    Not certain (``sure``) where the broker's own metadata does not show the replica, ends at another time than its
+    files, or may show it in an uncommitted tail.
     """
     for broker, dirs in _brokers(inventory, join_key).items():
         own = settings.assigned.get(broker, {})
@@ -595,8 +607,10 @@ def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, opti
 
 
 def _acted_on(dirs: list[LogDir], own: Made, settings: ClusterSettings) -> tuple[int, int]:
-    """Offset and time (ms) of a record of its own metadata that a broker has seen committed, the last that is known: it
-    made a folder for it, or a majority of the voters has it."""
+    """Offset and time (ms) of the last metadata record that a broker is known to have seen committed.
+
+    It created a directory because of the record, or a majority of the voters has it.
+    """
     folders = [
         own.get((c.topic_id, c.partition)) for d in dirs for c in d.replicas if c.topic_id and c.partition is not None
     ]
@@ -607,7 +621,7 @@ def _acted_on(dirs: list[LogDir], own: Made, settings: ClusterSettings) -> tuple
 def counts(
     inventory: Inventory, settings: Mapping[str, ClusterSettings], options: AuditOptions
 ) -> Iterator[tuple[int, int, int]]:
-    """Each broker of which not all partitions are in the input, with how many are not, of how many."""
+    """Yield each broker with missing partitions: broker id, number of missing ones, number of assigned ones."""
     for join_key, cluster in settings.items():
         for broker, dirs in _brokers(inventory, join_key).items():
             if lacking := len(_without_folder(broker, dirs, cluster, options)):
@@ -639,7 +653,7 @@ def _without_folder(
     return sorted(lacking, key=lambda p: (p.topic, p.partition))
 
 
-# Which policy each broker worked under, by the strongest evidence in the input (rules.md, *How auto picks*).
+# The policy of each broker, by the strongest evidence in the input (rules.md, *How auto picks*).
 
 
 class PolicyChoice(NamedTuple):
@@ -651,7 +665,10 @@ class PolicyChoice(NamedTuple):
 
 
 def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], wanted: str) -> PolicyChoice:
-    """The policy for one log directory. ``value_versions``: those of the cluster's ``__transaction_state`` records."""
+    """Return the policy of a log directory.
+
+    ``value_versions``: those of the cluster's ``__transaction_state`` records.
+    """
     if wanted not in (policies.AUTO, policies.VERIFIED):
         return PolicyChoice(log_dir.name, wanted, "asked for by --policy")
     parts = policies.PARTS[policies.VERIFIED]
@@ -672,12 +689,11 @@ def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], 
 
 
 def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:
-    """The policies that :func:`choose` may come to once ``__transaction_state`` has been read."""
+    """Return the policies that :func:`choose` may return once ``__transaction_state`` has been read."""
     return {choose(log_dir, cluster, versions, wanted).policy for versions in (set[int](), {1})}
 
 
 def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
-    """What a log directory's broker decides by, as far as that is known before its logs are read: they may still show
-    that it is another one (:func:`candidates`)."""
+    """Return the policy of a log directory as known before its logs are read, see :func:`candidates`."""
     name = choose(log_dir, cluster, set(), wanted).policy
     return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))

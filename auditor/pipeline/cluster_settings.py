@@ -1,4 +1,4 @@
-"""What __cluster_metadata says of each cluster."""
+"""Settings and metadata of each cluster, from __cluster_metadata."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from auditor.model.policies import ReleaseEvidence
 from auditor.processes.isolation import Pool
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
-# Copies of ``__cluster_metadata`` beside each other: how far two are one log, and what is committed (KIP-595).
+# Comparison of copies of ``__cluster_metadata``: how far two are one log, and what is committed (KIP-595).
 #
-# A voter that led and was cut off keeps what nobody else has: an uncommitted tail of an old epoch, which it cuts when
-# it
-# follows again. Committed is what a majority of the voters has, or a snapshot. Voters copied earlier have less of it,
-# so
-# what is known to be committed is a lower bound.
+# A voter that led and was cut off keeps an uncommitted tail of an old epoch, which it truncates when it follows
+# again. Committed is what a majority of the voters has, or a snapshot. Voters copied earlier have less of it, so the
+# offset known to be committed is a lower bound.
 
 
 class Copy(NamedTuple):
-    """A copy of the log: whose it is, where it begins and ends, and what lies below the end of its newest snapshot.
+    """A copy of the metadata log.
 
-    ``lineage``: its leader epochs with their first offsets, both rising; ``snapshot_end``: 0 where there is none.
+    ``lineage``: its leader epochs with their first offsets, both ascending; ``snapshot_end``: end of its newest
+    snapshot, 0 without one.
     """
 
     log_dir: str
@@ -48,18 +47,18 @@ class Copy(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders copies as voters do: by last leader epoch and end."""
+        """Sort key as voters compare logs: last leader epoch, then end."""
         return (self.lineage[-1][0] if self.lineage else -1, self.end)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the batch at an offset, -1 if it is not known."""
+        """Return the leader epoch of the batch at an offset, -1 if unknown."""
         return next((epoch for epoch, start in reversed(self.lineage) if start <= offset), -1)
 
 
 def same_until(one: Copy, other: Copy) -> int:
-    """The offset until which two copies are one log: by Raft, one epoch at one offset is one record.
+    """Return the offset until which two copies are one log: by Raft, equal epoch and offset mean equal records.
 
-    What lies below the beginning of either is in a snapshot, and so committed.
+    What is below the beginning of either is in a snapshot, and so committed.
     """
     end = min(one.end, other.end)
     begin = max(one.start, other.start)
@@ -76,7 +75,7 @@ def has_majority(copies: Collection[Copy], voters: Collection[int]) -> bool:
 
 
 def committed(copies: Collection[Copy], voters: Collection[int]) -> dict[str, int]:
-    """By log directory the offset below which what its copy has is known to be committed."""
+    """Return by log directory the offset below which its copy is known to be committed."""
     majority = len(set(voters)) // 2 + 1
     offsets = {}
     for copy in copies:
@@ -89,11 +88,10 @@ def committed(copies: Collection[Copy], voters: Collection[int]) -> dict[str, in
     return offsets
 
 
-# What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
+# Settings of each cluster from ``__cluster_metadata``, read before anything else.
 #
-# A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
-# where the driver runs but in a process apart, which it may kill; of a cluster the one that a quorum would elect
-# counts.
+# A metadata log is small (a snapshot and the log after it). Every one is read on the driver's machine, in a process
+# apart, since it may kill its reader; the copy counts that a quorum would elect.
 
 
 METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
@@ -165,16 +163,16 @@ class ClusterSettings:
         return {name: f.level for name, f in self.metadata.features.items()} | {KRAFT: self.metadata.kraft_version}
 
     def is_tiered(self, topic: str) -> bool:
-        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        """Whether older segments of a topic may be in remote storage: by its setting, or because some were copied."""
         return self.topic_setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
     def expiration_ms(self, broker_id: int | None) -> int:
-        """How long a broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        """Return producer.id.expiration.ms of a broker, by its settings and the release that the input shows."""
         shown = self.releases.get(broker_id, policies.UNKNOWN)
         return policies.expiration_ms(shown, lambda name: self.topic_setting("", name, broker_id))
 
     def topic_setting(self, topic: str, name: str, broker_id: int | None = None) -> str | None:
-        """A topic's effective setting: its own, the broker's, or the cluster's default; None where none says."""
+        """Return a topic's effective setting: its own, the broker's, or the cluster's default; None if unset."""
         own = self.topic_configs.get(topic, {}).get(name)
         if own is not None:
             return own
@@ -187,7 +185,7 @@ class ClusterSettings:
 
 
 def timestamp_limit(cluster: ClusterSettings, side: str, topic: str, broker_id: int | None) -> int | None:
-    """How far in ms a CreateTime may lie before (``side`` "before") or after ("after") the append; None where unset.
+    """Return how far (ms) a CreateTime may be before or after (``side``) the append; None where unset.
 
     Until 3.5 message.timestamp.difference.max.ms is the only limit; up to 3.9 it stands in for whichever of the two is
     unset, 4.0 does not know it. Source: KIP-937.
@@ -234,7 +232,7 @@ class MetadataRead(NamedTuple):
 def read_settings(
     inventory: Inventory, limits: Limits, pool: Pool | None = None
 ) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
-    """Settings of every cluster by join key, and what could not be read as (log_dir, error).
+    """Return the settings of every cluster by join key, and read errors as (log_dir, error).
 
     ``pool``: processes that read, since a file may kill its reader; None: this process reads.
     """
@@ -267,7 +265,7 @@ def read_settings(
 
 
 def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:
-    """What is known of tiered storage, by join key."""
+    """Segments in tiered storage, by join key."""
     remote_tasks = tiered.tasks(inventory, limits)
     if pool is None:
         return tiered.read_all(remote_tasks)
@@ -288,7 +286,7 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
 
 
 def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
-    """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
+    """Merge the copies of a cluster's metadata; the state is that of the copy that reaches furthest."""
     furthest, log_dir, read = max(reads, key=lambda item: (item.read.sound, item.copy.rank))
     copies = [item.copy for item in reads]
     cluster.committed = committed(copies, read.voters)
@@ -329,8 +327,10 @@ def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
 
 
 def _went_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:
-    """Whether a broker ran on, or again, behind the end of its own copy of the metadata, as a copy that goes further
-    shows: it was not being stopped there, or has registered since. Its epoch is the offset of its registration."""
+    """Whether a broker ran on, or again, after the end of its own metadata copy, as a longer copy shows.
+
+    It was not shutting down there, or has registered since: its broker epoch is the offset of its registration.
+    """
     before, since = then.brokers.get(number), now.brokers.get(number)
     if since is None:
         return False
@@ -338,14 +338,14 @@ def _went_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int)
 
 
 def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
-    """Takes note of topics that a log directory has deleted folders of, and the metadata does not know (any more)."""
+    """Note topics of which a log directory has deleted directories and which the metadata does not know (any more)."""
     if cluster.metadata is not None:
         ids = {c.topic_id for c in log_dir.aside if c.kind == "deleted" and c.topic_id is not None}
         cluster.removed |= ids - set(cluster.metadata.topics.values())
 
 
 def _who_stopped_before(cluster: ClusterSettings) -> None:
-    """Marks the elections whose new leader was in sync for as long as the last leader ran, by that one's metadata."""
+    """Mark elections whose new leader was in sync as long as the last leader ran, by that one's metadata."""
     ends = cluster.metadata_ends
     for partition, some in cluster.elections.items():
         cluster.elections[partition] = [
@@ -357,7 +357,7 @@ def _who_stopped_before(cluster: ClusterSettings) -> None:
 
 
 def read_metadata(task: MetadataTask) -> MetadataRead:
-    """Reads one replica: its newest snapshot that is complete, and the log behind it."""
+    """Read one replica: its newest complete snapshot, and the log after it."""
     reading = MetadataLog(*task)
     snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
     elections: Elections = {}
@@ -400,7 +400,7 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
 
 
 def deserted(change: Change, leaderless: Leaderless) -> None:
-    """Takes note of when a partition loses its leader, and gets one again; the last times of each."""
+    """Note when a partition loses its leader and gets one again; the last times of each."""
     state, before = change.partition, change.before
     if state is None or change.timestamp is None or before is None or (state.leader < 0) == (before.leader < 0):
         return
@@ -413,7 +413,7 @@ def deserted(change: Change, leaderless: Leaderless) -> None:
 
 
 def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
-    """Takes note of where in the log each broker that is shutting down, or has, began to."""
+    """Note the metadata offset at which each broker began its current controlled shutdown."""
     if change.broker is not None:
         number = change.broker.broker_id
         if not change.broker.in_controlled_shutdown:
@@ -423,7 +423,7 @@ def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
 
 
 def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped:
-    """The brokers that had all of a partition until they were stopped, for those that were not started again since."""
+    """Return the brokers that were in sync until their shutdown and have not been restarted since, by partition."""
     stopped: Stopped = {}
     for partition, brokers in left.items():
         for number, offset in brokers.items():
@@ -434,7 +434,7 @@ def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped
 
 
 def left_sync(change: Change, left: LeftSync) -> None:
-    """Takes note of where in the log each replica last left the in-sync set, by topic id and partition."""
+    """Note the metadata offset at which each replica last left the ISR, by topic id and partition."""
     state, before = change.partition, change.before
     if state is None or before is None or not set(before.isr) - set(state.isr):
         return
@@ -443,7 +443,7 @@ def left_sync(change: Change, left: LeftSync) -> None:
 
 
 def elected(change: Change, elections: Elections, left: LeftSync) -> None:
-    """Takes note of a change of a partition's leader, or of one that a snapshot shows to be recovering."""
+    """Note a change of a partition's leader, or a partition that a snapshot shows as recovering."""
     state, before = change.partition, change.before
     if state is None or state.leader < 0:
         return
@@ -474,7 +474,7 @@ def elected(change: Change, elections: Elections, left: LeftSync) -> None:
 
 
 def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]:
-    """Leaves out of the metadata's settings those with a value that no controller takes; an error for each name."""
+    """Drop settings with a value that no controller accepts; return an error for each name."""
     if cluster.metadata is None or cluster.source is None:
         return []
     met: dict[str, list[str]] = {}
@@ -506,7 +506,7 @@ def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]
 
 
 def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
-    """Dynamic settings win over the broker's own file, as on a broker."""
+    """Add the settings of a broker's file, which dynamic settings override as on a broker."""
     own = cluster.broker_configs.setdefault(str(log_dir.broker_id), {})
     default = cluster.broker_configs.get("", {})
     counting = {name: value for name, value in log_dir.configs.items() if name not in own and name not in default}
@@ -518,7 +518,7 @@ def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
 
 
 def _release(cluster: ClusterSettings, log_dir: LogDir) -> ReleaseEvidence:
-    """What the metadata, the settings and meta.properties show of a broker's release."""
+    """Evidence of a broker's release in the metadata, the settings and meta.properties."""
     protocol, message_format = (
         cluster.topic_setting("", name, log_dir.broker_id)
         for name in ("inter.broker.protocol.version", "log.message.format.version")
@@ -534,7 +534,7 @@ def _release(cluster: ClusterSettings, log_dir: LogDir) -> ReleaseEvidence:
 
 
 def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
-    """``topics``, ``topic_configs``, ``broker_configs`` and ``partitions`` of one cluster."""
+    """Return ``topics``, ``topic_configs``, ``broker_configs`` and ``partitions`` of one cluster."""
     if cluster.metadata is None or cluster.source is None:
         return {}
     m, d = cluster.metadata, cluster.source

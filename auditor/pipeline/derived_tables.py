@@ -1,4 +1,4 @@
-"""The derived tables."""
+"""Tables that are derived from facts, metadata and findings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from auditor.rules.transactions.blocking import judged
 from auditor.rules.transactions.coordinated import BRANCH, Transactions
 from auditor.rules.transactions.open_transactions import open_transactions
 
-# The table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
+# Table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
 
 
 EVENTS = declared(
@@ -56,7 +56,7 @@ _NUMBERS = np.array([int(kind) for kind in EventKind], np.int64)  # ascending
 
 
 def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
-    """A row an event of a replica, at most 10,000 of a kind."""
+    """Return a row per event of a replica, at most 10,000 per kind."""
     events = replica.events
     columns = {name: events[name].copy() for name in PLACE if name in EVENTS.names}
     own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(events, *EventKind))
@@ -68,9 +68,9 @@ def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
     return from_columns(EVENTS, replica.table_key, len(events), columns)
 
 
-# The table of whole transactions: what the coordinators' log says of each, with what the partitions' logs hold of it.
+# Table ``coordinated_transactions``: records of the coordinators' log joined with those of the partitions' logs.
 #
-# Each log gives its shares by partition of the coordinators' log, and one task an own partition puts them together.
+# Each log gives shares by partition of the coordinators' log, and one task per such partition joins them.
 
 
 COORDINATED = declared(
@@ -108,13 +108,13 @@ Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a
 
 
 def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[Keyed]:
-    """What one log knows, on its way to who puts the table together."""
+    """Yield what one log contributes to ``coordinated_transactions``."""
     for partition, share in coordinated.shares(LogView(replicas, cluster)):
         yield join_key, partition, pickle.dumps(share, 5)
 
 
 def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """The transactions of one partition of the coordinators' log, a batch a piece of it."""
+    """Yield the transactions of one partition of the coordinators' log, a batch per piece of it."""
     history, shares = cluster.coordinator, [pickle.loads(share) for share in packed]
     place = next((share.at for share in shares if share.at is not None), None)
     if history is None or place is None:
@@ -140,7 +140,7 @@ def _counting(transactions: Transactions, counts: np.ndarray) -> Transactions:
 
 
 def _own(log: CoordinatorLog, columns: Columns, transactions: Transactions) -> Fields:
-    """What the coordinator's log itself says."""
+    """Columns from the coordinator's log itself."""
     prepare, complete, decision = transactions.ends
     last = np.maximum.reduce([transactions.ongoing, prepare, complete])
     began = coordinated.begun(columns, transactions)
@@ -194,14 +194,14 @@ def _coordinated_keys(producers: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 
 def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
-    """Milliseconds from one time to the other, null where either is not known."""
+    """Milliseconds between two times, null where either is unknown."""
     return array_of(end - begin, (begin < 0) | (end < 0))
 
 
 def _of_partitions(
     columns: Columns, transactions: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
 ) -> Fields:
-    """What the logs of their partitions hold."""
+    """Columns from the logs of the transactions' partitions."""
     producers, offsets = columns["producer_id"][transactions.starts], columns["offset"][transactions.starts]
     rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]
     of = [
@@ -218,7 +218,10 @@ def _of_partitions(
 
 
 def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The row of each transaction in ``branches``, which ascend; their number for none. Cost: that of the piece."""
+    """Row of each transaction in ``branches``, which ascend; the number of branches for none.
+
+    Cost: linear in the piece.
+    """
     ids, which = np.unique(producers, return_inverse=True)
     producer_ids = np.ascontiguousarray(branches["producer_id"])
     first, end = np.searchsorted(producer_ids, ids), np.searchsorted(producer_ids, ids, side="right")
@@ -233,9 +236,7 @@ def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) ->
     return out
 
 
-# The tables that are not decoded from files: what the replay, the clusters' metadata and the judgement give.
-#
-# Derived tables are made of the facts of a log, with what the coordinator's log knows of each producer.
+# Tables derived from facts: of the replay, the clusters' metadata and the judge step.
 
 
 COORDINATED_TRANSACTIONS = "coordinated_transactions"  # of all logs together: coordinated_table
@@ -300,31 +301,31 @@ _KINDS = texts(["closed", "open", "marker_only"])
 
 
 def mentioned(text: str) -> frozenset[str]:
-    """The tables whose names stand in an SQL text."""
+    """Return the tables whose names occur in an SQL text."""
     return frozenset(re.findall(r"\w+", text.lower())) & frozenset(NAMES)
 
 
 def listed(text: str) -> pa.Table | None:
-    """All tables by name, where an SQL text asks for just that; None for any other text."""
+    """Return all tables by name if an SQL text asks for just that (SHOW TABLES); None for any other text."""
     return pa.table({"name": texts(NAMES)}) if re.fullmatch(r"\s*show\s+tables\s*;?\s*", text, re.I) else None
 
 
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a derived table about one log, whose replicas explain each other."""
+    """Yield the rows of a derived table about one log, whose replicas explain each other."""
     made = _OF_FACTS[table][1]
     assert made is not None, table
     return made(LogView(replicas, cluster))
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
-    """A table of what ``__cluster_metadata`` says, of all clusters."""
+    """Return a table of ``__cluster_metadata`` content, of all clusters."""
     by_cluster = [cluster_settings.tables(cluster) for cluster in settings.values()]
     batches = [batch for tables in by_cluster if table in tables for batch in tables[table].to_batches()]
     return pa.Table.from_batches(batches, schema.DECODED[table])
 
 
 def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
-    """What could not be read of the clusters' metadata, but for files that who reads tables cannot open either."""
+    """Return read errors of the clusters' metadata, except files that readers of tables cannot open either."""
     dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
 
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
@@ -337,12 +338,12 @@ def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.T
 
 
 def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
-    """The columns that facts and table have by the same name."""
+    """Columns that facts and table have under the same name."""
     return {name: rows[name].copy() for name in rows.dtype.names or () if name in wanted.names}
 
 
 def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
-    """The transactional id of each producer id, null where the coordinator's log does not show."""
+    """Transactional id of each producer id, null where the coordinator's log does not show it."""
     ids, position = np.unique(producer_ids, return_inverse=True)
     return texts([log.owner(pid) for pid in ids.tolist()]).take(array_of(position.astype(np.int64)))
 
@@ -360,7 +361,7 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
-    """When a broker forgets each producer, ms; -1 for not while things stand as they do."""
+    """When a broker expires each producer id, ms; -1 while a transaction is open or the time is unknown."""
     rows, allowed = replica.producers, log.cluster.expiration_ms(replica.broker_id)
     idle = (rows["txn_first_offset"] < 0) & (rows["last_timestamp"] >= 0)
     out: np.ndarray = np.where(idle, rows["last_timestamp"] + allowed, -1)
@@ -393,7 +394,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
-    """When each transaction began here: between markers, and not before its coordinator let it."""
+    """Bounds of when each transaction began: between markers, and not before its coordinator added the partition."""
     earliest, latest = written_times.written_bounds(log, replica)
     if replica is log.leader:
         earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
@@ -401,7 +402,7 @@ def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
 
 
 def _log_keys(log: LogView, replica: ReplicaFacts) -> pa.Array:
-    """The transaction that each row is a branch of; in a follower that of the leader's row with the same end."""
+    """The transaction that each row is a branch of; in a follower, that of the leader's row with the same end."""
     keys = coordinated.keys(log)
     if replica is log.leader:
         return texts(keys)

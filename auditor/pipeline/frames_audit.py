@@ -1,4 +1,4 @@
-"""An audit of batches in a table."""
+"""Audits of batches in a table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Lot = tuple[LogKey, str, BatchColumns]
 
 
 def check(schema: pa.Schema) -> None:
-    """Errors: ``AuditInputError`` where the columns are not those of ``batches``."""
+    """Raise ``AuditInputError`` unless the columns are those of ``batches``."""
     if missing := [name for name in NEEDED if name not in schema.names]:
         raise AuditInputError(
             f"the frame has no column {', '.join(missing)}; give the columns of the table batches (docs/tables.md)"
@@ -68,7 +68,7 @@ _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (_whole, _text, pa.types.is_
 
 
 def in_order(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The rows of a table that is held in memory, log by log, each in its order."""
+    """Yield the rows of an in-memory table, log by log, each in log order."""
     whole = table.select([name for name in COLUMNS.names if name in table.column_names])
     filled = [_filled(batch) for batch in whole.to_batches()]
     if not filled:
@@ -89,8 +89,10 @@ def _numbers(files: pa.ChunkedArray) -> pa.Array:
 
 
 def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """All columns of :data:`COLUMNS` in their types, without nulls in those that name a log. Errors:
-    ``AuditInputError`` for a number that no batch can have."""
+    """All columns of :data:`COLUMNS` in their types, without nulls in those that name a log.
+
+    Errors: ``AuditInputError`` for a number that no batch can have.
+    """
     columns = []
     for field in COLUMNS:
         absent = field.name not in batch.schema.names
@@ -108,10 +110,10 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None) -> Iterator[ReplicaFacts]:
-    """The facts of each replica whose rows come together and in order. ``compacted``: globs of compacted topics, None
-    where nobody knows. Memory: as of :mod:`auditor.replay.reading.other_replicas`.
+    """Yield the facts of each replica, whose rows come together and in order.
 
-    Errors: ``AuditInputError`` for a number that no batch can have.
+    ``compacted``: globs of compacted topics, None if unknown. Memory: as of
+    :mod:`auditor.replay.reading.other_replicas`. Errors: ``AuditInputError`` for a number that no batch can have.
     """
     for key, lots in itertools.groupby(_lots(batches), itemgetter(0)):
         cleaned = None if compacted is None else any(fits(key.topic, glob) for glob in compacted)
@@ -136,33 +138,32 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[Lot]:
 
 
 class FramesAudit(Audit):
-    """An audit of the replicas that ``read`` gives, made of a frame. What it gives is the findings, held partitions and
-    tables that are made of facts."""
+    """An audit of replicas that ``read`` makes of a frame; gives findings, blocked partitions and derived tables."""
 
     def __init__(self, options: AuditOptions, runner: Runner, read: Callable[[], Replicas], say: Say = nobody) -> None:
         super().__init__(options, runner, say)
         self._read = read
 
     def ready(self) -> None:
-        """Waits until the runner has started."""
+        """Wait until the runner has started."""
         with self.step(f"start {self.runner.name}"):
             self.runner.ready()
 
     @cached_property
     def replicas(self) -> Replicas:
-        """The facts of every replica, where the runner has them."""
+        """The facts of every replica, wherever the runner has them."""
         self.ready()
         return self._read()
 
     @cached_property
     def briefs(self) -> list[Brief]:
-        """Of every replica the little that is known everywhere."""
+        """The brief of every replica."""
         with self.step("read and replay"):
             return self.replicas.briefs()
 
     @cached_property
     def inventory(self) -> Inventory:
-        """What the frame is of, as if each of its log directories were one of files."""
+        """The frame's content as an inventory of log directories."""
         dirs: dict[tuple[str, str], list[Brief]] = {}
         for one in self.briefs:
             dirs.setdefault((one.join_key, one.log_dir), []).append(one)
@@ -173,16 +174,16 @@ class FramesAudit(Audit):
 
     @property
     def scoped(self) -> Inventory:
-        """All of it: what is read is what the frame has."""
+        """The whole inventory: everything in the frame is read."""
         return self.inventory
 
     @property
     def empty_input(self) -> None:
-        """Nothing: a frame without rows is what its caller made."""
+        """None: an empty frame is its caller's choice."""
 
     @property
     def left_out(self) -> LeftOut:
-        """Nothing that anybody knows of."""
+        """Zero: nothing is excluded from a frame."""
         return LeftOut(0, 0)
 
     @cached_property
@@ -190,7 +191,7 @@ class FramesAudit(Audit):
         return {}, []
 
     def spared(self) -> Inventory | None:
-        """A frame is no folder."""
+        """Return None: a frame is no directory."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""From an inventory to tasks."""
+"""Plan of an audit: tasks, their lists, and a forecast of cost."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ from auditor.replay.reading.chunks import SegmentTask, shared_key
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.view import is_compacted
 
-# From an inventory to tasks: one for each replica of a partition, or for each segment of a replica that is far larger
-# than the others, in lists of about as many bytes, whatever cores there are.
+# Tasks: one per replica, or one per segment of a replica far larger than others, in lists of similar size.
 
 
 AnyTask = ReplicaTask | SharingTask | TextTask | SegmentTask
@@ -58,18 +57,18 @@ OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so mu
 def replica_tasks(
     inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions
 ) -> Sequence[ReplicaTask | TextTask]:
-    """A task for every live replica of the inventory, and for every folder of text dumps."""
+    """Return a task for every live replica of the inventory, and for every directory of text dumps."""
     return ReplicaTasks(inventory, settings, options)
 
 
 class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
-    """These tasks, each made when it is come to: of a million the driver holds none.
+    """Tasks that are built lazily, so the driver never holds a million.
 
-    ``sizes``: of each, see :func:`size`; ``tiered``: whether any has segments in remote storage. Tasks of the topics
-    that brokers write have shares (:class:`ReplicaTask`), at most 1 together: half of it goes to all alike, half by the
-    bytes of the files. So much is known before they are read, few bytes that become many get little, and a partition
+    ``sizes``: bytes of each, see :func:`size`; ``tiered``: whether any has segments in remote storage. Tasks of
+    internal topics get shares (:class:`ReplicaTask`), at most 1 in total: half of it in equal parts, half by the bytes
+    of the files. Sizes are all that is known before reading: few bytes that decode to much get little, and a partition
     far larger than the others is not cut down to an average. Shares are powers of two, so that a file that grows leaves
-    nearly all tasks as they are: a watch reads again what changed.
+    nearly all tasks as they are: a watch reads again only what changed.
     """
 
     def __init__(self, inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions) -> None:
@@ -133,7 +132,7 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
     __hash__ = None  # type: ignore[assignment]
 
     def _maker(self, d: LogDir, cluster: ClusterSettings, options: AuditOptions) -> Callable[[Replica], ReplicaTask]:
-        """What makes the tasks of a log directory's replicas."""
+        """Return the function that builds the tasks of a log directory's replicas."""
         of_topic, broker = cache(partial(_of_topic, d, cluster)), known_before(d, cluster, options.policy)
 
         def task(c: Replica) -> ReplicaTask:
@@ -149,7 +148,7 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
 
 
 class _OfTopic(NamedTuple):
-    """What the settings say of a topic in a log directory, looked up once for all its partitions."""
+    """Settings of a topic in a log directory, looked up once for all its partitions."""
 
     policy: str | None
     expiration_ms: int
@@ -201,10 +200,10 @@ def _task(
 
 
 def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> int | None:
-    """Where the log of a tiered topic begins if that is below its first segment here, else None.
+    """Return the log start of a tiered topic if it is below the first local segment, else None.
 
-    ``log_start``: its checkpoint; without one it is the first segment that was copied and not deleted. Source:
-    KIP-405, log start offset and local log start offset.
+    ``log_start``: its checkpoint; without one, the first segment that was copied and not deleted. Source: KIP-405, log
+    start offset and local log start offset.
     """
     if not c.segments:
         return None
@@ -216,18 +215,19 @@ def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> 
 
 
 def list_count(tasks: Sequence[AnyTask], cores: int) -> int:
-    """In how many lists tasks are read: by their bytes, whatever number of cores is there; of a small input two a core,
-    where that leaves each enough to do."""
+    """Return the number of lists that tasks are read in: by their bytes, or two per core for a small input.
+
+    The number of cores counts only where that leaves each list enough work.
+    """
     whole = int(sizes_of(tasks).sum())
     few = max(LISTS_PER_CORE, min(LISTS_PER_CORE * cores, whole // LEAST_BYTES))
     return max(1, few, -(-whole // TASK_BYTES))
 
 
 def divide(tasks: Sequence[ReplicaTask | TextTask]) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:
-    """The replicas to be read in parts, which would else hold up all others, and the rest.
+    """Return the replicas to read in parts, which would delay all others, and the rest.
 
-    Replicas of one segment stay whole, and so do internal topics, whose records are decoded as well, and replicas whose
-    reading goes on.
+    Not divided are replicas of one segment, internal topics, whose records are decoded too, and resumed replicas.
     """
     if not (sizes_of(tasks) > SPLIT_BYTES).any():
         return [], tasks
@@ -242,18 +242,17 @@ def divide(tasks: Sequence[ReplicaTask | TextTask]) -> tuple[list[ReplicaTask], 
 
 
 def may_be_split(task: ReplicaTask) -> bool:
-    """Whether a replica may be read in parts: it has more than one segment, its records are not looked at, and the
-    whole of it is read."""
+    """Whether a replica may be read in parts: several segments, no records decoded, read from the start."""
     return len(task.replica.segments) > 1 and not reads_records(task) and not task.resume_point
 
 
 def reads_records(task: ReplicaTask) -> bool:
-    """Whether the records of a replica are needed as they are stored, which packed chunks have not."""
+    """Whether the stored records of a replica are needed, which packed chunks lack."""
     return task.has_internal_rows or task.replica.topic in INTERNAL_TOPICS
 
 
 def segment_tasks(tasks: Sequence[ReplicaTask]) -> list[SegmentTask]:
-    """A task for every segment of these replicas, one for those that lie in remote storage for several of them."""
+    """Return a task per segment of these replicas, one for several that share a remote segment."""
     segments: list[SegmentTask] = []
     positions: dict[Hashable, int] = {}
     for k, t in enumerate(tasks):
@@ -270,7 +269,7 @@ def segment_tasks(tasks: Sequence[ReplicaTask]) -> list[SegmentTask]:
 
 
 def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> Sequence[ReplicaTask | SharingTask | TextTask]:
-    """The tasks, those for replicas of a log that have segments in remote storage in common made one."""
+    """Return the tasks, with one for all replicas of a log that share remote segments."""
     if isinstance(tasks, ReplicaTasks) and not tasks.tiered:
         return tasks
     groups: dict[Hashable, list[ReplicaTask]] = {}
@@ -284,32 +283,32 @@ def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> Sequence[ReplicaTask | S
 
 
 def size(task: AnyTask) -> int:
-    """Bytes that the task reads, and a little for opening its files."""
+    """Return the bytes that the task reads, with an allowance for opening its files."""
     if isinstance(task, SegmentTask):
         return task.size + OPENING_BYTES
     return file_bytes(task) + OPENING_BYTES
 
 
 def sizes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
-    """The :func:`size` of each."""
+    """Return the :func:`size` of each task."""
     if isinstance(tasks, (ReplicaTasks, LargestFirst)):
         return tasks.sizes
     return np.array([size(task) for task in tasks], np.int64)
 
 
 def bytes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
-    """Bytes of the files that each reads."""
+    """Return the file bytes that each task reads."""
     total: np.ndarray = sizes_of(tasks) - OPENING_BYTES
     return total
 
 
 def file_bytes(task: ReplicaTask | SharingTask | TextTask) -> int:
-    """Bytes of the files that a task reads."""
+    """Return the file bytes that a task reads."""
     return task.replica.size if isinstance(task, ReplicaTask) else sum(f.size for f in files(task))
 
 
 def files(task: ReplicaTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
-    """The files that a task reads."""
+    """Return the files that a task reads."""
     if isinstance(task, SharingTask):
         by_place = {
             (None if f.place else t.replica.log_dir, f.place, f.name): f for t in task.tasks for f in t.replica.files()
@@ -319,9 +318,9 @@ def files(task: ReplicaTask | SharingTask | TextTask) -> Sequence[DataFile | Tex
 
 
 def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
-    """The tasks in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list.
+    """Yield the tasks in at most ``slots`` lists of similar size: largest first, each to the lightest list.
 
-    Memory: of many tasks one list, and the others at rest.
+    Memory: one list; the other tasks are in an external sort.
     """
     sizes = sizes_of(tasks)
     numbers, ranks = (array("q", bytes(8 * len(tasks))) for _ in range(2))  # of its list, and within all
@@ -338,8 +337,10 @@ def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
 
 
 class LargestFirst(Sequence[ReplicaTask | TextTask]):
-    """Tasks that are made when they are come to, the largest before all others, which are in their own order: to
-    go by the size of each would be to unpack them from all over the place."""
+    """Tasks built lazily, the largest before all others, which keep their order.
+
+    Sorting all by size would unpack them from scattered places.
+    """
 
     def __init__(self, tasks: ReplicaTasks) -> None:
         self._tasks = tasks
@@ -351,23 +352,22 @@ class LargestFirst(Sequence[ReplicaTask | TextTask]):
         return len(self._order)
 
     def __getitem__(self, index: object) -> Any:
-        """A task, or those of a slice."""
+        """Build a task, or those of a slice."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         return self._tasks[self._order[index]]
 
 
 def largest_first(tasks: Sequence[ReplicaTask | SharingTask | TextTask]) -> Sequence[Any]:
-    """The tasks with the largest first, so that nobody is left with one at the end."""
+    """Return the tasks with the largest first, so that no worker is left with a large one at the end."""
     if isinstance(tasks, ReplicaTasks) and len(tasks) > FEW:
         return LargestFirst(tasks)
     return sorted(tasks, key=size, reverse=True)
 
 
-# What an audit will read, in how many tasks, and about how long and in how much memory, from a listing alone.
+# Forecast of an audit from a listing: what is read, in how many tasks, time and memory.
 #
-# Sizes are exact, time and memory are estimates: nothing says how large the batches are before they are read, so each
-# is
+# Sizes are exact, time and memory are estimates: the size of batches is unknown before they are read, so each is
 # given from large batches (64 KiB) to small ones (400 bytes).
 
 
@@ -377,7 +377,7 @@ Span = tuple[float, float]  # least and most
 
 
 class Rate(NamedTuple):
-    """CPU seconds of one core a GiB, from large batches to small ones: read and replayed, and as rows of tables."""
+    """CPU seconds of one core per GiB, from large batches to small ones: reading and replaying, and writing tables."""
 
     read: Span
     tables: Span
@@ -406,8 +406,11 @@ COMPARED_BYTES = 17  # of a batch and replica, in the worker that compares the r
 
 
 class Slots(NamedTuple):
-    """How it will run: ``name`` of a way to run, tasks at a time (None: the cluster knows), and lists of replicas a
-    slot (0: a task is a replica)."""
+    """How an audit will run.
+
+    ``name``: the way to run; ``at_a_time``: tasks at a time (None: the cluster knows); ``lists``: lists of replicas per
+    slot (0: a task is a replica).
+    """
 
     name: str
     at_a_time: int | None
@@ -415,10 +418,10 @@ class Slots(NamedTuple):
 
 
 def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> Fields:
-    """The plan of an audit as data: ``log_dirs``, ``topics``, ``not_read``, ``left_out``, ``tasks``, ``estimate``.
+    """Return the plan of an audit as data, among others ``log_dirs``, ``topics``, ``tasks`` and ``estimate``.
 
-    Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: none but memory; no file is opened, but the
-    ends of time indexes where a time is given to read from.
+    Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: memory only; no file is opened, except the
+    ends of time indexes where ``--since`` is a time.
     """
     read = input_splits.narrowed(inventory, options.scope)
     tasks, left = replica_tasks(read, {}, options), input_splits.left_out(inventory, read)
@@ -451,7 +454,7 @@ def _log_dir(d: LogDir, replicas: Sequence[Replica]) -> Fields:
 
 
 def _kind(task: ReplicaTask | TextTask) -> str:
-    """What kind of topic a task reads, as :data:`RATES` has them."""
+    """Kind of topic that a task reads, as in :data:`RATES`."""
     if isinstance(task, TextTask):
         return TEXTS
     topic = task.replica.topic or ""
@@ -475,7 +478,6 @@ def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[Fields]:
 def _divided(
     tasks: Sequence[ReplicaTask | TextTask], slots: Slots
 ) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:
-    """The replicas that are read in parts, and the others."""
     return divide(tasks) if slots.lists else ([], tasks)
 
 
@@ -500,7 +502,7 @@ def _name(task: ReplicaTask | TextTask) -> str:
 
 
 def _cpu(task: ReplicaTask | TextTask, options: AuditOptions) -> tuple[Span, Span]:
-    """CPU seconds of a task: what reading the replica takes, and what comes on top for the tables."""
+    """CPU seconds of a task: for reading the replica, and in addition for the tables."""
     size, rate = file_bytes(task) / GIB, RATES[_kind(task)]
     deep = RECORDS if options.records and _kind(task) == OTHERS else (0.0, 0.0)
     read = tuple(size * (one + more) + REPLICA_S for one, more in zip(rate.read, deep, strict=True))
@@ -509,8 +511,10 @@ def _cpu(task: ReplicaTask | TextTask, options: AuditOptions) -> tuple[Span, Spa
 
 
 def _estimate(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions, slots: Slots) -> Fields:
-    """Seconds, CPU seconds and bytes of memory, each from large batches to small ones; seconds are null where nobody
-    knows yet how many tasks run at a time."""
+    """Seconds, CPU seconds and bytes of memory, each from large batches to small ones.
+
+    Seconds are null while the number of slots is unknown.
+    """
     costs = [_cpu(task, options) for task in tasks]
     _, others = _divided(tasks, slots)
     whole = [_cpu(task, options)[0] for task in others]
@@ -533,13 +537,13 @@ def _estimate(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions, sl
 
 
 def _headers(task: ReplicaTask, batch_bytes: int) -> int:
-    """How many headers of a replica are kept to compare it: all, but of a long log on its broker's own disk."""
+    """Headers of a replica that are kept for comparison: all, except of a long log on its broker's own disk."""
     batches = file_bytes(task) // batch_bytes
     return batches if any(s.place is not None for s in task.replica.segments) else min(batches, MOST_KEPT)
 
 
 def _memory(tasks: Sequence[ReplicaTask | TextTask]) -> Fields:
-    """Of the driver, of a worker that reads, and of the worker that compares the replicas of the largest partition."""
+    """Memory of the driver, of a reading worker, and of the worker that compares the largest partition's replicas."""
     replicas: dict[tuple[str, str | None, int | None], list[ReplicaTask]] = {}
     for task in tasks:
         if isinstance(task, ReplicaTask):

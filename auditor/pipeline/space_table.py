@@ -32,7 +32,7 @@ from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import LogView
 
-# The table ``space``: of each segment what keeps it on its broker's disk, by which setting, and when it goes.
+# Table ``space``: what keeps each segment on its broker's disk, by which setting, and until when.
 
 
 SPACE = declared(
@@ -63,20 +63,22 @@ BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where
 
 
 def space_rows(log: LogView) -> Iterator[pa.RecordBatch]:
-    """A row a segment on a broker's own disk, of every replica."""
+    """Yield a row per local segment of every replica."""
     for replica in () if log.is_gone else log.replicas:
         if segments := segments_of(log, replica):
             yield from_dicts(SPACE, replica.table_key, segments)
 
 
 def ahead_ms(cluster: Cluster) -> int:
-    """How far a timestamp may lie behind the audit's clock: that is only the newest time in the input if none was
-    given, and producers' clocks differ from brokers'."""
+    """Return how far a timestamp may exceed the evaluation time without being in the future.
+
+    Without a given time that is only the newest time in the input, and clocks of producers and brokers differ.
+    """
     return SKEW_MS if cluster.clock_given else HOUR_MS
 
 
 def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
-    """A row a segment of one replica on its broker's own disk, times in ms."""
+    """Return a row per local segment of one replica, times in ms."""
     local = [(k, s) for k, s in enumerate(replica.scans) if not replica.is_remote(k)]
     if log.topic == METADATA or replica.text or replica.live or not local:
         return []
@@ -84,7 +86,7 @@ def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
 
 
 class _ReplicaSpace:
-    """The segments of one replica, with the settings that it is kept by."""
+    """The local segments of one replica, with its retention settings."""
 
     def __init__(self, log: LogView, replica: ReplicaFacts, local: list[tuple[int, SegmentScan]]) -> None:
         self.log, self.replica, self.local = log, replica, local
@@ -110,7 +112,7 @@ class _ReplicaSpace:
         )
 
     def rows(self) -> list[Fields]:
-        """A row a segment."""
+        """Return a row per segment."""
         segments = [RetainedSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
         start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
         verdicts = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
@@ -196,7 +198,7 @@ class _ReplicaSpace:
         return None
 
 
-# The table ``cleaner``: where the log cleaner of each broker stands in each compacted log, and what holds it back.
+# Table ``cleaner``: state of the log cleaner in each compacted log, and what holds it back.
 
 
 CLEANER = declared(
@@ -236,14 +238,14 @@ OLDER = "the broker's release is not known: before 2.0 the cleaner stops where o
 
 
 def cleaner_rows(log: LogView) -> Iterator[pa.RecordBatch]:
-    """A row a replica of a compacted log."""
+    """Yield a row per replica of a compacted log."""
     for replica in () if log.is_gone else log.replicas:
         if (row := row_of(log, replica)) is not None:
             yield from_dicts(CLEANER, replica.table_key, [row])
 
 
 def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
-    """The row of one replica, times in ms; None where its log is not compacted."""
+    """Return the row of one replica, times in ms; None where its log is not compacted."""
     policy = setting(log.cluster, replica.broker_id, log.topic, "cleanup.policy")
     certain = policy.sure or replica.cleaner_offset is None
     if ("compact" not in policy.value and certain) or not replica.scans or replica.text or replica.live:
@@ -312,7 +314,7 @@ def _stands(state: CleanerState) -> str:
 
 
 def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int) -> Fields:
-    """Whose transaction holds it, where one does."""
+    """The producer whose transaction holds back the cleaner, if one does."""
     producer = holder(replica, end) if state.because == STABLE else None
     return {
         "held_by_transaction": None if producer is None else log.owner(producer),
@@ -321,7 +323,7 @@ def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int) 
 
 
 class Fault(NamedTuple):
-    """Whether the cleaner may stop at it; the segment's number, the byte in it and the offset; what it is."""
+    """A batch that is not valid: whether the cleaner may stop at it, where it is, and what is wrong."""
 
     stops: bool
     segment: int
@@ -331,8 +333,10 @@ class Fault(NamedTuple):
 
 
 def _fault(replica: ReplicaFacts, until: int, splits: bool | None) -> Fault | None:
-    """The first batch below an offset that is not sound, since the cleaner reads all of the log up to there; one at
-    which it may stop before any other. ``splits``: whether it splits a segment whose offsets overflow."""
+    """The first invalid batch below an offset, since the cleaner reads the log up to there; stopping ones first.
+
+    ``splits``: whether the cleaner splits a segment whose offsets overflow.
+    """
     faults = [
         Fault(True, int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
         for e in events_of(replica.events, EventKind.CRC)
@@ -348,7 +352,7 @@ def _fault(replica: ReplicaFacts, until: int, splits: bool | None) -> Fault | No
 
 
 def _errors(replica: ReplicaFacts, reasons: tuple[str, ...]) -> list[tuple[int, DecodeError]]:
-    """The bytes of its segments that are in error for one of some reasons, with the segment's number."""
+    """Read errors of the replica's segments for some reasons, with the segment's number."""
     by_name = {name: number for number, name in enumerate(replica.segments)}
     return [(by_name[e.file], e) for e in replica.errors if e.file in by_name and e.reason in reasons]
 

@@ -1,4 +1,4 @@
-"""What a run says beside its findings: totals, blocked partitions, results as tables."""
+"""Results beside the findings: totals, blocked partitions, results as tables."""
 
 from __future__ import annotations
 
@@ -40,17 +40,19 @@ if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
 
 
-# Where all groups of the input go on reading, brought together by the logs that they read.
+# Positions of all groups, by the logs that they read.
 
 
 def clusters_for(audit: Audited, tables: Collection[str]) -> dict[str, Cluster]:
-    """What the derived ones of some tables have to know of the clusters of an audit."""
+    """Return the cluster contexts that the derived tables among ``tables`` need."""
     return read_clusters(audit) if "lag" in tables else audit.clusters
 
 
 def read_clusters(audit: Audited, only: Collection[Log] | None = None) -> dict[str, Cluster]:
-    """The clusters of an audit with who reads them, or some of their logs. Cost: a pass over the facts of all replicas;
-    the positions are held by the driver and sent to all who ask, some hundred bytes each."""
+    """Return the clusters of an audit with the consumers' positions, of all logs or of ``only`` some.
+
+    Cost: a pass over the facts of all replicas; the driver holds the positions and ships them, some hundred bytes each.
+    """
     clusters: dict[str, ReadCluster] = {}
     for key, cluster in audit.clusters.items():
         clusters[key] = ReadCluster(**{f.name: getattr(cluster, f.name) for f in dataclasses.fields(cluster)})
@@ -79,7 +81,7 @@ def _names(cluster: Cluster) -> dict[str, str]:
 
 
 def _tasks(audit: Audited, key: str, read: dict[Log, list[Position]]) -> dict[tuple[str, str, int], ReplicaTask]:
-    """The tasks of all replicas of the logs that somebody reads, without what only the first reading needs."""
+    """Tasks of all replicas of the logs that have readers, without their resume points."""
     return {
         (t.replica.log_dir, t.replica.topic or "", t.replica.partition or 0): dataclasses.replace(t, resume_point=b"")
         for t in audit.tasks
@@ -90,7 +92,7 @@ def _tasks(audit: Audited, key: str, read: dict[Log, list[Position]]) -> dict[tu
 
 
 def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
-    """The positions that one log of a coordinator has; none for other logs."""
+    """Yield the positions that a coordinator's log has; none for other logs."""
     if replicas[0].topic not in ("__consumer_offsets", "__share_group_state"):
         return
     log = LogView(replicas, cluster)
@@ -129,8 +131,8 @@ def _shares(log: LogView) -> Iterator[Position]:
         )
 
 
-# What a run says beside its findings, where there is something to say: disks that future timestamps keep full,
-# cleaners that are held or may stop, and what the groups that read held partitions have left. None of it is a finding.
+# Notes of a run beside its findings: disks that future timestamps keep full, held back or stopping cleaners, and the
+# lag of groups in blocked partitions.
 
 
 MOST = 200  # positions of groups that are listed
@@ -138,8 +140,10 @@ SPACE, CLEANER, GROUP = "space", "cleaner", "group"
 
 
 def of_log(log: LogView) -> Iterator[Fields]:
-    """Rows about the replicas of one log: ``about``, where, ``bytes`` and what it ``says``. Cost: next to nothing of a
-    log in which no timestamp lies ahead, nothing is open and nothing damaged."""
+    """Yield notes about one log's replicas: ``about``, where, ``bytes`` and what it ``says``.
+
+    Cost: next to none for a log without future timestamps, open transactions and damage.
+    """
     if log.is_gone:
         return
     ahead = log.cluster.as_of + space_table.ahead_ms(log.cluster)
@@ -164,7 +168,7 @@ def _row(about: str, replica: ReplicaFacts, size: int, says: str) -> Fields:
 
 
 def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
-    """What the first timestamp of the future keeps, if it keeps anything."""
+    """Segments that the first future timestamp keeps, if any."""
     rows = space_table.segments_of(log, replica)
     first = next((row for row in rows if row["kept_by"] == log_maintenance.FUTURE), None)
     if first is None or first["undecided"] is not None:
@@ -205,8 +209,10 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
 
 
 def left_behind(audit: Audited, partitions: set[tuple[str, int]]) -> list[Fields]:
-    """What the groups that read some partitions have left there, the most first, at most :data:`MOST` rows. Cost: two
-    passes over the facts, and the headers of these logs from the lowest offset on."""
+    """Return the lag of the groups that read some partitions, largest first, at most :data:`MOST` rows.
+
+    Cost: two passes over the facts, and the headers of these logs from the lowest offset on.
+    """
     if not partitions:
         return []
     clusters = read_clusters(audit, partitions)
@@ -226,19 +232,18 @@ def _left(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str,
         yield GROUP, place | {name: row.get(name) for name in names}
 
 
-# Partitions that are held, as a run sees them: whether a baseline accepts them, a rule that was left out would report
-# them, and they make it fail.
+# Blocked partitions in a run: accepted by a baseline, of an excluded rule, or failing the run.
 
 
 class About(NamedTuple):
-    """A finding about a transaction that readers wait for, and whether a baseline accepts it."""
+    """A finding about a transaction that blocks readers, and whether a baseline accepts it."""
 
     finding: Finding
     accepted: bool
 
 
 def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) -> dict[int | None, list[About]]:
-    """The findings of blocking rules by producer id; ``accepted``: beside each finding what accepts it."""
+    """Return the findings of blocking rules by producer id; ``accepted``: for each finding what accepts it."""
     catalogue, grouped = registry.kinds(), defaultdict(list)
     for finding, entry in zip(findings, accepted, strict=True):
         if catalogue[finding.kind].blocks is not None:
@@ -247,9 +252,11 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
 
 
 def settled(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
-    """What a run adds to a row of ``rules.blocking.blocked``: ``accepted``, where a baseline accepts all that was found
-    about its holder; ``left_out``, where nothing was, and its kind was not ``asked``; ``fingerprint``, of the gravest
-    finding about it."""
+    """Return what a run adds to a row of ``blocking.blocked``.
+
+    ``accepted``: whether a baseline accepts all findings about its transaction; ``left_out``: whether there is none
+    because its kind is not in ``asked``; ``fingerprint``: of the most severe finding about it.
+    """
     related = [item for item in about.get(row["producer_id"], ()) if _is_about(item.finding, row)]
     reported = any(item.finding.severity in GRAVE for item in related)
     return {
@@ -269,8 +276,10 @@ def _is_about(finding: Finding, row: Values) -> bool:
 
 
 def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
-    """Whether a partition that is held makes the run fail at these severities; ``unsure``: also where it is not known
-    whether it is held still, has been for longer than is normal, and would count if so."""
+    """Whether a blocked partition makes the run fail at these severities.
+
+    ``unsure``: also if it may be blocked past its timeout, which the input cannot confirm, and would count if so.
+    """
     if row["accepted"] or row["left_out"]:
         return False
     if row["severity"] in severities:
@@ -279,7 +288,7 @@ def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
     return unsure and row["if_true"] in severities and row["age_ms"] > min(allowed + LATE_MS, HOUR_MS)
 
 
-# The results of an audit as small tables: what the history keeps and the expectations judge.
+# Results as small tables, kept by the history and judged by the expectations.
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -376,14 +385,14 @@ BASELINE = pa.schema([pa.field(name, pa.string()) for name in (*ENTRY, "over")])
 
 
 def findings_table(audit: Audited) -> pa.Table:
-    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order."""
+    """Return the findings as the table of that name (:data:`FINDINGS_TABLE`), in their order."""
     return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
 def blocked_table(audit: Audited) -> pa.Table:
-    """The partitions that are held as the table of that name (:data:`BLOCKED`).
+    """Return the blocked partitions as the table of that name (:data:`BLOCKED`).
 
-    In the order of the report's cards: those that are blocked first, and of these the one held longest.
+    In the order of the report's cards: blocked too long first, the longest of these first.
     """
     of_dir = audit.inventory.cluster_ids
     rows = [_blocked_row(row) | {"cluster_id": of_dir.get(row["log_dir"])} for row in audit.blocked]
@@ -419,7 +428,7 @@ def _rows(audit: Audited) -> Iterator[Fields]:
 
 
 def _flat(row: Fields) -> Fields:
-    """A finding as a row of a table: its structures as JSON."""
+    """A finding as a table row: its structures as JSON."""
     advice = row["advice"]
     return row | {
         "evidence": json.dumps(row["evidence"], sort_keys=True, ensure_ascii=False),
@@ -428,7 +437,7 @@ def _flat(row: Fields) -> Fields:
 
 
 def unfolded(row: Values) -> Fields:
-    """A row of the table of findings with its structures again; of a run of the past, which has no advice, too."""
+    """Return a row of the findings table with its structures parsed; advice may be missing in rows of older runs."""
     advice = row.get("advice")
     return {
         **row,
@@ -438,7 +447,7 @@ def unfolded(row: Values) -> Fields:
 
 
 def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
-    """Rows of texts, whole numbers, truth values and times in ms as a table.
+    """Return rows of texts, integers, booleans and times in ms as a table.
 
     Not by ``pyarrow.array``, which would load pandas.
     """
@@ -461,7 +470,7 @@ def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
 
 
 def cluster_names(audit: Audited) -> dict[str, ClusterName]:
-    """What people call the clusters that were looked at, by id, as far as somebody said.
+    """Return the configured names of the audited clusters, by id.
 
     Errors: :class:`AuditInputError` for one name of several clusters.
     """
@@ -479,12 +488,12 @@ def cluster_names(audit: Audited) -> dict[str, ClusterName]:
 
 
 def findings(audit: Audited) -> pa.Table:
-    """The findings in their order, each with its cluster, as runs keep them; ``evidence`` and ``advice`` are JSON."""
+    """Return the findings in their order, each with its cluster, as runs keep them; structures as JSON."""
     return table_of(map(_flat, _rows(audit)), FINDINGS)
 
 
 def logs(audit: Audited) -> pa.Table:
-    """What each replica of a partition holds: offsets, batches, records, producers and bytes. Some 200 bytes a row."""
+    """Return the content of each replica: offsets, batches, records, producers and bytes. Some 200 bytes a row."""
     of_dir = audit.inventory.cluster_ids
     rows = (
         {
@@ -503,7 +512,7 @@ def logs(audit: Audited) -> pa.Table:
 
 
 def run(summary: Values) -> pa.Table:
-    """The run itself, one row, from its summary."""
+    """Return the run as one row, from its summary."""
     row = {
         **summary["counts"]["by_severity"],
         "as_of": summary["as_of"],
@@ -518,7 +527,7 @@ def run(summary: Values) -> pa.Table:
 
 
 def report(audit: Audited) -> pa.Table:
-    """The open transactions and timelines, so that a kept run's report can be made again as it was."""
+    """Return the open transactions and timelines, from which a kept run's report can be rebuilt."""
     rows = [
         {"kind": kind, "row": json.dumps(row, ensure_ascii=False, sort_keys=True)}
         for kind in ("open", "timeline")
@@ -528,7 +537,7 @@ def report(audit: Audited) -> pa.Table:
 
 
 def baseline(verdicts: Verdicts) -> pa.Table:
-    """The entries of the baseline that the run's findings have, each once: those that hold and those that are over."""
+    """Return the baseline entries that match the run's findings, each once: those in force and those that lapsed."""
     rows = {entry.fingerprint: entry.row() | {"over": None} for entry in verdicts.accepted if entry is not None}
     rows |= {entry.fingerprint: entry.row() | {"over": why} for entry, why in verdicts.back}
     return pa.Table.from_pylist(list(rows.values()), schema=BASELINE)

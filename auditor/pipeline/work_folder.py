@@ -1,4 +1,4 @@
-"""Facts at rest (--work)."""
+"""Stored facts (``--work``)."""
 
 from __future__ import annotations
 
@@ -69,20 +69,23 @@ AnyTask = ReplicaTask | TextTask
 
 
 class FactsPosition(NamedTuple):
-    """Where the facts of a replica are: name of a file, and row in it."""
+    """Position of a replica's facts: file name and row."""
 
     file: str
     row: int
 
 
 class WorkFolderContent(NamedTuple):
-    """What a folder holds: ``there``, where the facts of each identity are; ``left_alone``: other files, and why."""
+    """Content of a work folder.
+
+    ``there``: the position of each identity's facts; ``left_alone``: other files, and why.
+    """
 
     there: dict[bytes, FactsPosition]
     left_alone: dict[str, str]
 
     def notes(self, asked: Collection[bytes]) -> list[str]:
-        """What is not used there, for people; ``asked``: the identities that an audit wants."""
+        """Return notes about unused content; ``asked``: the identities that the audit needs."""
         notes = [
             f"--work has {plural(len(names), 'file')} left alone, {why}: {few(map(storage.printable, names))}; "
             "what would have been there was read"
@@ -98,7 +101,7 @@ class WorkFolderContent(NamedTuple):
 
 
 class WorkFolder(NamedTuple):
-    """A folder for facts: ``text`` as it was given, a path of this machine or a URI."""
+    """A directory for facts; ``text``: a local path or a URI, as given."""
 
     text: str
 
@@ -109,8 +112,10 @@ class WorkFolder(NamedTuple):
         return pafs.LocalFileSystem(), os.path.abspath(self.text)
 
     def key(self) -> bytes:
-        """The key that replicas are compared under, drawn by who comes first. Errors: :class:`AuditInputError` where
-        the folder cannot be written."""
+        """Return the key that digests of replicas use, drawn by the first audit.
+
+        Errors: :class:`AuditInputError` where the directory is not writable.
+        """
         files, path = self._opened()
         try:
             files.create_dir(path, recursive=True)
@@ -128,12 +133,12 @@ class WorkFolder(NamedTuple):
         return key
 
     def is_begun(self) -> bool:
-        """Whether an audit has used the folder."""
+        """Whether an audit has used the directory."""
         files, path = self._opened()
         return bool(files.get_file_info(f"{path}/{KEY}").type != pafs.FileType.NotFound)
 
     def _put(self, name: str, data: bytes | pa.Buffer) -> None:
-        """A file, whole: a store shows an object once its stream is closed, elsewhere it is renamed."""
+        """Write a file atomically: object stores publish an object on close, elsewhere the file is renamed."""
         files, path = self._opened()
         renames = files.type_name == "local" or files.type_name.startswith(("hdfs", "py::"))
         written = f"{path}/.{uuid.uuid4().hex}{PART}" if renames else f"{path}/{name}"
@@ -143,7 +148,7 @@ class WorkFolder(NamedTuple):
             files.move(written, f"{path}/{name}")
 
     def keep(self, rows: Sequence[tuple[bytes, ReplicaFacts]], of_list: Sequence[bytes]) -> frozenset[bytes]:
-        """Stores facts under their identities as what a list came to; which of them have a form at rest."""
+        """Store the facts of a list under their identities; return the identities that could be stored."""
         names, texts, blobs = [], [], []
         for identity, facts in rows:
             try:
@@ -161,12 +166,12 @@ class WorkFolder(NamedTuple):
         return frozenset(names)
 
     def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
-        """What another attempt at this list kept."""
+        """Return the identities that another attempt at this list has stored."""
         stored_identities = self._identities(_name(of_list) + FACTS)
         return frozenset(() if isinstance(stored_identities, str) else stored_identities)
 
     def begins(self, of_list: Sequence[bytes]) -> bool:
-        """Leaves a note that a list is being read; whether there was one, whose writer ended before its work did."""
+        """Note that a list is being read; return whether an earlier attempt left such a note, and so ended early."""
         files, path = self._opened()
         name = _name(of_list) + BEGUN
         before = files.get_file_info(f"{path}/{name}").type != pafs.FileType.NotFound
@@ -175,7 +180,7 @@ class WorkFolder(NamedTuple):
         return bool(before)
 
     def ended(self, of_list: Sequence[bytes]) -> None:
-        """Takes the note away."""
+        """Remove the note of :meth:`begins`."""
         files, path = self._opened()
         with contextlib.suppress(OSError):  # another attempt did
             files.delete_file(f"{path}/{_name(of_list)}{BEGUN}")
@@ -191,7 +196,7 @@ class WorkFolder(NamedTuple):
             return reader.read_all()
 
     def known(self) -> WorkFolderContent:
-        """All that is there. Cost: a list, and reading the identities in each file."""
+        """Return the content of the directory. Cost: a listing, and the identities of each file."""
         files, path = self._opened()
         infos = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         every = sorted(info.base_name for info in infos)
@@ -207,7 +212,7 @@ class WorkFolder(NamedTuple):
         return content
 
     def _identities(self, name: str) -> list[bytes] | str:
-        """Those of the facts in a file, or why it is left alone."""
+        """Return the identities in a file, or why the file is left alone."""
         try:
             return list(self._table(name, [0]).column(0).to_pylist())
         except _Other as error:
@@ -216,8 +221,7 @@ class WorkFolder(NamedTuple):
             return HALF
 
     def facts(self, name: str, rows: Iterable[int]) -> list[ReplicaFacts] | None:
-        """The facts in some rows of a file; None where it is damaged, gone, or holds no facts there: then they are to
-        be read anew."""
+        """Return the facts in some rows of a file; None where it is damaged or gone, so that they are read again."""
         try:
             table = self._table(name, [1, 2])
             replicas = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
@@ -231,7 +235,7 @@ class WorkFolder(NamedTuple):
 
 
 class _Other(ValueError):
-    """A sound file that is not to be read, and ``why``."""
+    """A valid file that must not be read, and ``why``."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -247,7 +251,7 @@ def _name(of_list: Sequence[bytes]) -> str:
 
 
 def is_kept(task: AnyTask | SharingTask) -> bool:
-    """Whether what a task comes to has a form at rest."""
+    """Whether the facts of a task can be stored."""
     return (
         isinstance(task, ReplicaTask)
         and task.replica.topic is not None
@@ -257,7 +261,7 @@ def is_kept(task: AnyTask | SharingTask) -> bool:
 
 
 def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:
-    """What each task's facts go by. Cost: a look at each file; in a store a list of each folder, side by side."""
+    """Return the identity of each task's facts. Cost: a stat per file; in a store, parallel directory listings."""
     return side_by_side(_identity, tasks) if any(t.place.uri for t in tasks) else list(map(_identity, tasks))
 
 
@@ -267,8 +271,11 @@ def _identity(task: ReplicaTask) -> bytes:
 
 
 def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
-    """The files of a replica as they are now: name, size and time of writing (ns); of this machine's also inode and
-    time of change, since a cleaner gives what it rewrites the old time. Remote segments never change."""
+    """Name, size and mtime (ns) of each file of a replica now; of local files also inode and ctime.
+
+    The log cleaner gives a rewritten segment the old mtime, so that mtime alone shows no change. Remote segments never
+    change.
+    """
     local_files = [file for file in task.replica.files() if file.place is None]
     if not task.place.uri:
         states: list[tuple[str | int, ...]] = []

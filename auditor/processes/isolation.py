@@ -22,7 +22,7 @@ from auditor.base.errors import StoreTrouble
 from auditor.connectors.stores import retries
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
 
-# What a pool, its starter and its workers have in common: messages over a socket, and the note of what is read.
+# Messages between a pool, its starter and its workers, and the note of what a worker reads.
 
 
 FORK, WAIT, NUMBER = b"f", b"w", struct.Struct("<q")  # what the starter is asked: another worker, and how one ended
@@ -85,17 +85,16 @@ class Note:
         return opened
 
 
-# Work in processes apart: a file that kills its reader, or never lets it go, is left out and named.
+# Pools of processes: a file that kills or blocks its reader is refused and reported.
 #
-# Compiled code may die of a file; the driver must not. So a :class:`Pool` has workers, each of which notes which file
-# it
-# opens. When one dies, that file is refused to the next, so that it ends among the unreadable files while all else is
-# read; where a signal ended it that anybody may have sent, when that has happened twice. What killed a worker is in the
-# standard error of who started it.
+# Compiled code may die of a file; the driver must not. So each worker of a :class:`Pool` notes which file it opens.
+# When one dies, that file is refused to the next, so that it ends among the unreadable files while all else is read;
+# after a signal that anybody may have sent, only when that has happened twice. The dead worker's last output is in
+# stderr of the process that started it.
 #
-# Workers are forked by a process that has loaded what they need and does nothing else, the starter: a worker more, or
-# one in place of a dead one, costs milliseconds, and nothing of the driver (its threads, its main program, which may be
-# a script that starts an audit) gets into them.
+# Workers are forked by the starter, a process that has imported what they need and does nothing else: another worker
+# costs milliseconds, and inherits nothing of the driver (its threads, or its main program, which may be a script that
+# starts an audit).
 
 
 Task = TypeVar("Task")

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from auditor.rules.seen.cluster_view import Cluster
 
 
-# Rows on their way between Spark and its Python workers: few Arrow batches, and logs that come one after the other.
+# Rows between Spark and its Python workers: few Arrow batches, and logs one after the other.
 #
 # A batch, like a group of Spark's own, costs milliseconds, which ten thousand small logs would pay one by one.
 
@@ -107,19 +107,17 @@ def logs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[LogRow, Iterator[L
         yield key, (row[len(LOG) :] for row in group)
 
 
-# Reading in a worker of Spark's: apart where attempts at the same work failed before, and, where a store refuses
-# files, again by another attempt.
+# Reading in a Spark worker: in a process apart after failed attempts, and again in another attempt where a store
+# refuses files.
 #
 # A worker that dies takes its task along, and so does a machine that is taken away; Spark starts the task again, and
-# does
-# not say which it was. So nothing is concluded from the number of attempts: later ones read apart
-# (:mod:`auditor.processes.isolation`), where each file is noted before it is opened, and a process that outlives the
-# reader asks the system how it ended. A file is refused only where that was over it. Where a machine goes all of them
-# go,
-# and what they found goes nowhere.
+# does not say which it was. So nothing is concluded from the number of attempts: later ones read apart
+# (:mod:`auditor.processes.isolation`), where each file is noted before it is opened, and a surviving process asks the
+# system how the reader ended. Only then is a file refused. If the machine dies, all of them do, and their results go
+# nowhere.
 #
-# A store that refuses for now ends an attempt too. In the last one what it still refuses, for as long as all attempts
-# together would have asked, is unreadable, however many of them were lost for other reasons.
+# A store that refuses for now ends an attempt too. What it still refuses in the last attempt, after as long as all
+# attempts together would have asked, is unreadable, however many of them were lost for other reasons.
 
 
 Task = TypeVar("Task")
@@ -173,11 +171,10 @@ def _attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-# Replicas that are far larger than the others: their segments are read by many tasks, and replayed by one task a
-# replica.
+# Replicas far larger than others: many tasks read their segments, one task per replica replays them.
 #
-# Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
-# replay needs the headers alone, in order, and of most not even those. Between them lies an exchange of sums and packed
+# Reading, checksums and decompression take nearly all of the time and are independent between segments; the replay
+# needs the headers alone, in order, and of most not even those. Between them is an exchange of sums and packed
 # headers (:mod:`auditor.replay.reading.chunks`).
 
 
@@ -239,7 +236,7 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
     return parts
 
 
-# Rows in partitions of Spark's as they are counted: one to each, exactly, where a hash would put two together.
+# Partitioning by number: exactly one number per partition, where a hash would put two together.
 
 
 TOGETHER = 1 << 16  # numbers that are tried at a time
@@ -288,11 +285,10 @@ def _turned(words: np.ndarray, by: int) -> np.ndarray:
     return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
 
 
-# The two jobs of an audit on Spark: read every replica where it lies, then judge every log with all its replicas.
+# Jobs: read every replica, then judge every log with all its replicas.
 #
-# What tasks work on travels as rows, each list by itself and packed, so that a task gets its own alone: in a function
-# it
-# would go whole to every worker, and Spark Connect would refuse it.
+# Task input travels as rows, one packed list each, so that a task gets only its own: in a function it would be
+# shipped whole to every worker, and Spark Connect would refuse it.
 
 
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
@@ -423,7 +419,7 @@ def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) 
     yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))
 
 
-# Why a question to Spark failed: for a mistake in it, since a Python worker died, or for what is nobody's mistake.
+# Causes of failed Spark queries: a mistake in the query, a dead Python worker, or Spark itself.
 
 
 try:
@@ -460,8 +456,8 @@ def mistake(error: BaseException) -> str | None:
     return message.splitlines()[0] if message else type(error).__name__
 
 
-# The read step of Spark with a work folder: what a list of replicas came to is written there by the task that read it,
-# and everything later reads it from there. Whatever is lost or killed, a list is read once.
+# Read step with a work folder: the task that reads a list writes its facts there, and everything later reads them
+# from there. Whatever is lost or killed, a list is read once.
 
 
 Identified = tuple[ReplicaTask, bytes]

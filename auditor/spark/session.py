@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# How the driver's JVM is started, and the archive of its classes that makes it start in half the time.
+# Start of the driver's JVM, and a class-data archive that halves its start time (JEP 350).
 #
-# Spark loads and verifies some ten thousand classes from 280 jars at each start; with an archive (class-data sharing,
-# JEP 350) the JVM maps them as they were. It is made once, by :mod:`auditor.spark.warm`, into the environment that
-# Spark is installed in, and is of no use to another Java or Spark: its name says both, and the JVM checks every jar.
-# Where there is none, everything works as it does with it, four seconds later.
+# Spark loads and verifies some ten thousand classes from 280 jars at each start; with an archive the JVM maps them.
+# :mod:`auditor.spark.warm` makes it once, in the environment of Spark. It fits one Java and Spark only: its name has
+# both, and the JVM checks every jar. Without it everything works, four seconds later.
 
 
 HERE = Path(__file__).parent
@@ -104,11 +103,10 @@ def make_archive(java: str, arguments: Sequence[str]) -> Path | None:
     return target
 
 
-# What the JVM says on standard error, without the one line that Spark makes it say at every start.
+# Filter for the JVM's stderr, which drops the one line that Spark causes at every start.
 #
-# Spark's launcher asks for the module jdk.incubator.vector whatever it is told, and Java (ModuleBootstrap) has no
-# option that keeps it from warning about incubating modules. So the JVM's standard error passes through here, and that
-# line alone is dropped.
+# Spark's launcher always adds the module jdk.incubator.vector, and Java (ModuleBootstrap) has no option against the
+# warning about incubating modules.
 
 
 DROPPED = b"WARNING: Using incubator modules: jdk.incubator.vector"
@@ -159,7 +157,7 @@ def _pass_on(reading: int, writing: int) -> None:
     os.close(writing)
 
 
-# Whether a Spark Connect server answers. pyspark's own client tries again for some 100 s, and says nothing.
+# Availability of a Spark Connect server. pyspark's own client retries for some 100 s without a message.
 
 
 SILENT_S, WAIT_S = 2, 30  # after so many seconds it is said that a server is waited for, and so many it is
@@ -205,7 +203,7 @@ def _within(ready: object, seconds: float) -> bool:
     return True
 
 
-# Starting Spark the way the auditor needs it: our interpreter in the workers, retries as on a cluster.
+# Sessions: our interpreter in the workers, retries as on a cluster.
 
 
 LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
@@ -443,7 +441,7 @@ SETTINGS = {"spark.ui.showConsoleProgress": "false"}
 OF_ONE_MACHINE = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}  # clusters keep their own
 
 
-# Sessions that others started: they learn the data sources, and their workers the Python that has this package.
+# Registers our data sources in an existing Spark session and ships the package to its workers.
 
 
 _TOLD: WeakSet[SparkSession] = WeakSet()
@@ -499,7 +497,7 @@ def lacking(error: BaseException) -> str | None:
     return None if matched is None else NO_PACKAGE.format(matched[1])
 
 
-# How far Spark's running jobs are, asked while they run.
+# Progress of Spark's running jobs.
 
 
 PAUSE_S = 0.5

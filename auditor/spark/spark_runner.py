@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from auditor.pipeline.work_folder import WorkFolder
 
 
-# The two steps of an audit on Spark: any master, classic or Connect.
+# Runner on Spark: any master, classic or Connect.
 
 
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
@@ -171,7 +171,7 @@ def _facts(audit: Audited, table: str) -> DataFrame | None:
     return audit.replicas.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
 
 
-# A DataFrame of batches on Spark, classic or Connect: brought into the order of logs, a task replays log after log.
+# A DataFrame of batches, classic or Connect: sorted by log, so that a task replays log after log.
 
 
 # Of Spark's types those that columns of batches may have, and a few that they may not.

@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from auditor.rules.seen.cluster_view import Cluster
 
 
-# Files that kill who reads them for a table: they are looked for when a job has failed, and left out of the next one.
+# Files that kill their reader: searched once a job has failed, and excluded from the next one.
 #
-# The replay finds its own (:mod:`auditor.processes.isolation`); here are those that only the decoding into rows dies
-# of.
+# The replay finds its own (:mod:`auditor.processes.isolation`); here are those that only kill the decoding into rows.
 
 
 Result = TypeVar("Result")
@@ -102,10 +101,10 @@ def _fatal(work: Work) -> list[pa.RecordBatch]:
     ]
 
 
-# The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
+# Tables of contract section 4 on Spark, as frames and as views for SQL.
 #
-# Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts of
-# :mod:`auditor.spark.jobs`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
+# Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts
+# of :mod:`auditor.spark.jobs`, and the rest is in memory of the driver (:mod:`auditor.pipeline.derived_tables`).
 
 
 SHARES = "join_key string, topic string, partition int, share binary"
@@ -267,7 +266,7 @@ def count(rows: DataFrame, table: str) -> list[Fields]:
     return counted
 
 
-# The tasks that write tables, as one job of Spark's: no row of a table passes through the JVM, nor the driver.
+# Tasks that write tables, as one Spark job: no row of a table passes through the JVM or the driver.
 
 
 PARTS = "task int, name string, file string"
