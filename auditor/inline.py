@@ -1,4 +1,4 @@
-"""An audit in processes of this machine."""
+"""Runner of an audit in processes of this machine."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ LARGE = 1 << 16  # bytes of one replica: most of them are columns, which are com
 
 
 class Bunch(NamedTuple):
-    """The facts of all replicas of some logs, in order. ``size``: bytes of them. Packed, but for few large ones."""
+    """Facts of all replicas of some logs, in order. ``size``: their bytes. Packed, except for few large ones."""
 
     size: int
     content: bytes | list[KeptFacts]
 
     @property
     def rows(self) -> list[KeptFacts]:
-        """A row a replica."""
+        """A row per replica."""
         return loads(self.content) if isinstance(self.content, bytes) else self.content
 
 
@@ -88,9 +88,10 @@ class Logs:
 
 
 class KeptReplicas(Replicas):
-    """Facts that the driver has, or will have once somebody asks: ``read`` gives them, from the beginning each time.
+    """Facts on the driver, read lazily: ``read`` yields them, from the beginning each time.
 
-    Who stops the reading, as with Ctrl-C in a notebook, may ask again: all is read then, not the rest alone.
+    A caller that interrupts the reading, as with Ctrl-C in a notebook, may ask again: everything is read then, not the
+    rest alone.
     """
 
     def __init__(self, read: Callable[[], Iterable[KeptFacts]]) -> None:
@@ -98,7 +99,7 @@ class KeptReplicas(Replicas):
         self._bunches: list[Bunch] | None = None
 
     def _each(self) -> Iterator[KeptFacts]:
-        """All facts, in the order of their logs. The first time they are packed as they pass."""
+        """All facts, in the order of their logs. The first pass packs them."""
         if self._bunches is not None:
             for bunch in self._bunches:
                 yield from bunch.rows
@@ -115,33 +116,33 @@ class KeptReplicas(Replicas):
         self._bunches, self._read = bunches, tuple  # what it holds is not needed any more
 
     def bunches(self) -> list[Bunch]:
-        """All facts, in the order of their logs, as they are packed."""
+        """Return all facts packed, in the order of their logs."""
         if self._bunches is None:
             for _ in self._each():
                 pass
         return self._bunches or []
 
     def rows(self) -> list[KeptFacts]:
-        """All facts, in the order of their logs."""
+        """Return all facts, in the order of their logs."""
         return list(self._each())
 
     def briefs(self) -> list[Brief]:
-        """The briefs of all replicas."""
+        """Return the briefs of all replicas."""
         return briefs_of(row.brief for row in self._each())
 
     def logs(self) -> Iterator[Log]:
-        """The facts of each log, in the order of the logs."""
+        """Yield the facts of each log, in the order of the logs."""
         return iter(Logs(self.bunches()))
 
     def replaced(self, again: Replicas) -> KeptReplicas:
-        """The newer facts of each replica."""
+        """Return the facts with newer ones of some replicas."""
         newer = {row[:4]: row for row in again.rows()}
         replicas = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
         replicas.bunches()
         return replicas
 
     def close(self) -> None:
-        """Forgets them."""
+        """Release the facts."""
         self._bunches = []
 
 
@@ -150,7 +151,7 @@ def _log(row: KeptFacts) -> tuple[str, str, int]:
 
 
 def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
-    """Rows in the order of their logs, so many together as are packed together, each log whole."""
+    """Groups of rows to pack together, in the order of their logs, each log whole."""
     bunch: list[KeptFacts] = []
     size = 0
     for _, of_log in itertools.groupby(rows, key=_log):
@@ -166,7 +167,7 @@ def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
 
 
 def lists(replicas: KeptReplicas, processes: int) -> list[Logs]:
-    """The logs of some replicas in their order, shared out among so many processes: about the same bytes each."""
+    """Return the logs of some replicas in their order, as lists of similar size for so many processes."""
     bunches = replicas.bunches()
     whole = sum(bunch.size for bunch in bunches)
     count = max(1, min(processes * LISTS_PER_PROCESS, -(-whole // LIST_BYTES)))
@@ -190,8 +191,10 @@ def read(
     read_others: Callable[[Sequence[AnyTask]], Replicas],
     notes: list[str],
 ) -> KeptReplicas:
-    """The facts of all tasks; ``read_others`` reads what the work folder lacks, a list after the other. ``notes``: gets
-    what is left alone there."""
+    """Return the facts of all tasks; ``read_others`` reads what the work folder lacks, one list after the other.
+
+    ``notes`` gets what is left alone there.
+    """
 
     def found() -> Iterator[KeptFacts]:
         kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
@@ -247,7 +250,7 @@ BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the 
 
 
 def duckdb() -> ModuleType:
-    """The module. Errors: :class:`AuditInputError` where it is not installed."""
+    """Return the module. Errors: :class:`AuditInputError` where it is not installed."""
     require("duckdb")
     import duckdb as found
 
@@ -268,9 +271,10 @@ def _view(connection: Any, name: str, folder: Path) -> None:
 
 
 def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mapping[str, Path]]) -> pa.Table:
-    """The result of an SQL text over ``tables``. ``parts`` writes those that the text names: the folder of each.
+    """Return the result of an SQL text over ``tables``.
 
-    A wrong text is said before anything is written. Errors: :class:`AuditInputError` for it.
+    ``parts`` writes the tables that the text names and returns the directory of each. Errors: :class:`AuditInputError`
+    for an invalid text, before anything is written.
     """
     module = duckdb()
     with _connected() as connection:
@@ -291,7 +295,7 @@ def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mappin
 
 
 def _one_line(error: Exception, text: str) -> str:
-    """What DuckDB says is wrong, with the columns it would take, and what we know beyond that."""
+    """DuckDB's message, with the columns it suggests and our hints."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     helpful = ("Candidate bindings", "Did you mean")
     parts = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
@@ -303,7 +307,7 @@ def _one_line(error: Exception, text: str) -> str:
 
 
 def count(folder: Path, table: str) -> list[Fields]:
-    """What a measure counts in a written table, a row a key."""
+    """Return the counts of a measure in a written table, a row per key."""
     with _connected() as connection:
         _view(connection, "judged", folder)
         text = measures.counting(table, "judged", measures.DUCKDB)
@@ -315,7 +319,7 @@ def count(folder: Path, table: str) -> list[Fields]:
 
 
 def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-    """Runs them. Files that kill their reader go to ``audit.fatal``."""
+    """Run the tasks that write tables. Files that kill their reader are added to ``audit.fatal``."""
     refused = audit.refused()
     refused_before = dict(refused)
     shares = list(enumerate(table_parts.lists(audit, wanted, pool.size, pool, refused)))
@@ -338,7 +342,7 @@ def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
 
 
 def _gather(pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[WrittenPart]:
-    """The table that all logs have a share in."""
+    """Write the table that all logs contribute to."""
     shares: dict[tuple[str, int], list[bytes]] = {}
     for _, results in pool.map(logs, partial(_shares, clusters), reads=False):
         for join_key, partition, share in results:
@@ -393,7 +397,7 @@ class InlineRunner(Runner):
         self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
     def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
-        """Every replica by whoever is free, the largest first."""
+        """Read every replica, the largest first, in any free process."""
         if work is not None:
             return read(tasks, work, self.read, self.work_notes)
 
@@ -412,12 +416,12 @@ class InlineRunner(Runner):
         return KeptReplicas(found)
 
     def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
-        """As they are, but for what no judge asks for."""
+        """Hold the facts, without resume points, which no judge needs."""
         stripped = [row._replace(resume_point=b"") for row in rows]
         return KeptReplicas(lambda: stripped)
 
     def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-        """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""
+        """Judge logs in lists of similar size, and yield rows in log order, which sorts them fast afterwards."""
         assert isinstance(replicas, KeptReplicas)
         shared = lists(replicas, self.processes)
         done: dict[int, RowsAtRest[tuple[str, bytes]]] = {}
@@ -429,18 +433,18 @@ class InlineRunner(Runner):
                 following += 1
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        """Lists of files, then lists of facts."""
+        """Write tables: by lists of files, then by lists of facts."""
 
         return run(self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> pa.Table:
-        """A table, whole."""
+        """Return a table, whole."""
         import pyarrow.parquet as pq
 
         return pq.read_table(self._written(audit, [name])[name])
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
-        """Asks DuckDB."""
+        """Query DuckDB."""
 
         def parts() -> dict[str, Path]:
             return self._written(audit, [name for name in derived_tables.NAMES if name in tables])
@@ -448,7 +452,7 @@ class InlineRunner(Runner):
         return query(text, schemas(audit.options.include_payload), parts)
 
     def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
-        """A folder with the parts of each table. They are written once, and kept until the runner closes."""
+        """Directories with the parts of each table, written once and kept until the runner closes."""
         from auditor.pipeline import table_parts
 
         if self._folder is None:
@@ -461,12 +465,12 @@ class InlineRunner(Runner):
         return {name: parts[name] for name in tables}
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """Counts with DuckDB."""
+        """Count with DuckDB."""
 
         return count(written.folder / table, table)
 
     def close(self) -> None:
-        """Ends the processes and takes away the tables."""
+        """End the processes and remove the tables."""
         super().close()
         if self._folder is not None:
             self._folder.cleanup()
@@ -477,13 +481,16 @@ def _files(task: ReplicaTask | SharingTask | TextTask) -> dict[str, int]:
 
 
 def _name(path: str) -> str:
-    """A file's name without its folders: tasks know files below their log directory, workers know whole paths."""
+    """A file's name without directories: tasks know files below their log directory, workers know whole paths."""
     return path.rpartition("/")[2]
 
 
 class ReadSoFar:
-    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
-    bytes of a task's files by name; ``total``: of all; ``heard`` hears which part, from 0 to 1, which never falls."""
+    """Which part of all files was read: a file is once the next of its task is opened.
+
+    ``files``: bytes of a task's files by name; ``total``: of all; ``heard`` gets the part, from 0 to 1, which never
+    decreases.
+    """
 
     def __init__(self, files: Callable[[int], dict[str, int]], total: int, heard: Callable[[float], None]) -> None:
         self.files, self.total, self.heard = files, total, heard
@@ -499,14 +506,14 @@ class ReadSoFar:
         return self.unread[task]
 
     def opens(self, task: int, path: str) -> None:
-        """A task opens a file."""
+        """Note that a task opens a file."""
         name, before = _name(path), self.open.get(task, "")
         if name != before:
             self._reads(self._of(task).pop(before, 0))
             self.open[task] = name
 
     def ends(self, task: int) -> None:
-        """A task is done."""
+        """Note that a task is done."""
         self._reads(sum(self._of(task).values()))
         del self.unread[task]
         self.open.pop(task, None)

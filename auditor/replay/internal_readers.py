@@ -76,10 +76,10 @@ from auditor.model.groups import (
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.replay.task import ReplicaTask
 
-# The records of ``__transaction_state`` while a replica is read: columns in, a packed log out.
+# ``__transaction_state``: records are decoded by column and packed.
 #
-# Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
-# a :class:`Room` and :data:`SETS_BYTES` say.
+# Memory: some 15 bytes per record, the distinct ids and the distinct sets of partitions, limited by a :class:`Room`
+# and :data:`SETS_BYTES`.
 
 
 DICTIONARY_BYTES = 128 * MIB
@@ -93,7 +93,7 @@ UNKNOWN = len(STATES)  # the first of the states that have no name
 
 
 class Room(NamedTuple):
-    """What one replica may leave: records, bytes of them packed, bytes of each dictionary."""
+    """Limits of what one replica may leave: records, bytes of them packed, bytes of each dictionary."""
 
     records: int = MOST_RECORDS
     packed_bytes: int = PACKED_BYTES
@@ -101,7 +101,7 @@ class Room(NamedTuple):
 
 
 def coordinator_room(share: float) -> Room:
-    """The room of a replica that has this part of what all have."""
+    """Return the limits of a replica with this share of the total."""
     return Room(
         min(MOST_RECORDS, int(RECORDS_IN_ALL * share)),
         min(PACKED_BYTES, int(PACKED_IN_ALL * share)),
@@ -113,7 +113,7 @@ ALONE = coordinator_room(1.0)
 
 
 class PartitionSets:
-    """The sets of partitions that stored lists stand for, each list taken apart once, equal sets under one number."""
+    """Sets of partitions of stored lists: each list is decoded once, equal sets get one number."""
 
     def __init__(self, limit: int) -> None:
         self.lists = Interner(limit)
@@ -123,7 +123,7 @@ class PartitionSets:
         self.null = np.empty(0, bool)
 
     def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the sets (FULL where the limit is reached), and which lists are null."""
+        """Return the numbers of the sets (FULL where the limit is reached), and which lists are null."""
         lists = self.lists.codes(data, starts, sizes)
         count = len(self.set_of)
         if len(self.lists) > count:
@@ -134,7 +134,7 @@ class PartitionSets:
         return sets, self.null[lists] & (lists != FULL)
 
     def _learn(self, first_list: int) -> None:
-        """Takes new lists apart."""
+        """Decode new lists."""
         ends = self.lists.ends[first_list : len(self.lists) + 1]
         parts = take_apart(self.lists.arena, ends[:-1], ends[1:])
         topics = self.topics.codes(self.lists.arena, parts.starts, parts.sizes)
@@ -158,7 +158,7 @@ class PartitionSets:
         self.set_of = np.append(self.set_of, np.where(full, FULL, codes).astype(np.int32))
 
     def code_of(self, names: list[str]) -> int:
-        """The number of a set of names that were decoded one by one, FULL where there is no room."""
+        """Return the number of a set of names that were decoded one by one, FULL without room."""
         elements = []
         for name in names:
             topic, partition = split(name)
@@ -170,7 +170,7 @@ class PartitionSets:
 
 
 class CoordinatorReader(RecordProblems):
-    """Takes the chunks of one replica of ``__transaction_state`` (read with ``raw``) and packs their records."""
+    """Packs the records of one replica of ``__transaction_state``, from chunks that were read with ``raw``."""
 
     def __init__(self, partition: int, limits: Limits, room: Room = ALONE) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class CoordinatorReader(RecordProblems):
         self.some_odd = False
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        """Read the records of every batch of a chunk; return errors of batches that could not be opened."""
         if not self.files or self.files[-1] != file:
             self.files.append(file)
         errors: list[DecodeError] = []
@@ -225,7 +225,7 @@ class CoordinatorReader(RecordProblems):
         return self._limit(file, columns, left) if left.any() else []
 
     def _plain(self, payload: np.ndarray, fields: np.ndarray, columns: dict[str, np.ndarray], rows: np.ndarray) -> None:
-        """Fills the rows of records that were read by column."""
+        """Fill the rows of records that were decoded by column."""
         f = np.ascontiguousarray(fields.T)
         gone = f[VERSION] == NO_VALUE
         self.version_1 |= bool((f[VERSION] == 1).any())
@@ -244,7 +244,10 @@ class CoordinatorReader(RecordProblems):
         return self.states.setdefault(status, UNKNOWN + len(self.states))
 
     def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], columns: dict[str, np.ndarray]) -> bool:
-        """Fills the row of one that was not; whether it could be read. ``where``: the batch's file, position, bytes."""
+        """Decode a record by itself and fill its row; return whether it was readable.
+
+        ``where``: the batch's file, position, bytes.
+        """
         row, problem = decode_transaction_log(*run.stored(record))
         if row is None:
             if problem is not None:
@@ -265,7 +268,7 @@ class CoordinatorReader(RecordProblems):
         return True
 
     def _limit(self, file: str, columns: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
-        """Notes records that there is no room for; one error stands for all."""
+        """Note records without room; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
         self.broken_at = max(self.broken_at, int(columns["offset"][left].max()))
@@ -279,7 +282,7 @@ class CoordinatorReader(RecordProblems):
         return [DecodeError(file, int(columns["position"][row]), -1, "limit", detail)] if first else []
 
     def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:
-        """The ids in the order in which they first come, and the place of each: odd records were read out of order."""
+        """Ids in order of their first record, and the place of each: odd records were decoded out of order."""
         used, first = np.unique(self.rows["id"], return_index=True)
         order = np.concatenate([used[np.argsort(first)], np.setdiff1d(np.arange(len(ids)), used)])
         place = np.empty(len(ids), np.int32)
@@ -287,12 +290,12 @@ class CoordinatorReader(RecordProblems):
         return [ids[number] for number in order.tolist()], place
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what was taken into the facts of the replica."""
+        """Put the results into the facts of the replica."""
         facts.coordinator_log = self.finish()
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
     def finish(self) -> CoordinatorLog:
-        """The packed log of all that was taken."""
+        """Return the packed log of all records."""
         self.rows.pack()
         sets = self.sets
         elements = sets.sets.arena[: sets.sets.ends[len(sets.sets)]].view(np.int64)
@@ -315,7 +318,7 @@ class CoordinatorReader(RecordProblems):
 
 
 def _times(values: np.ndarray) -> np.ndarray:
-    """Times as the tables have them: none where they are negative or beyond all calendars."""
+    """Times as in the tables: -1 where they are negative or beyond all calendars."""
     return np.where((values < 0) | (values > MAX_TIME_MS), -1, values)
 
 
@@ -323,9 +326,9 @@ def _time(value: int | None) -> int:
     return -1 if value is None or not 0 <= value <= MAX_TIME_MS else value
 
 
-# The state batches of a share group in a partition, put together as its coordinator does (KIP-932).
+# State batches of a share group in a partition, merged as its coordinator does (KIP-932).
 #
-# Of each offset the state with the higher delivery count holds, of equal counts the higher state. Source:
+# Of each offset the state with the higher delivery count wins, of equal counts the higher state. Source:
 # PersisterStateBatchCombiner.
 
 
@@ -334,8 +337,10 @@ Batch = tuple[int, int, int, int]  # first and last offset, delivery count, stat
 
 
 def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list[Batch]:
-    """The batches that hold after more have come, without what lies below ``start``, in order. Cost: of n batches
-    n log n, unless many cover the same offsets."""
+    """Merge state batches, without offsets below ``start``, in order.
+
+    Cost: n log n for n batches, unless many cover the same offsets.
+    """
     cut = [(max(first, start), *rest) for first, *rest in (*before, *more) if rest[0] >= start]
     edges = sorted({edge for first, last, *_ in cut for edge in (first, last + 1)})
     merged: list[Batch] = []
@@ -355,18 +360,21 @@ def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list
 
 
 def settled(batches: Iterable[Batch]) -> tuple[tuple[int, int], ...]:
-    """The stretches of offsets that are not delivered again."""
+    """Return the ranges of offsets that are not delivered again."""
     return tuple((first, last) for first, last, _, state in batches if state in SETTLED)
 
 
-# ``__share_group_state`` while it is read: the last state of each group in each partition is kept.
+# ``__share_group_state``: the last state of each group in each partition.
 
 
 SNAPSHOT = 0  # key type; 1 is an update of one
 
 
 class ShareReader(InternalRows):
-    """Folds the records of one replica. Memory: a row a group and partition. Source: Kafka's ShareCoordinatorShard."""
+    """Folds the records of one replica of ``__share_group_state``. Memory: a row per group and partition.
+
+    Source: ShareCoordinatorShard.
+    """
 
     def __init__(self, log_start: int, limits: Limits) -> None:
         super().__init__(SHARE_GROUP_STATE, limits)
@@ -375,7 +383,7 @@ class ShareReader(InternalRows):
         self.batches: dict[tuple[str, str, int], list[Batch]] = {}
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        """Read the records of a chunk (read with ``raw``); return errors of batches that could not be opened."""
         errors = self.add(file, chunk)
         for name, position, offset, time, *values in self.rows.pop("share_group_state", ()):
             if offset >= self.log_start:
@@ -402,7 +410,7 @@ class ShareReader(InternalRows):
         self.states[key] = ShareOffset(*key, start, delivered, offset, time, file, position)
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts the states, and what could not be decoded, into the facts."""
+        """Put the states, and undecodable records, into the facts."""
         facts.share_offsets = [
             state._replace(settled=settled(combined(self.batches[key], (), state.start_offset)))
             for key, state in sorted(self.states.items())
@@ -414,13 +422,12 @@ def _batch(item: dict[str, int]) -> Batch:
     return item["firstOffset"], item["lastOffset"], item["deliveryCount"], item["deliveryState"]
 
 
-# The records of ``__consumer_offsets`` while a replica is read: columns in, what is watched and the values in force
-# out.
+# ``__consumer_offsets``: records are decoded by column; results are watched commits and the values in force.
 #
 # A place (a group's partition) that only has commits outside transactions is followed by a compiled pass. From its
-# first
-# commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.groups.CommitReplay` goes
-# on. Memory: some 120 bytes a place, the pending values, and what waits behind an undecided one, which has a bound.
+# first transactional commit on, and for group records, the story takes over
+# (:class:`auditor.model.groups.CommitReplay`). Memory: some 120 bytes per place, the pending values, and a limited
+# number of commits that wait for an undecided one.
 
 
 OFFSET_DICTIONARIES = 1024 * MIB  # of all replicas of a run: 16 million places
@@ -445,7 +452,7 @@ def _follow(
     before: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Follows plain places until a record is met that only the story understands. ``out``: where, why, falls found."""
+    """Follow plain places until a record needs the story. ``out``: position, reason, number of falls."""
     fall_count, position, why = 0, first, DONE
     while position < records.shape[1]:
         place, kind = records[R_PLACE, position], records[R_KIND, position]
@@ -481,12 +488,12 @@ def _grown(array: np.ndarray, rows: int, fill: int) -> np.ndarray:
 
 
 def dictionary_room(share: float) -> int:
-    """Bytes for the names that one replica has, of what all replicas have; ``share``: see :class:`ReplicaTask`."""
+    """Return the bytes for names in one replica; ``share``: see :class:`ReplicaTask`."""
     return min(DICTIONARY_BYTES, int(OFFSET_DICTIONARIES * share))
 
 
 class GroupPartitions:
-    """The places met so far, each a group, a topic and a partition."""
+    """Places so far, each a group, a topic and a partition."""
 
     def __init__(self, limit: int) -> None:
         self.keys, self.groups, self.topics = Interner(limit), Interner(limit), Interner(limit)
@@ -495,7 +502,7 @@ class GroupPartitions:
         self.partition = np.empty(0, np.int64)
 
     def codes(self, data: np.ndarray, f: np.ndarray) -> np.ndarray:
-        """The place of each commit, whose fields are lines of ``f``; FULL where there is no room."""
+        """Return the place of each commit, whose fields are lines of ``f``; FULL without room."""
         earlier = len(self.keys)
         codes = self.keys.codes(data, f[KEY_START], f[KEY_SIZE])
         count = len(self.keys)
@@ -511,7 +518,7 @@ class GroupPartitions:
         return codes
 
     def code(self, group: str, topic: str, partition: int) -> int:
-        """The place of a commit that was decoded alone."""
+        """Return the place of a commit that was decoded by itself."""
         first, second = (text.encode("utf-8", "surrogatepass") for text in (group, topic))
         head = struct.pack(">h", len(first)) + first
         key = head + struct.pack(">h", len(second)) + second + struct.pack(">i", partition)
@@ -522,7 +529,7 @@ class GroupPartitions:
 
 
 class OffsetsReader(RecordProblems):
-    """Takes the chunks of one replica of ``__consumer_offsets`` (read with their bytes), and watches.
+    """Watches the commits in one replica of ``__consumer_offsets``, from chunks with their bytes.
 
     Records below ``log_start`` do not count.
     """
@@ -556,7 +563,7 @@ class OffsetsReader(RecordProblems):
         self.left_out = 0
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        """Read the records of every batch of a chunk; return errors of batches that could not be opened."""
         if not self.files or self.files[-1] != file:
             self.files.append(file)
         errors: list[DecodeError] = []
@@ -603,7 +610,7 @@ class OffsetsReader(RecordProblems):
         self.generation_of = _grown(self.generation_of, len(self.places.groups), -1)
 
     def _records(self, records: np.ndarray, run: Decoded, numbers: np.ndarray) -> None:
-        """Follows records in order, by column as far as that goes."""
+        """Follow records in order, by column as far as possible."""
         falls, before = np.empty(FALLS, np.int64), np.empty((FALLS, V_FIELDS), np.int64)
         out = np.zeros(3, np.int64)
         position = 0
@@ -620,7 +627,7 @@ class OffsetsReader(RecordProblems):
                 position += 1
 
     def _special(self, record: np.ndarray, run: Decoded, number: int) -> None:
-        """A record for the story: of a group, in a transaction, of a place that has had one, or odd."""
+        """Give the story a record: of a group, transactional, of a place that had such a one, or odd."""
         if record[R_KIND] == SPECIAL and not self._odd(record, run, number):
             return
         offset = int(record[R_OFFSET])
@@ -649,7 +656,7 @@ class OffsetsReader(RecordProblems):
         )
 
     def _odd(self, record: np.ndarray, run: Decoded, number: int) -> bool:
-        """Reads a record that is not by column; whether it is a commit, which ``record`` then describes."""
+        """Decode a record by itself; return whether it is a commit, which ``record`` then describes."""
         row, problem = decode_consumer_offsets(*run.stored(number))
         offset, position = int(record[R_OFFSET]), int(record[R_POSITION])
         if row is None:
@@ -721,13 +728,13 @@ class OffsetsReader(RecordProblems):
         )
 
     def _end_transactions(self, offset: int | None) -> None:
-        """Gives the story the markers below an offset, or of all in the chunk."""
+        """Give the story the markers below an offset, or all in the chunk."""
         while self.markers and (offset is None or self.markers[-1][0] < offset):
             _, producer_id, commit = self.markers.pop()
             self.story.marker(producer_id, commit)
 
     def _limit(self, records: np.ndarray, left: np.ndarray) -> list[DecodeError]:
-        """Notes commits that the dictionaries have no room for; one error stands for all."""
+        """Note commits without room in the dictionaries; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
         row = int(np.flatnonzero(left)[0])
@@ -738,7 +745,7 @@ class OffsetsReader(RecordProblems):
         return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
 
     def _waiting_limit(self) -> list[DecodeError]:
-        """Says once that commits behind open transactions were too many to be compared."""
+        """Report once that too many commits waited for open transactions to be compared."""
         c = self.story.waiting.first_left_out
         if c is None or self.silent_said:
             return []
@@ -750,12 +757,12 @@ class OffsetsReader(RecordProblems):
         return [DecodeError(c.file, c.position, -1, "limit", detail)]
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what was taken into the facts of the replica."""
+        """Put the results into the facts of the replica."""
         facts.watched_offsets = self.finish()
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
     def finish(self) -> WatchedOffsets:
-        """What was watched, when the last chunk was taken."""
+        """Return the results after the last chunk."""
         self.story.end()
         story, places = self.story, self.places
         plain = np.flatnonzero(self.values[: len(places.keys), V_STATE] == PLAIN)
@@ -792,7 +799,7 @@ class OffsetsReader(RecordProblems):
         )
 
     def _in_story(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:
-        """The values in force that the story has, as rows of the table."""
+        """Values in force in the story, as rows of the table."""
         commits = list(self.story.in_force())
         group_numbers = {name: number for number, name in enumerate(groups)} if commits else {}
         topic_numbers = {name: number for number, name in enumerate(topics)}
@@ -813,38 +820,38 @@ class OffsetsReader(RecordProblems):
             )
 
 
-# Who reads the records of an internal topic for an audit.
+# Readers by internal topic.
 
 
 class InternalReader(Protocol):
-    """Takes the chunks of one replica in order, and leaves what they came to."""
+    """Reads the records of one replica's chunks, in order, and puts the results into its facts."""
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        """Read the records of every batch of a chunk; return errors of batches that could not be opened."""
 
     def errors(self) -> list[DecodeError]:
-        """The records that could not be decoded."""
+        """Return the errors of undecodable records."""
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what was taken into the facts of the replica."""
+        """Put the results into the facts of the replica."""
 
 
 class CheckedRecords(InternalRows):
-    """Decodes the records of a topic that no rule reads: what cannot be decoded is said, the rest is let go."""
+    """Decodes the records of a topic that no rule reads, to report undecodable ones."""
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        """Read the records of a chunk (read with ``raw``); return errors of batches that could not be opened."""
         errors = self.add(file, chunk)
         self.rows.clear()
         return errors
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what could not be decoded into the facts."""
+        """Put undecodable records into the facts."""
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
 
 def reader_of(task: ReplicaTask, log_start: int) -> InternalReader | None:
-    """The reader of a replica's records, None where its topic is none that brokers write for themselves."""
+    """Return the reader of a replica's records, None unless its topic is an internal one."""
     if task.replica.topic == TRANSACTION_STATE:
         return CoordinatorReader(task.replica.partition or 0, task.limits, coordinator_room(task.share))
     if task.replica.topic == CONSUMER_OFFSETS:

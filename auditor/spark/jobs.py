@@ -59,7 +59,7 @@ LogRow = tuple[Any, ...]
 
 
 def in_batches(rows: Iterable[LogRow], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of a MiB or a little more, or of a single row that is larger."""
+    """Yield rows in batches of about a MiB, or of a single row that is larger."""
     waiting: list[LogRow] = []
     size = 0
     for row in rows:
@@ -78,8 +78,7 @@ def _batch(rows: list[LogRow], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """``pyarrow.array`` of int32, texts or bytes, none of them null: that one loads pandas to look at its first list,
-    for a third of a second of every worker.
+    """Return ``pyarrow.array`` of int32, texts or bytes without nulls, without its import of pandas (0.3 s per worker).
 
     Errors: OverflowError for more than 2 GiB of texts or bytes.
     """
@@ -93,12 +92,12 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def by_log(rows: DataFrame) -> DataFrame:
-    """Rows whose first columns are :data:`LOG`, those of a log in one task and next to each other: for :func:`logs`."""
+    """Return rows whose first columns are :data:`LOG`, those of a log adjacent in one task: for :func:`logs`."""
     return rows.repartition(*LOG).sortWithinPartitions(*LOG)
 
 
 def logs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[LogRow, Iterator[LogRow]]]:
-    """Each log's key, and its rows without the key, which are to be read before the next log is asked for.
+    """Yield each log's key, and its rows without the key, which must be read before the next log.
 
     Memory: a batch as Arrow brings it; values become Python's one row at a time, since facts may be large.
     """
@@ -127,7 +126,7 @@ FROM_ATTEMPT = 2  # counted from 0; Spark gives a task four
 
 
 def attempts(spark: SparkSession) -> int:
-    """How often Spark tries a task, as far as it says so: four times, on one machine as its master says."""
+    """Return how often Spark tries a task, as far as it says so: four times, on one machine as its master says."""
     from auditor.spark.session import ATTEMPTS_OF, LOCAL_ATTEMPTS
 
     if matched := LOCAL_ATTEMPTS.fullmatch(spark.conf.get("spark.master", "") or ""):
@@ -139,9 +138,9 @@ def attempts(spark: SparkSession) -> int:
 def read_each(
     tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = retries.ROUNDS, *, apart: bool | None = None
 ) -> Iterator[Result]:
-    """``read`` of each task in turn; in a process apart where attempts at these tasks failed before.
+    """Yield ``read`` of each task; in a process apart if earlier attempts at these tasks failed.
 
-    ``tries``: how often Spark tries this; ``apart``: whether one ended early, where somebody knows.
+    ``tries``: how often Spark tries this; ``apart``: whether an attempt ended early, if the caller knows.
     """
     if failed_before() if apart is None else apart:
         yield from read_apart(tasks, read)
@@ -152,15 +151,19 @@ def read_each(
 
 
 def failed_before() -> bool:
-    """Whether Spark tries the running task again after it failed, or was lost, more than once: a reason to take care,
-    and none to leave anything out."""
+    """Whether Spark retries the running task after it failed, or was lost, more than once.
+
+    A reason for care, and none to exclude anything.
+    """
     return _attempt() >= FROM_ATTEMPT
 
 
 def rounds(tries: int) -> int | None:
-    """How patient the running attempt is with a store before what it refuses is unreadable; None while Spark will try
-    the task again. It is as many rounds as :mod:`auditor.connectors.stores.retries` has for all of them: how many of
-    the attempts before this one the store had ended nobody knows."""
+    """Return how many rounds the running attempt asks a store before it gives up; None while Spark will retry the task.
+
+    As many rounds as :mod:`auditor.connectors.stores.retries` has in all: how many of the attempts before this one the
+    store had ended is unknown.
+    """
     return retries.ROUNDS if _attempt() + 1 >= min(tries, retries.ROUNDS) else None
 
 
@@ -187,20 +190,20 @@ SplitRow = tuple[int, int, int, pa.Buffer]
 
 
 def read_list(tries: int, parts: list[SegmentTask]) -> Iterator[pa.RecordBatch]:
-    """The chunks of some segments. Memory: a chunk, and a batch of what it is packed to."""
+    """Yield the chunks of some segments. Memory: a chunk, and a batch of packed rows."""
     how = list_packed if failed_before() else read_packed
     yield from in_batches(itertools.chain.from_iterable(read_each(parts, how, tries)), CHUNKS_ARROW)
 
 
 def list_packed(part: SegmentTask) -> list[PackedRow]:
-    """All rows of a segment, for a process that hands them to another. Memory: some 10 bytes a batch."""
+    """Return all rows of a segment, for a process that hands them to another. Memory: some 10 bytes per batch."""
     return list(read_packed(part))
 
 
 def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) -> Iterator[ReplicaFacts]:
-    """The facts of the replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
+    """Yield the facts of replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
 
-    Where attempts failed before, the replica is read as a whole in a process apart, which gives the same.
+    After failed attempts the replica is read as a whole in a process apart, with the same result.
     """
     for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
         if failed_before():
@@ -219,7 +222,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SplitRow]:
 
 
 def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
-    """What :class:`ReplicaReader` asks for what is in its segments, from rows that come in the order of the log."""
+    """Return the ``segments`` callback of :class:`ReplicaReader` for rows that come in log order."""
     segments = itertools.groupby(rows, itemgetter(1))
 
     def parts(number: int) -> Iterator[Part]:
@@ -244,9 +247,9 @@ SEED = 42  # of the hash by which Spark repartitions
 
 
 def apart(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """Rows as ``count`` partitions, each of one value of the int column ``number``, which counts from 0.
+    """Return rows as ``count`` partitions, each of one value of the int column ``number``, which counts from 0.
 
-    By the hash of a key that falls there: ``repartitionById`` does it without, from Spark 4.1 on.
+    By the hash of a key that falls there: Spark 4.1 has ``repartitionById`` for it.
     """
     from pyspark.sql import functions as F
 
@@ -256,7 +259,7 @@ def apart(rows: DataFrame, count: int, number: str) -> DataFrame:
 
 @cache
 def keys_of(count: int) -> np.ndarray:
-    """For each of so many partitions a number that Spark puts there, int64."""
+    """Return for each of so many partitions a number that Spark puts there, int64."""
     keys = np.full(count, -1, np.int64)
     tried = 0
     while (keys < 0).any():
@@ -269,7 +272,7 @@ def keys_of(count: int) -> np.ndarray:
 
 
 def hashed(numbers: np.ndarray) -> np.ndarray:
-    """Spark's ``hash`` of bigints as int64: Murmur3 of 32 bits over their lower and upper half (Murmur3_x86_32)."""
+    """Return Spark's ``hash`` of bigints as int64: Murmur3_x86_32 over their lower and upper half."""
     state = np.full(len(numbers), SEED, np.uint32)
     for half in (numbers & 0xFFFFFFFF, numbers >> 32):
         word = _turned(half.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
@@ -313,7 +316,7 @@ JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.binary())])
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at a time: as configured, as the local master says, or as Spark cuts a range."""
+    """Return how many tasks run at a time: as configured, by the local master, or as Spark splits a range."""
     if (configured := spark.conf.get("spark.default.parallelism", "")) and configured.isdigit():
         return max(1, int(configured))
     if matched := LOCAL.fullmatch(spark.conf.get("spark.master", "") or ""):
@@ -324,7 +327,7 @@ def slots(spark: SparkSession) -> int:
 def each_list(
     spark: SparkSession, lists: Iterable[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
 ) -> DataFrame:
-    """The rows that ``work`` makes of each list, a task a list. Nothing runs until it is asked for."""
+    """Return the rows that ``work`` makes of each list, a task per list. Lazy."""
     packed = pa.array(map(dumps, lists), pa.binary())
     table = pa.table({"number": pa.array(range(len(packed)), pa.int32()), "work": packed})
 
@@ -337,10 +340,10 @@ def each_list(
 
 
 def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
-    """The facts of every replica, one row each, kept for the second job. Nothing runs until it is asked for.
+    """Return the facts of every replica, one row each, persisted for the second job. Lazy.
 
-    A replica is read by one task, but for those that are too large for that (:func:`auditor.pipeline.plan.divide`);
-    their replay comes first, since it is what takes longest.
+    A replica is read by one task, except large ones (:func:`auditor.pipeline.plan.divide`); their replay comes first,
+    since it takes longest.
     """
     cores = slots(spark)
     large, others = divide(tasks)
@@ -366,9 +369,9 @@ def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int) ->
 
 
 def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
-    """The chunks of all these replicas, read by ``parts`` tasks: a partition a replica, in the order of its log.
+    """Return the chunks of all these replicas, read by ``parts`` tasks: a partition per replica, in log order.
 
-    The rows of a replica are sorted by Spark, which spills to disk what its memory does not hold.
+    Spark sorts the rows of a replica, and spills to disk.
     """
     lists = spread(segment_tasks(tasks), parts)
     chunks = each_list(spark, lists, partial(read_list, attempts(spark)), CHUNKS)
@@ -376,17 +379,18 @@ def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> Dat
 
 
 def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
-    """Facts that the driver has, on Spark."""
+    """Return facts of the driver as a frame."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(FACTS_ARROW)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=FACTS_ARROW), schema=FACTS)
 
 
 def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> DataFrame:
-    """The plan of the second job: one exchange by log, then one log after the other, judged with all its replicas.
+    """Return the plan of the second job: one exchange by log, then each log is judged with all its replicas.
 
-    Of long logs headers are read again to compare replicas. An attempt after others that failed has that done apart,
-    :data:`APART` logs at a time, so that a file that kills is named; where nothing but machines went, nothing differs.
+    Of long logs headers are read again to compare replicas. After failed attempts that is done in a process apart,
+    :data:`APART` logs at a time, so that a file that kills is named; if only machines were lost, the result is the
+    same.
     """
     shipped, tries = dumps((clusters, judge)), attempts(facts.sparkSession)
 
@@ -413,7 +417,7 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
 
 
 def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-    """Runs the judge step over every log and brings its rows to the driver."""
+    """Run the judge step over every log and bring its rows to the driver."""
     with tuned(facts.sparkSession):
         rows = judged(facts, clusters, judge).toArrow()
     yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))
@@ -438,12 +442,12 @@ CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 
 
 def worker_died(error: BaseException) -> bool:
-    """Whether a job failed since Python workers died over a task."""
+    """Whether a job failed because Python workers died over a task."""
     return DIED.search(str(error)) is not None
 
 
 def mistake(error: BaseException) -> str | None:
-    """What is wrong with the question, in one line; None where Spark failed, or a program of ours in it."""
+    """Return what is wrong with the query, in one line; None where Spark or our code failed."""
     message = str(error).strip()
     lacks_room = "OutOfMemoryError" in message or os.strerror(errno.ENOSPC) in message
     no_answer = not isinstance(error, PySparkException) and "Trace:" not in message and "\n\tat " not in message
@@ -467,9 +471,11 @@ AtRest = tuple[str, list[int], list[ReplicaTask]]  # a file, rows of it, and wha
 def read_kept_replicas(
     spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder, notes: list[str]
 ) -> DataFrame:
-    """The facts of every replica, a row each, most of them as rows of the work folder's files. What is not there yet
-    is read by this call; ``notes``: gets what is left alone there. Errors: the job's, where it fails
-    :data:`asking.ROUNDS` times."""
+    """Return the facts of every replica, a row each, most of them as rows of the work folder's files.
+
+    Missing ones are read by this call; ``notes`` gets what is left alone there. Errors: the job's, where it fails
+    :data:`retries.ROUNDS` times.
+    """
     kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
     named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
     before = work.known()
@@ -491,7 +497,7 @@ def read_kept_replicas(
 def _read_missing(
     spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: WorkFolderContent
 ) -> DataFrame | None:
-    """Reads what the work folder lacks; rows of what cannot be kept there, None without any."""
+    """Read what the work folder lacks; return rows of what cannot be stored there, None without any."""
     content = before
     for left in reversed(range(retries.ROUNDS)):
         missing = [one for one in named if one[1] not in content.there]
@@ -533,12 +539,12 @@ def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolde
 
 
 def _at(task: ReplicaTask) -> tuple[str, str]:
-    """What tells a replica from all others of an audit."""
+    """Key of a replica within an audit."""
     return task.replica.log_dir, task.replica.folder
 
 
 def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterator[pa.RecordBatch]:
-    """Reads a list but for what another attempt left. The note says to the next attempt that this one ended early."""
+    """Read a list except what another attempt left. A note tells the next attempt that this one ended early."""
     names = [identity for _, identity in named]
     stored = work.kept_of(names)
     left = [one for one in named if one[1] not in stored]
@@ -554,14 +560,14 @@ def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterato
 def _kept_or_rows(
     work: WorkFolder, read: list[tuple[bytes, ReplicaFacts]], names: list[bytes], stored: frozenset[bytes] = frozenset()
 ) -> Iterator[pa.RecordBatch]:
-    """Keeps what can be; rows of the rest: of what was not read in whole nothing is kept."""
+    """Store what is complete; return rows of the rest."""
     whole = [one for one in read if not any(is_unread(e.reason, e.detail) for e in one[1].errors)]
     kept_now = stored or work.keep(whole, names)
     yield from in_batches((kept(facts) for identity, facts in read if identity not in kept_now), FACTS_ARROW)
 
 
 def _at_rest(tries: int, work: WorkFolder, of_file: AtRest) -> Iterator[pa.RecordBatch]:
-    """What a file has; where it is damaged, what is read anew of the same replicas."""
+    """Facts in a file; if it is damaged, those of its replicas read again."""
     name, numbers, tasks = of_file
     replicas: Iterable[ReplicaFacts] | None = work.facts(name, numbers)
     if replicas is None:

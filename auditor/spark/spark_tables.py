@@ -56,10 +56,10 @@ UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here
 
 
 def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]) -> Result:
-    """``work``, which reads decoded tables; where it fails for files that kill their reader, once more without them.
+    """Return the result of ``work``, which reads decoded tables; if files kill its workers, repeat it without them.
 
-    They go to ``audit.fatal``, and are looked for where a Python worker died alone. Cost: there the tables' files are
-    read twice more. Errors: those of ``work`` where no file is the cause.
+    These files are added to ``audit.fatal``, and searched only where a Python worker died. Cost: the tables' files are
+    then read twice more. Errors: those of ``work`` where no file is the cause.
     """
     try:
         return work()
@@ -74,7 +74,7 @@ def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: C
 
 
 def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[tuple[str, DecodeError]]:
-    """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
+    """Read the files that some tables need in processes apart; return those that kill, in a fixed order."""
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)
     pieces = input_splits.plan(audit.scoped, tables, UNCUT)
@@ -93,7 +93,7 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
 
 
 def _fatal(work: Work) -> list[pa.RecordBatch]:
-    """What the reader of a piece was not allowed to open."""
+    """Errors of files that the reader of a piece was not allowed to open."""
     batches = [rows for table, rows in read_piece(*work) if table == "decode_errors"]
     kills = [pa.compute.starts_with(rows.column("detail"), KILLS) for rows in batches]
     return [
@@ -114,7 +114,7 @@ SHARES_ARROW = pa.schema(
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
-    """A decoded table of the audit's paths. Nothing is read until it is asked for, and then only this table's files."""
+    """Return a decoded table of the audit's paths. Lazy; only this table's files are read."""
     options = audit.options
     if (table_in_memory := audit.held(table)) is not None:
         return local(spark, table_in_memory)
@@ -145,21 +145,21 @@ _SHIPPED: WeakKeyDictionary[Audited, str] = WeakKeyDictionary()
 
 
 def _shipped(audit: Audited) -> str:
-    """What the audit reads as text, for the data sources, so that they list nothing again."""
+    """The audit's inventory as text, for the data sources, so that they list nothing again."""
     if audit not in _SHIPPED:
         _SHIPPED[audit] = input_splits.dumps(audit.scoped)
     return _SHIPPED[audit]
 
 
 def local(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A table that the driver holds."""
+    """Return a table of the driver as a frame."""
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)  # Spark takes no table without a single batch
     batches = [for_spark(batch) for batch in table.to_batches() or [empty]]
     return spark.createDataFrame(pa.Table.from_batches(batches), schema=spark_schema(table.schema))
 
 
 def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> DataFrame:
-    """``producer_states`` or ``transactions``: one exchange by log, since the replicas of a log explain each other."""
+    """Return a derived table: one exchange by log, since the replicas of a log explain each other."""
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,7 +174,7 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
 
 
 def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
-    """What each log knows of whole transactions, in :data:`SHARES`: that of one coordinators' log comes together."""
+    """Return each log's shares of whole transactions, in :data:`SHARES`, by partition of the coordinators' log."""
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -194,7 +194,7 @@ def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
 
 
 def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
-    """The table that all logs have a share in: a second exchange."""
+    """The table that all logs contribute to: a second exchange."""
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -209,13 +209,15 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
 
 
 def path_of(folder: Path) -> str:
-    """A folder of this machine as Spark writes to it: not as a URI, whose escapes it takes for names."""
+    """Return a local directory as Spark writes to it: not as a URI, whose escapes it would take literally."""
     return f"file:{folder.absolute()}"
 
 
 def read(spark: SparkSession, written: WrittenTables, table: str) -> DataFrame:
-    """A table that was written. Brackets and the like in the name of a folder are no pattern. What is in a store, tasks
-    open by the drivers that read input, since Spark's own may know nothing of it."""
+    """Return a table that was written; glob characters in the directory's name are escaped.
+
+    Tasks open parts in a store by the drivers that read input, since Spark's own may lack access.
+    """
     if table not in written.stored:
         return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(written.folder / table)))
     where = written.staging
@@ -228,7 +230,7 @@ def read(spark: SparkSession, written: WrittenTables, table: str) -> DataFrame:
 
 
 def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
-    """Any table of an audit; ``facts`` for the derived ones."""
+    """Return any table of an audit; ``facts`` for the derived ones."""
     if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
         if table == derived_tables.COORDINATED_TRANSACTIONS:
@@ -238,7 +240,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
 
 
 def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
-    """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
+    """Return the result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for an invalid text."""
     return without(spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted))
 
 
@@ -260,7 +262,7 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
 
 
 def count(rows: DataFrame, table: str) -> list[Fields]:
-    """What a measure counts in a table, a row a key."""
+    """Return the counts of the measures in a table, a row per key."""
     text = measures.counting(table, "{judged}", measures.SPARK)
     counted: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
     return counted
@@ -274,7 +276,7 @@ PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", p
 
 
 def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-    """Runs them; once more without files that kill their reader, which go to ``audit.fatal``."""
+    """Run the tasks; repeat them without files that kill their reader, which are added to ``audit.fatal``."""
     return without(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
 
 

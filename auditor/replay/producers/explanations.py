@@ -32,10 +32,10 @@ from auditor.replay.producers.state import (
     new_event,
 )
 
-# Where a producer's sequences were stored before, compiled: runs of them without a gap, the newest beside LIVE.
+# Runs of a producer's sequences without a gap, compiled; the newest is part of LIVE.
 #
-# The newest run ends where the producer stands: what repeats older records, or comes from a fenced producer, does not
-# move it. A broker's own state remembers five batches; a log remembers all of them.
+# The newest run ends where the producer stands: repetitions, and data of a fenced producer, do not move it. A
+# broker's state remembers five batches; a log has all of them.
 
 
 NOTHING, SOME, ALL = 0, 1, 2  # of a range
@@ -51,7 +51,7 @@ def _holds(start: int, length: int, sequence: int) -> bool:
 
 @kernel
 def overlap(start: int, length: int, first: int, count: int) -> int:
-    """How much of the ``count`` sequences from ``first`` on a run has: NOTHING, SOME or ALL."""
+    """Return how much of the ``count`` sequences from ``first`` on a run has: NOTHING, SOME or ALL."""
     if _holds(start, length, first):
         return ALL if _holds(start, length, first + count - 1) else SOME
     return SOME if length > 0 and (start - first) & LAST_SEQUENCE < count else NOTHING
@@ -59,13 +59,13 @@ def overlap(start: int, length: int, first: int, count: int) -> int:
 
 @kernel
 def next_in_run(live: np.record) -> int:
-    """The sequence that goes on where the producer stands."""
+    """Return the sequence that follows the producer's newest run."""
     return (live.run_start + live.run_length) & LAST_SEQUENCE
 
 
 @kernel
 def extend_run(live: np.record, count: int) -> None:
-    """The producer goes on; after one full turn of the numbers the oldest ones may come again."""
+    """Extend the newest run; after one full turn the oldest numbers may come again."""
     if live.run_length + count <= LAST_SEQUENCE:
         live.run_length += count
     else:
@@ -74,9 +74,11 @@ def extend_run(live: np.record, count: int) -> None:
 
 @kernel
 def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, behind: int) -> int:
-    """How much of some sequences the producer stored before in the epoch of its data, by the run that has most of it.
-    ``behind``: bits of RUN.behind, 0 for all runs; else the newest is not asked, nor those after which such a thing
-    began."""
+    """Return how much of some sequences the producer stored before in its data's epoch, by the best run.
+
+    ``behind``: bits of RUN.behind, 0 for all runs; else neither the newest is checked, nor those after which such a
+    thing began.
+    """
     live, later = replay.live[row], replay.born[row].later
     most = NOTHING if behind else overlap(live.run_start, live.run_length, first, count)
     run_row, steps = replay.later[later].old_run if later >= 0 else -1, 0
@@ -91,7 +93,7 @@ def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, 
 
 @kernel
 def note_crowd(replay: Replay, row: int) -> None:
-    """Notes whether an older run lies where the producer stands, or ahead of it: then to go on may be to repeat."""
+    """Note whether an older run is where the producer stands, or ahead of it: then going on may repeat it."""
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
     following = next_in_run(live)
@@ -105,7 +107,7 @@ def note_crowd(replay: Replay, row: int) -> None:
 
 @kernel
 def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, count: int) -> None:
-    """The producer goes on from here: its run is closed, another begins. ``before``: the epoch of its runs so far."""
+    """Close the producer's run and begin another. ``before``: the epoch of its runs so far."""
     live, later = replay.live[row], replay.born[row].later
     if before != epoch:  # of an epoch that is over nothing can be repeated
         live.crowded = 0
@@ -119,7 +121,7 @@ def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, cou
 
 @kernel
 def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
-    """The producer begins again at 0: what it numbered before says nothing about how it goes on."""
+    """Begin again at 0: earlier numbers say nothing about how the producer goes on."""
     live = replay.live[row]
     begin_run(replay, row, epoch, epoch, 0, count)
     live.crowded = 0
@@ -128,8 +130,7 @@ def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
 
 @kernel
 def note_repeated(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
-    """Sequences of which some at least were stored before, be it below the log start: from now on all of them are, and
-    above it."""
+    """Note sequences of which some were stored before, perhaps below the log start, as stored above it."""
     live = replay.live[row]
     if _holds(live.run_start, live.run_length, first):
         live.run_length = max(live.run_length, ((first - live.run_start) & LAST_SEQUENCE) + count)
@@ -139,7 +140,10 @@ def note_repeated(replay: Replay, row: int, epoch: int, first: int, count: int) 
 
 @kernel
 def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, count: int) -> None:
-    """A batch below the log start, where nothing is judged. ``before``: the epoch of the one before, -1 for none."""
+    """Note a batch below the log start, where nothing is judged.
+
+    ``before``: the epoch of the one before, -1 for none.
+    """
     live = replay.live[row]
     if before == epoch and first == next_in_run(live):
         extend_run(live, count)
@@ -151,7 +155,7 @@ def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, co
 
 @kernel
 def begin_judging(replay: Replay, row: int) -> None:
-    """The older runs lie below the log start: that the producer goes on is compared with what is judged alone."""
+    """Mark older runs as below the log start: going on is compared with judged batches alone."""
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
     if later >= 0 and replay.later[later].old_run >= 0:
@@ -160,7 +164,7 @@ def begin_judging(replay: Replay, row: int) -> None:
 
 @kernel
 def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
-    """Notes a run among the older ones of the producer, which all are of one epoch."""
+    """Add a run to the producer's older ones, which are all of one epoch."""
     progress = replay.log.progress[0]
     later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
     run_row = progress.runs
@@ -174,11 +178,11 @@ def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> N
     later.old_run = run_row
 
 
-# What a leader's answer to a stored batch means, compiled: an event for each that no correct broker had taken.
+# Events for batches that no correct broker had accepted, compiled.
 #
-# The model answers (:mod:`auditor.model.producers`) by the state that the log's own batches left, as if all of
-# them had been accepted. What the log shows beyond that state tells one refusal from another: where the producer stood
-# before something was repeated or fenced, what it had stored before, and its highest epoch.
+# The model answers (:mod:`auditor.model.producers`) by the state that the log's own batches left, as if all of them
+# had been accepted. The log shows more than that state, which tells refusals apart: where the producer stood before
+# something was repeated or fenced, what it had stored before, and its highest epoch.
 
 
 STORM_WINDOW_MS = 600_000
@@ -186,13 +190,12 @@ STORM_EPOCHS = 10
 BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin, in a batch
 
 
-# --- sequences -------------------------------------------------------------------------------------------------------
+# Sequences.
 
 
 @kernel
 def simply_goes_on(live: np.record, batch: np.record, answer: int) -> bool:
-    """Whether a judged data batch, as nearly all, goes on where its producer stands; then the producer stands behind
-    it."""
+    """Whether a judged data batch, as nearly all, continues its producer's run, which is then extended."""
     if answer != OK or live.crowded or live.batches == 0 or batch.producer_epoch != live.data_epoch:
         return False
     if batch.base_sequence == 0 or batch.base_sequence != next_in_run(live):
@@ -203,8 +206,10 @@ def simply_goes_on(live: np.record, batch: np.record, answer: int) -> bool:
 
 @kernel
 def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
-    """Notes what is odd about the sequences of a judged data batch that does not simply go on; returns whether some may
-    be stored before."""
+    """Raise events for the sequences of a judged data batch that does not simply go on.
+
+    Returns whether some may be stored before.
+    """
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     count = batch.last_offset - batch.base_offset + 1
     if live.batches > 0 and epoch == live.data_epoch:
@@ -226,8 +231,7 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
 
 @kernel
 def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
-    """A batch of the epoch that the producer's batch before had, with ``count`` sequences, that is not simply the
-    next one."""
+    """Explain a batch of the same epoch as the one before, with ``count`` sequences, that is not simply next."""
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     expected = model_producers.next_sequence(live.data_last_sequence)
     goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
@@ -258,7 +262,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
 
 @kernel
 def _from_zero(replay: Replay, batch: np.record, row: int, count: int, answer: int, expected: int, time: int) -> None:
-    """The producer is back at sequence 0: with the same bytes once more, or it numbers anew."""
+    """Explain a return to sequence 0: the same bytes once more, or a new numbering."""
     live, born = replay.live[row], replay.born[row]
     if _same_bytes(replay.later, batch, born):
         event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)
@@ -288,8 +292,11 @@ def _gap_event(replay: Replay, batch: np.record, live: np.record, answer: int, e
 
 @kernel
 def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
-    """A producer's first judged batch: what is known from below the log start is compared when all has been read
-    (:mod:`auditor.replay.producers.kernel`), but for a retry that nobody knew any more."""
+    """Explain a producer's first judged batch.
+
+    What is known from below the log start is compared after all has been read (:mod:`auditor.replay.producers.kernel`),
+    except for a retry that nobody remembered.
+    """
     live, born, first = replay.live[row], replay.born[row], batch.base_sequence
     again = first == 0 and born.below >= 0 and _same_bytes(replay.later, batch, born)
     if again or (first != 0 and answer == DUPLICATE):
@@ -312,8 +319,10 @@ def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer:
 
 @kernel
 def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int, again: bool) -> bool:
-    """Adds the first judged batch to what lies below; whether some of it was stored there already. ``again``: it is the
-    last one from sequence 0 on once more."""
+    """Append the first judged batch to the runs below; return whether some of it was stored there already.
+
+    ``again``: it repeats the last batch from sequence 0.
+    """
     live = replay.live[row]
     stored = stored_before(replay, row, epoch, first, count, 0) != NOTHING
     goes_on, anew = first == next_in_run(live), first == 0 and not again
@@ -333,7 +342,7 @@ def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int
 def _sequence_event(
     replay: Replay, kind: int, batch: np.record, live: np.record, answer: int, expected: int, time: int
 ) -> int:
-    """A new event of a kind with the columns SEQUENCE; returns its row."""
+    """Add an event of a kind with the columns SEQUENCE; return its row."""
     log = replay.log
     row = new_event(log, kind, batch, batch.max_timestamp, time)
     event = log.events[row]
@@ -355,7 +364,7 @@ def _sequence_event(
 
 @kernel
 def _first_sequence(log: LogContext, batch: np.record, born: np.record, answer: int, time: int) -> None:
-    """A producer's first judged batch does not begin with sequence 0."""
+    """Raise an event for a first judged batch that does not begin with sequence 0."""
     event = log.events[new_event(log, FIRST_NONZERO, batch, batch.max_timestamp, time)]
     event.answer = answer
     event.found_sequence = batch.base_sequence
@@ -367,7 +376,7 @@ def _first_sequence(log: LogContext, batch: np.record, born: np.record, answer: 
 
 @kernel
 def _cached_offset(producers: model.Producers, row: int, first: int) -> int:
-    """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
+    """Base offset of the cached batch that has this sequence, -1 when it left the cache of five."""
     for age in range(producers.entries[row].cached):
         cached = producers.rings[model.cached_slot(producers, row, age), row]
         if (cached.last_sequence - first) % SEQUENCES <= cached.offset_delta:
@@ -375,7 +384,7 @@ def _cached_offset(producers: model.Producers, row: int, first: int) -> int:
     return -1
 
 
-# --- batches that begin at 0: the same bytes may come again -----------------------------------------------------------
+# Batches that begin at sequence 0: the same bytes may come again.
 
 
 @kernel
@@ -389,8 +398,7 @@ def _note_zero(replay: Replay, batch: np.record, row: int) -> None:
 
 @kernel
 def remember_zero(replay: Replay, batch: np.record, row: int) -> None:
-    """What a batch that begins at sequence 0 is made of, other than the first judged one: the same bytes may come
-    again."""
+    """Store what a later batch from sequence 0 is made of: the same bytes may come again."""
     later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
     later.zero_epoch = batch.producer_epoch
     later.zero_crc = batch.crc
@@ -401,8 +409,10 @@ def remember_zero(replay: Replay, batch: np.record, row: int) -> None:
 
 @kernel
 def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
-    """Whether the batch is the last one that began at sequence 0 once more, but for the time that a broker wrote.
-    ``table``: LATER."""
+    """Whether the batch repeats the last one from sequence 0, apart from the broker-written time.
+
+    ``table``: LATER.
+    """
     if born.later >= 0:
         later = table[born.later]
         if later.zero_epoch != batch.producer_epoch or later.zero_bytes != batch.bytes:
@@ -420,16 +430,16 @@ def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
 
 @kernel
 def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
-    """Where a producer's last batch begins that began at sequence 0."""
+    """Base offset of a producer's last batch that began at sequence 0."""
     return table[born.later].zero_base_offset if born.later >= 0 else born.first_offset
 
 
-# --- epochs ----------------------------------------------------------------------------------------------------------
+# Epochs.
 
 
 @kernel
 def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
-    """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
+    """Raise events for epochs that decrease, or that climb too fast. Returns whether the epoch is an old one."""
     log, live, born = replay.log, replay.live[row], replay.born[row]
     epoch, marker = batch.producer_epoch, batch.attributes & ATTR_CONTROL
     if epoch == live.max_epoch:
@@ -456,13 +466,13 @@ def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time:
 
 @kernel
 def goes_on_from_first(live: np.record, born: np.record) -> bool:
-    """Whether what a judged data batch leaves has to be noted in LATER: it is not the first, or there is a row."""
+    """Whether a judged data batch has to be noted in LATER: it is not the first, or there is a row."""
     return live.batches > 0 or born.later >= 0
 
 
 @kernel
 def _count_epoch(log: LogContext, batch: np.record, later: np.record, time: int) -> None:
-    """A new epoch of a producer without transactions: an event when there are many within a short time."""
+    """Count a new epoch of a producer without transactions; raise an event when there are many in a short time."""
     stamp = batch.max_timestamp
     if later.epoch_window_count == 0 or stamp - later.epoch_window_start > STORM_WINDOW_MS:
         later.epoch_window_start = stamp

@@ -1,4 +1,4 @@
-"""The compiled replay of batches against the model."""
+"""Compiled replay of batches against the model."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ from auditor.replay.producers.state import (
 )
 from auditor.replay.producers.transaction_kernel import close_transaction, extend_transaction, open_transaction
 
-# What a batch's time says of its producer, compiled: idle for longer than brokers remember, a clock that is off.
+# Times of producers, compiled: idle for longer than brokers remember, clocks that are off.
 
 
 @kernel
 def was_idle_for_long(live: np.record, limit: int, stamp: int) -> bool:
-    """Notes how long a producer was idle before a batch of ``stamp`` (ms); whether that is near ``limit`` or more."""
+    """Note how long a producer was idle before a batch of ``stamp`` (ms); return whether that is near ``limit``."""
     if live.active_timestamp < 0 or live.open_slot >= 0 or limit <= 0:
         return False
     idle = stamp - live.active_timestamp
@@ -78,8 +78,7 @@ def was_idle_for_long(live: np.record, limit: int, stamp: int) -> bool:
 
 @kernel
 def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> None:
-    """A producer was idle for long; an event where that is longer than the expiration, after which the broker had
-    forgotten it, and the batch goes on all the same."""
+    """Note a long idle time; raise an event if it exceeds the expiration and the batch goes on all the same."""
     log, live, first = replay.log, replay.live[row], batch.base_sequence
     idle = batch.max_timestamp - live.active_timestamp
     replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
@@ -94,7 +93,10 @@ def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int
 
 @kernel
 def check_producer_clock(log: LogContext, batch: np.record, time: int) -> None:
-    """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
+    """Check for a CreateTime far behind the broker's clock, or ahead of it.
+
+    The latter is known when the next broker-written time comes.
+    """
     params, progress, stamp = log.params[0], log.progress[0], batch.max_timestamp
     if batch.attributes & ATTR_APPEND_TIME or params.broker_times or stamp < 0:
         return
@@ -112,7 +114,7 @@ def check_producer_clock(log: LogContext, batch: np.record, time: int) -> None:
         progress.ahead_position = batch.position
 
 
-# What is odd in a log whoever wrote it: offsets, leader epochs, headers, and the clock.
+# Checks of the log whoever wrote it: offsets, leader epochs, headers, and the clock.
 
 
 AHEAD_MS = 3_600_000
@@ -120,7 +122,10 @@ AHEAD_MS = 3_600_000
 
 @kernel
 def check_offsets(log: LogContext, batch: np.record, time: int) -> bool:
-    """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
+    """Check offset order, holes and the segment's bounds; move the expected offset.
+
+    Returns whether the batch is judged.
+    """
     progress, base, last = log.progress[0], batch.base_offset, batch.last_offset
     log_start = log.params[0].log_start
     judged = last >= log_start
@@ -161,7 +166,7 @@ def _hole(log: LogContext, batch: np.record, expected: int, time: int) -> None:
 
 @kernel
 def _count_offsets(log: LogContext, batch: np.record, first: int) -> None:
-    """Adds the batch's offsets from ``first`` on to the accounting: data, markers, and those cleaned out of it."""
+    """Account for the batch's offsets from ``first`` on: data, markers, and those cleaned out of it."""
     progress = log.progress[0]
     span = batch.last_offset - first + 1
     if span <= 0:
@@ -180,7 +185,7 @@ def _count_offsets(log: LogContext, batch: np.record, first: int) -> None:
 
 @kernel
 def check_leader_epoch(log: LogContext, batch: np.record, time: int) -> None:
-    """Leader epochs that go down, or are not what the checkpoint gives."""
+    """Check for leader epochs that decrease or contradict the checkpoint."""
     epoch, base = batch.partition_leader_epoch, batch.base_offset
     if epoch < 0:
         return
@@ -201,7 +206,7 @@ def check_leader_epoch(log: LogContext, batch: np.record, time: int) -> None:
 
 @kernel
 def check_header(log: LogContext, batch: np.record, time: int) -> None:
-    """Fields of the header that no broker writes so."""
+    """Check for header fields that no broker writes."""
     if not batch.flaws:  # nearly all
         return
     sequences = log.params[0].has_sequences != 0
@@ -219,7 +224,7 @@ def check_header(log: LogContext, batch: np.record, time: int) -> None:
 
 @kernel
 def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
-    """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
+    """Return time(b) without its cap, and update the newest times. A broker-written time also dates earlier batches."""
     progress, stamp = log.progress[0], batch.max_timestamp
     progress.any_time = max(progress.any_time, stamp)
     progress.segment_any_time = max(progress.segment_any_time, stamp)
@@ -240,19 +245,18 @@ def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
     return stamp
 
 
-# The replay of batches, compiled: the model asked of each in offset order what a leader would have answered.
+# Replay of batches, compiled: the model answers for a leader, batch by batch in offset order.
 #
 # Every batch of a sound log was accepted by a leader once, so the replay accepts all of them, as a follower does
-# (``ProducerAppendInfo`` with origin REPLICATION); where a leader could not have, the answer is explained by an event.
-# The one account of producers: what a batch is asked and what it leaves is the model's, and replays under other
-# policies
-# (:mod:`auditor.replay.producers.policy_kernel`) go by the steps that this one leaves. Written in the subset that numba
-# compiles; state lives in numpy arrays, so that a million producers cost no Python object.
+# (``ProducerAppendInfo`` with origin REPLICATION); where a leader could not have, an event explains the answer. This
+# is the only account of producers: replays under other policies (:mod:`auditor.replay.producers.policy_kernel`) use
+# the steps that this one leaves. Written in the subset that numba compiles; state is in numpy arrays, so that a
+# million producers cost no Python object.
 
 
 @kernel
 def _marked_row(log: LogContext, table: np.ndarray, live: np.record) -> int:
-    """The row of what is noted of a producer's markers, a new one at its first."""
+    """Row of a producer's markers, a new one at its first."""
     if live.marked < 0:
         row = log.progress[0].marked
         log.progress[0].marked = row + 1
@@ -270,7 +274,7 @@ def _marked_row(log: LogContext, table: np.ndarray, live: np.record) -> int:
 
 @kernel
 def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -> int:
-    """An end marker; returns the leader's answer."""
+    """Replay an end marker; return the leader's answer."""
     log, live = replay.log, replay.live[row]
     marked = replay.marked[_marked_row(log, replay.marked, live)]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
@@ -300,7 +304,7 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
 
 @kernel
 def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, step: np.record, noted: bool) -> None:
-    """A data batch. What it came to is left in ``step`` where that is ``noted``."""
+    """Replay a data batch. If ``noted``, what it came to is put into ``step``."""
     log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
     length = batch.last_offset - batch.base_offset
     last_sequence = -1
@@ -344,7 +348,7 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, s
 
 @kernel
 def _note_before(replay: Replay, row: int, step: np.record) -> None:
-    """Where the producer's data before ended, and whether bytes between could not be read."""
+    """Note the end of the producer's earlier data, and whether bytes between are unreadable."""
     live, born, unreadable = replay.live[row], replay.born[row], replay.log.progress[0].unreadable_ordinal
     step.previous_offset = -1
     if live.batches > 0:
@@ -357,7 +361,10 @@ def _note_before(replay: Replay, row: int, step: np.record) -> None:
 
 @kernel
 def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, answer: int, time: int) -> bool:
-    """What a leader would have refused, or a client not have sent; returns whether sequences were stored before."""
+    """Raise events for what a leader would have refused, or a client not have sent.
+
+    Returns whether sequences were stored before.
+    """
     log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
     if producers.check_transaction(replay.producers, row, transactional) != OK:
         event = log.events[new_event(log, PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
@@ -379,7 +386,7 @@ def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, ans
 
 @kernel
 def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_sequence: int, time: int) -> None:
-    """What the next batch of this producer will be compared with."""
+    """Store what the next batch of this producer will be compared with."""
     log, live, born, epoch = replay.log, replay.live[row], replay.born[row], batch.producer_epoch
     live.marker_fresh = 0
     live.ordinal = log.progress[0].ordinal
@@ -442,7 +449,7 @@ def _remember_below(replay: Replay, batch: np.record, row: int, last_sequence: i
 
 @kernel
 def _broken(log: LogContext, batch: np.record) -> None:
-    """A batch whose checksum is wrong: nothing may rest on its content, its last offset neither."""
+    """Note a batch with a CRC mismatch: nothing may rest on its content, including its last offset."""
     progress = log.progress[0]
     if max(batch.base_offset, batch.last_offset) >= log.params[0].log_start:
         log.events[new_event(log, CRC, batch, NOTHING, progress.broker_time)].stored_crc = batch.crc
@@ -454,7 +461,7 @@ def _broken(log: LogContext, batch: np.record) -> None:
 
 @kernel
 def _batch(replay: Replay, batch: np.record, found_row: int, step: np.record, noted: bool) -> None:
-    """Replays a batch. ``found``: the row of its producer, -1 if it was unknown a few batches ago."""
+    """Replay a batch. ``found_row``: the row of its producer, -1 if it was unknown a few batches ago."""
     log, progress = replay.log, replay.log.progress[0]
     progress.first_event = progress.events
     progress.flaws |= batch.flaws
@@ -499,7 +506,7 @@ def _batch(replay: Replay, batch: np.record, found_row: int, step: np.record, no
 
 @kernel
 def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -> int:
-    """Replays rows [start, stop) of BATCH records; returns how far it came.
+    """Replay rows [start, stop) of BATCH records; return how far it came.
 
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
     ``ensure_room`` must have made room for ``stop - start`` producers.
@@ -516,8 +523,10 @@ def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -
 
 @kernel
 def replay_and_note(replay: Replay, batches: np.ndarray, start: int, stop: int, steps: np.ndarray) -> int:
-    """The same, and ``steps`` gets a STEP for each of the batches. Another kernel, since to ask for each batch whether
-    it is wanted takes a tenth of the time."""
+    """Replay likewise, and fill ``steps`` with a STEP for each of the batches.
+
+    Another kernel, since asking for each batch whether it is wanted takes a tenth of the time.
+    """
     for first in range(start, stop, len(replay.found)):
         next_ones = batches[first : min(first + len(replay.found), stop)]
         model.find_many(replay.producers, next_ones, replay.found)
@@ -535,9 +544,9 @@ def _may_be_full(replay: Replay) -> bool:
     return no_event or progress.transactions >= len(replay.transactions)
 
 
-# A producer's first judged batch compared with what lies below it: batches below the log start, or a snapshot there.
+# A producer's first judged batch compared with earlier knowledge: batches below the log start, or a snapshot.
 #
-# What a snapshot at or above the first stored segment says is what the broker knew: from there on every batch is in the
+# A snapshot at or above the first stored segment shows what the broker knew: from there on every batch is in the
 # files, so the first judged one is as provable as any other (semantics 6.2).
 
 
@@ -556,8 +565,10 @@ PLACES = {
 
 
 class PriorProducerState(NamedTuple):
-    """What was known of one producer right before its first judged batch; ``offset``: of its last batch,
-    ``open_since``: the first offset of its open transaction by a snapshot, -1 where none says so."""
+    """What was known of a producer right before its first judged batch.
+
+    ``offset``: of its last batch; ``open_since``: first offset of its open transaction by a snapshot, -1 without one.
+    """
 
     epoch: int
     sequence: int
@@ -567,8 +578,10 @@ class PriorProducerState(NamedTuple):
 
 
 def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
-    """Adds the events of first batches that do not follow from what was known, and takes away the FIRST_NONZERO of
-    those and of all that a snapshot bears out. ``sound``: the snapshots by offset. Cleaned or damaged logs are left.
+    """Add events of first batches that do not follow from earlier knowledge.
+
+    The FIRST_NONZERO events of those, and of all that a snapshot confirms, are removed. ``sound``: the snapshots by
+    offset. Compacted or damaged logs are not judged.
     """
     params = replay.log.params[0]
     if facts.topic in SEQUENCE_FREE_TOPICS or params["intact_from"] > 0 or facts.absent:
@@ -600,8 +613,10 @@ def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
 
 
 def _anything_known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> bool:
-    """Whether something may be known from before a first batch: from batches below the log start, or by a snapshot
-    that is not newer than all first batches. Of most replicas nothing is."""
+    """Whether anything may be known from before a first batch, which is so for few replicas.
+
+    From batches below the log start, or by a snapshot that is not newer than all first batches.
+    """
     if replay.progress["below"] or not sound:
         return bool(replay.progress["below"])
     used = int(replay.producers.meta[0])
@@ -611,8 +626,7 @@ def _anything_known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) ->
 
 
 def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Rows of producers with judged batches of which something is known from before, the columns of STATE of it, and
-    whether a snapshot says it."""
+    """Rows of producers with judged batches and earlier knowledge, its columns of STATE, and whether a snapshot has it."""
     rows = np.flatnonzero(column(replay, "batches") > 0)
     offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
     prior = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
@@ -636,7 +650,7 @@ def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np
 
 
 def _answers(ids: np.ndarray, prior: list[np.ndarray], first: dict[str, np.ndarray], policy: Policy) -> np.ndarray:
-    """What a leader that knows just that of each producer answers to its first batch. Cost: a row a producer."""
+    """Answers of a leader with just that knowledge to each producer's first batch. Cost: a row per producer."""
     table = producers.new_producers(max(len(ids), 1), policy.cached_batches)
     answers = np.empty(len(ids), np.int64)
     epoch, sequence, offset, timestamp, _ = prior
@@ -657,7 +671,7 @@ def _ask(p, policy, prior, first, answers):  # type: ignore[no-untyped-def]
 
 
 def _marker_between(facts: ReplicaFacts, pid: int, before: PriorProducerState, offset: int) -> bool:
-    """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
+    """Whether a marker bumped the producer's epoch in between: the batch is judged against that one already."""
     t = facts.transactions
     between = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
     return bool(np.any(t["marker_epoch"][between] > before.epoch))
@@ -666,7 +680,7 @@ def _marker_between(facts: ReplicaFacts, pid: int, before: PriorProducerState, o
 def _event(
     facts: ReplicaFacts, pid: int, answer: int, first: dict[str, int], before: PriorProducerState, expiration_ms: int
 ) -> np.ndarray | None:
-    """What is odd about the first batch; None where an event at it says so already."""
+    """Event about a first batch; None where an event at it says so already."""
     kind, expected = _what(answer, first, before)
     same_offset = facts.events["base_offset"] == first["offset"]
     if bool(np.any(same_offset & np.isin(facts.events["kind"], (int(kind), int(EventKind.SEQUENCE_OVERLAP))))):
@@ -692,7 +706,7 @@ def _event(
 
 
 def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: PriorProducerState) -> bool:
-    """Whether the batch at ``offset`` went on with a transaction that was open before it; then the hole is its own."""
+    """Whether the batch at ``offset`` continued a transaction that was open before it, which then has the gap."""
     t = facts.transactions
     its = (t["producer_id"] == pid) & (t["first_offset"] <= offset) & (t["last_offset"] >= offset)
     was_open = (before.open_since >= 0) & (t["prev_marker_offset"] <= before.offset)
@@ -702,7 +716,7 @@ def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: PriorPro
 
 
 def _what(answer: int, first: dict[str, int], before: PriorProducerState) -> tuple[EventKind, int]:
-    """The kind of its event, by what a leader answers, and what was expected."""
+    """Kind of event by a leader's answer, and what was expected."""
     if answer == INVALID_PRODUCER_EPOCH:
         return EventKind.EPOCH_REGRESSION, before.epoch
     if first["epoch"] > before.epoch:

@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 def _asked(policy: Policy) -> Policy:
-    """The policy without what no leader's answer to a single append depends on, nor the size of its state."""
+    """The policy without what neither a leader's answer to a single append nor the size of its state depends on."""
     return policy._replace(
         snapshots_follow_log_start=False,
         follower_checks_markers=False,
@@ -31,9 +31,10 @@ def _asked(policy: Policy) -> Policy:
 
 
 class PolicyReplay:
-    """One replica under some policies. Those that could not differ are replayed once. ``first_base``: where the first
-    segment begins, -1 for none; ``start_known``: whether the log starts where ``bounds`` say; ``newest_time``: no
-    producer's clock is believed beyond it, ms.
+    """Replays one replica under some policies; those that cannot differ are replayed once.
+
+    ``first_base``: base offset of the first segment, -1 for none; ``start_known``: whether the log starts where
+    ``bounds`` say; ``newest_time``: no producer's clock is believed beyond it, ms.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class PolicyReplay:
             self._load(max(before, key=lambda s: s.offset))
 
     def _load(self, stored: Stored) -> None:
-        """Begins with what the snapshot knew; what it rests on counts as one segment that retention takes first."""
+        """Begin with the snapshot's producers; what it rests on counts as one segment that retention removes first."""
         rows = np.empty(len(stored.entries.producer_id), np.int32)
         self.paces = paces.rates_with_room(self.paces, len(rows))
         paces.load_rates(self.paces, stored.entries, rows)
@@ -67,12 +68,12 @@ class PolicyReplay:
                 pol.end_segment(self.worlds[key], stored.offset)
 
     def begin_segment(self, number: int) -> None:
-        """The segment of this number comes."""
+        """Begin the segment of this number."""
         for world in self.worlds.values():
             world.totals["segment"] = number
 
     def take(self, rows: np.ndarray, steps: np.ndarray) -> None:
-        """Replays the rows of a walk by what the audit's replay made of each: STEP rows, which are changed."""
+        """Replay the rows of a walk by the audit replay's STEP rows, which are changed."""
         batches, count = as_records(rows), len(rows)
         highest = int(steps["row"][:count].max(initial=-1))
         self.paces = paces.rates_with_room(self.paces, count, highest)
@@ -82,13 +83,13 @@ class PolicyReplay:
             pol.replay_under(self.worlds[key], key.policy, batches, steps, count)
 
     def end_segment(self, after: int) -> None:
-        """The segment ends, and the next one begins at the offset ``after``; -1 for none."""
+        """End the segment; the next one begins at the offset ``after``, -1 for none."""
         for key in self.worlds if after >= 0 else ():
             self.worlds[key] = pol.verdicts_with_room(self.worlds[key], 0)
             pol.end_segment(self.worlds[key], after)
 
     def finish(self) -> PolicyOutcomes:
-        """What came out."""
+        """Return the outcomes."""
         outcomes = {key: _outcome(world) for key, world in self.worlds.items()}
         out = PolicyOutcomes({name: outcomes[key] for name, key in self.same.items()})
         out.newest_time = int(self.paces.place["any_time"][0])
@@ -96,7 +97,7 @@ class PolicyReplay:
         return out
 
     def _count(self, out: PolicyOutcomes) -> None:
-        """What holds whatever the policy."""
+        """Count what holds for every policy."""
         used = int(self.paces.ids.meta[0])
         h, ids = self.paces.pace[:used], self.paces.ids.producer_id[:used]
         wrote = h["batches"] > 0
@@ -143,7 +144,7 @@ def _outcome(world: pol.World) -> ReplicaPolicyOutcome:
 
 
 def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
-    """The producers with the most sequences or epochs a time, each once."""
+    """The producers with the most sequences or epochs per time, each once."""
     elapsed = np.maximum(h["last_time"] - h["first_time"], 1)
     bumps = h["last_epoch"].astype(np.int64) - h["first_epoch"]
     by_records = np.argsort(-h["records"] / elapsed, kind="stable")[:SHOWN]

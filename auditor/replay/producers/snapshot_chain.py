@@ -17,7 +17,7 @@ FIELDS = ("producer_epoch", "last_sequence", "last_offset", "offset_delta", "coo
 
 
 class Stored(NamedTuple):
-    """A snapshot file as decoded. ``sound``: no error came up."""
+    """A decoded snapshot file. ``sound``: without errors."""
 
     file: str
     offset: int
@@ -26,21 +26,21 @@ class Stored(NamedTuple):
 
 
 class Differences:
-    """What two accounts of the same producers disagree on, in columns: there may be a million of each."""
+    """Differences between two accounts of the same producers, in columns: there may be a million of each."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.parts: list[np.ndarray] = []
 
     def add(self, name: str, rows: np.ndarray, stored: np.ndarray | int, ours: np.ndarray | int) -> None:
-        """The field ``name`` of the producers in these rows of the replay is ``stored`` there and ``ours`` here."""
+        """Add a field ``name`` that is ``stored`` in the snapshot and ``ours`` in these rows of the replay."""
         if len(rows):
             values = np.broadcast_arrays(rows, len(self.names), stored, ours)
             self.parts.append(np.array(values, np.int64))
             self.names.append(name)
 
     def report(self, link: SnapshotLink, replay: Replay) -> None:
-        """Adds them to a link, producer by producer, up to the number that it holds."""
+        """Add them to a link, by producer, up to the number that it holds."""
         if not self.parts:
             return
         rows, names, stored, ours = np.concatenate(self.parts, axis=1)
@@ -54,7 +54,7 @@ class Differences:
 
 
 class IndexedSnapshot:
-    """A decoded snapshot that producers can be looked up in; of several entries for one producer the last counts."""
+    """A decoded snapshot with look-up of producers; of several entries for one producer the last counts."""
 
     def __init__(self, entries: ProducerEntries) -> None:
         self.entries = entries
@@ -62,20 +62,20 @@ class IndexedSnapshot:
         self.ids = entries.producer_id[self.order]
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
-        """The row of each producer id, -1 where it is not there."""
+        """Return the row of each producer id, -1 where missing."""
         if not len(self.ids):
             return np.full(len(ids), -1)
         positions = np.maximum(np.searchsorted(self.ids, ids, side="right") - 1, 0)
         return np.where(self.ids[positions] == ids, self.order[positions], -1)
 
     def column(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """What it stores in those rows, under the names of PRODUCER columns."""
+        """Return a column of those rows, under the names of PRODUCER columns."""
         stored: np.ndarray = getattr(self.entries, "current_" + name if name == OPEN else name)
         return stored[rows].astype(np.int64)
 
 
 class Chain:
-    """Compares the snapshots of one replica, in order of their offsets, with its replay as it passes them."""
+    """Compares the snapshots of one replica, by offset, with its replay as it passes them."""
 
     def __init__(self, stored: list[Stored], log_start: int, compacted: bool) -> None:
         self.waiting = sorted(stored, key=lambda s: s.offset)
@@ -89,11 +89,11 @@ class Chain:
         self.forgotten: dict[int, tuple[SnapshotLink, int, int]] = {}
 
     def next_offset(self) -> int:
-        """The offset of the snapshot to compare next; beyond all offsets when there is none."""
+        """Return the offset of the snapshot to compare next; beyond all offsets without one."""
         return self.waiting[0].offset if self.waiting else 1 << 62
 
     def compare(self, replay: Replay, readable_log: bool) -> None:
-        """Holds the next snapshot against the replay, which stands right before its offset.
+        """Compare the next snapshot with the replay, which is right before its offset.
 
         ``readable_log``: nothing unreadable came before.
         """
@@ -114,15 +114,15 @@ class Chain:
         self.doubted = {d.producer_id for d in link.differences if d.name == "open"}
 
     def finish(self, replay: Replay, readable_log: bool, log_end: int) -> None:
-        """Compares what is left at the log's end; a snapshot beyond it says nothing about this log."""
+        """Compare what is left at the log's end; a snapshot beyond it says nothing about this log."""
         while self.waiting:
             self.compare(replay, readable_log and self.waiting[0].offset <= log_end)
         self._see_who_went_on(replay)
 
     def date(self, batches: np.ndarray, broker_times: bool) -> None:
-        """The batches behind the snapshots compared so far: the first time in them that a broker wrote dates these.
+        """Date the snapshots compared so far by the first broker-written time in the batches behind them.
 
-        ``broker_times``: every time of this topic is one. Nobody took them later than that on the broker that wrote it.
+        ``broker_times``: every time of this topic is one. The broker took the snapshots no later than that.
         """
         if not self.undated or not len(batches):
             return
@@ -134,13 +134,13 @@ class Chain:
             self.undated.clear()
 
     def goes_on(self, time: int) -> None:
-        """The batch behind the snapshots compared so far has this time, whoever wrote it, ms."""
+        """Set the time of the batch behind the snapshots compared so far, whoever wrote it, ms."""
         for link in self.undated:
             if link.next_time < 0:
                 link.next_time = time
 
     def _see_who_went_on(self, replay: Replay) -> None:
-        """Notes which producers that a snapshot lacked have written on since, in the epoch that they had."""
+        """Note which producers that a snapshot lacked have written since, in their old epoch."""
         for pid, (link, epoch, last) in list(self.forgotten.items()):
             o = replay.live[model.find(replay.producers, pid)]
             if o["data_last_offset"] > last:
@@ -162,7 +162,7 @@ class Chain:
             self._extra(link, snapshot, ids)
 
     def _extra(self, link: SnapshotLink, snapshot: IndexedSnapshot, ids: np.ndarray) -> None:
-        """The snapshot has producers that the log does not show, with batches that it should."""
+        """Producers of the snapshot that the log does not show, with batches that it should."""
         rows = np.sort(snapshot.rows(np.setdiff1d(snapshot.ids, ids)))
         last_offsets = snapshot.column("last_offset", rows)
         rows, last_offsets = rows[last_offsets >= self.log_start], last_offsets[last_offsets >= self.log_start]
@@ -172,7 +172,7 @@ class Chain:
         link.extra_differences += max(0, len(rows) - room)
 
     def _absent(self, differences: Differences, replay: Replay, rows: np.ndarray) -> None:
-        """The replay has a producer that the snapshot does not: it may have expired, unless a transaction is open."""
+        """Producers that the snapshot lacks: they may have expired, unless a transaction is open."""
         ours = column(replay, OPEN)[rows]
         is_open = ours >= self.log_start
         differences.add("open", rows[is_open], -1, ours[is_open])
@@ -182,9 +182,9 @@ class Chain:
     def _expiry(
         self, link: SnapshotLink, replay: Replay, rows: np.ndarray, snapshot: IndexedSnapshot, entry_rows: np.ndarray
     ) -> None:
-        """Which of the missing cannot have expired: a check takes all that were idle as long, unless they wrote later.
+        """Find the missing producers that cannot have expired: a check removes all that were idle as long.
 
-        Cost: a sort of the snapshot, once something is missing.
+        Unless they wrote later. Cost: a sort of the snapshot, once something is missing.
         """
         missing = {pid for pid, name, *_ in link.differences if name == "missing"}
         if not missing:
@@ -216,7 +216,7 @@ class Chain:
         snapshot: IndexedSnapshot,
         entry_rows: np.ndarray,
     ) -> None:
-        """Both have the producers; ``there`` are their rows in the snapshot."""
+        """Compare producers that both have; ``entry_rows``: their rows in the snapshot."""
         moved = ~self._carried_over(replay, rows, snapshot, entry_rows)
         rows, entry_rows = rows[moved], entry_rows[moved]
         ours, theirs = column(replay, OPEN)[rows], snapshot.column(OPEN, entry_rows)
@@ -234,10 +234,10 @@ class Chain:
     def _another_transaction(
         self, replay: Replay, rows: np.ndarray, ours: np.ndarray, theirs: np.ndarray
     ) -> np.ndarray:
-        """Whether what the snapshot has open (``theirs``: first offsets) is not what the log has (``ours``).
+        """Whether the snapshot's open transaction (``theirs``: first offsets) is not the log's (``ours``).
 
-        Retention may have taken the head of one and the same: the snapshot has it from below the log start, the log
-        from its first batch above, unless a marker lies between, or the snapshot before this one denies it.
+        Retention may have removed the head of one and the same: the snapshot has it from below the log start, the log
+        from its first batch above, unless a marker is between, or the snapshot before this one denies it.
         """
         ids, marker = column(replay, "producer_id")[rows], column(replay, "marker_offset")[rows]
         headless = (theirs >= 0) & (theirs < self.log_start) & (marker <= theirs)
@@ -293,15 +293,18 @@ class Chain:
         snapshot: IndexedSnapshot,
         entry_rows: np.ndarray,
     ) -> None:
-        """The cleaner takes aborted data with all that it says, and the head of any transaction, but no marker before
-        the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it."""
+        """Compare epochs in a compacted log.
+
+        The cleaner removes aborted data with all that it says, and the head of any transaction, but no marker before
+        the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it.
+        """
         ours, theirs = column(replay, "producer_epoch")[rows], snapshot.column("producer_epoch", entry_rows)
         differences.add("producer_epoch", rows[theirs < ours], theirs[theirs < ours], ours[theirs < ours])
 
     def _carried_over(
         self, replay: Replay, rows: np.ndarray, snapshot: IndexedSnapshot, entry_rows: np.ndarray
     ) -> np.ndarray:
-        """Whether the snapshot says of a producer what the one before said, and it wrote nothing in between."""
+        """Whether the snapshot repeats the one before for a producer that wrote nothing in between."""
         if self.carried is None:
             return np.zeros(len(rows), np.bool_)
         active = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))[rows] >= self.base

@@ -1,4 +1,4 @@
-"""The tables of a replay that kernels fill."""
+"""Tables of a replay that kernels fill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ZERO_AT_START
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
 
-# What kind of batch a row of the walk is, asked in the same words by every replay.
+# Kinds of batches in a walk's rows, for every replay.
 
 
 FLAW_PRODUCER_SEQUENCE = codec_batches.FLAW_PRODUCER_SEQUENCE
@@ -24,7 +24,7 @@ APPEND_TIME, CONTROL = 0x08, 0x20  # bits of the attributes
 
 @kernel
 def is_control(batch: np.record) -> bool:
-    """Whether a batch holds control records, which clients do not see."""
+    """Whether a batch has control records, which clients do not get."""
     return batch.magic == 2 and batch.attributes & CONTROL != 0
 
 
@@ -37,7 +37,7 @@ def is_marker(batch: np.record) -> bool:
 
 @kernel
 def is_foreign(batch: np.record, sequences: bool) -> bool:
-    """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
+    """Whether no producer writes such a batch: its fields say nothing about the named one."""
     missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if sequences else 0)
     return batch.flaws & missing != 0
 
@@ -50,7 +50,7 @@ def has_broker_time(batch: np.record, marker: bool, broker_times: bool) -> bool:
 
 @kernel
 def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
-    """The first time in BATCH records that a broker wrote, -1 if there is none; broken batches say nothing."""
+    """Return the first broker-written time in BATCH records, -1 without one; broken batches say nothing."""
     for number in range(len(batches)):
         batch = batches[number]
         sound = batch.flaws & FLAW_CRC == 0 and batch.max_timestamp >= 0
@@ -59,7 +59,7 @@ def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
     return -1
 
 
-# The state of a replay: tables of records that compiled code fills.
+# State of a replay: tables of records that compiled code fills.
 
 
 MAX_OLD_RUNS = 64  # earlier runs of sequences that one producer's duplicates are looked up in
@@ -248,9 +248,9 @@ UNREADABLE, OTHER, DATA, MARKER = 0, 1, 2, 3  # OTHER: of no producer
 
 
 class LogContext(NamedTuple):
-    """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster.
+    """Log-wide state of a replay: kernels that need no more are compiled far faster.
 
-    ``policy``: that of the broker, by which its leader's answers are told.
+    ``policy``: that of the broker, which determines its leader's answers.
     """
 
     events: np.ndarray  # EVENT; rows not used are blank
@@ -262,7 +262,7 @@ class LogContext(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The state of one replica's replay."""
+    """State of one replica's replay."""
 
     log: LogContext
     producers: model.Producers
@@ -280,7 +280,7 @@ class Replay(NamedTuple):
 
     @property
     def progress(self) -> np.void:
-        """What moves with the log: the PROGRESS record itself, to be read and written."""
+        """The PROGRESS record, to be read and written."""
         record: np.void = self.log.progress[0]
         return record
 
@@ -297,7 +297,7 @@ _spare: list[Replay] = []  # one at most
 
 
 def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray, policy: Policy = KIP_360) -> Replay:
-    """A replay before the first batch. ``params``: PARAMS, one row; then the leader-epoch checkpoint."""
+    """Return a replay before the first batch. ``params``: PARAMS, one row; then the leader-epoch checkpoint."""
     try:
         replay = _spare.pop()
     except IndexError:
@@ -313,11 +313,10 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray,
 
 
 def let_go(replay: Replay) -> None:
-    """The replay is done: the next replica that this process reads has its tables, unless they have become large.
+    """Release the replay's tables for the next replica that this process reads, unless they have become large.
 
-    To allocate them takes longer than to replay a few batches. Nobody may have a view of them any more. A row is
-    written whole when it is taken, those of events are blank once they were drained: nothing of a replica gets into
-    another's facts.
+    Allocating them takes longer than replaying a few batches. There must be no views of them any more. A row is written
+    whole when it is used, and event rows are blank once drained: nothing of a replica gets into another's facts.
     """
     tables = (*replay.producers, *replay[2:])
     if not _spare and sum(table.nbytes for table in tables) <= MOST_SPARE_BYTES:
@@ -325,7 +324,6 @@ def let_go(replay: Replay) -> None:
 
 
 def _first_replay(policy: Policy) -> Replay:
-    """One with new tables."""
     capacity, none = 1024, np.empty(0, np.int64)
     return Replay(
         log=LogContext(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none, policy),
@@ -345,14 +343,14 @@ def _first_replay(policy: Policy) -> Replay:
 
 
 def _free_slots(first: int, behind: int) -> np.ndarray:
-    """QUEUE rows of slots that no transaction has."""
+    """QUEUE rows of free slots."""
     free = np.zeros(behind - first, QUEUE)
     free["slot"] = free["place"] = np.arange(first, behind)
     return free
 
 
 def used(replay: Replay) -> Replay:
-    """The same with no more rows than it uses: to be kept, and gone on with :func:`with_room`."""
+    """Return the replay without spare rows, to be stored and resumed with :func:`with_room`."""
     progress, rows = replay.progress, int(replay.producers.meta[0])
     return replay._replace(
         producers=model.used(replay.producers),
@@ -367,7 +365,7 @@ def used(replay: Replay) -> Replay:
 
 
 def with_room(stored: Replay) -> Replay:
-    """What :func:`used` left, to be gone on with. Events and transactions had been taken from it."""
+    """Resume what :func:`used` left. Its events and transactions had been taken."""
     replay = stored._replace(
         producers=model.grow(stored.producers, 1024), transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION)
     )
@@ -375,7 +373,7 @@ def with_room(stored: Replay) -> Replay:
 
 
 def ensure_room(replay: Replay, rows: int) -> Replay:
-    """The same replay with room for ``rows`` more producers, open transactions and runs."""
+    """Return the same replay with room for ``rows`` more producers, open transactions and runs."""
     table, progress = replay.producers, replay.progress
     if _has_room(replay, progress, rows):
         return replay
@@ -414,7 +412,7 @@ def _has_room(replay: Replay, progress: np.void, rows: int) -> bool:
 
 
 def take_rows(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
-    """The events and the decided transactions so far; their tables are empty afterwards."""
+    """Return the events and decided transactions so far, and empty their tables."""
     progress, events, transactions = replay.progress, replay.log.events, replay.transactions
     raised, decided = events[: progress["events"]], transactions[: progress["transactions"]]
     if len(raised):  # numpy takes 40 us to copy no rows of so many columns
@@ -432,7 +430,7 @@ def _capacity(rows: int) -> int:
 
 
 def _longer(table: np.ndarray, rows: int) -> np.ndarray:
-    """The table with room for ``rows``; what is new is not yet memory that is used."""
+    """The table with room for ``rows``; new rows take no memory yet."""
     if rows <= len(table):
         return table
     longer = np.empty(max(rows, 2 * len(table)), table.dtype)
@@ -440,7 +438,7 @@ def _longer(table: np.ndarray, rows: int) -> np.ndarray:
     return longer
 
 
-# New rows in the tables of a replay: of an event, and of a producer.
+# New rows in the tables of a replay: events and producers.
 
 
 # Kinds of events, as numbers that are no literals: for each literal argument numba would compile a function anew.
@@ -474,10 +472,10 @@ NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
 
 @kernel
 def new_event(log: LogContext, kind: int, batch: np.record, timestamp: int, time: int) -> int:
-    """A new event about a batch, in a row that was blank: what its kind has beyond the place is -1. Returns the row.
+    """Add an event about a batch in a blank row, with -1 in columns of its kind; return the row.
 
-    A batch has one row a kind: raised again, the kind gets the same row anew. So ``EVENTS_OF_A_BATCH`` rows are enough
-    for whatever a batch can raise.
+    A batch has one row per kind: raised again, the kind reuses its row. So ``EVENTS_OF_A_BATCH`` rows are enough for
+    whatever a batch can raise.
     """
     progress = log.progress[0]
     row = progress.first_event
@@ -500,10 +498,10 @@ def new_event(log: LogContext, kind: int, batch: np.record, timestamp: int, time
 
 @kernel
 def producer_row(replay: Replay, producer_id: int, found_row: int) -> int:
-    """The row of a producer, a new one if it was unknown. ``found``: where it was when its batch was first seen, or -1.
+    """Return the row of a producer, a new one if it was unknown.
 
-    LOW_31 changes no row. It shows the compiler that none is negative, or it would look at every use whether to count
-    from the end of a table.
+    ``found_row``: its row when its batch was first looked up, or -1. LOW_31 changes no row: it shows the compiler that
+    none is negative, or it would check at every use whether to count from the end of a table.
     """
     if found_row >= 0:
         return found_row & model.LOW_31
@@ -542,8 +540,10 @@ def producer_row(replay: Replay, producer_id: int, found_row: int) -> int:
 
 @kernel
 def later_row(log: LogContext, table: np.ndarray, born: np.record) -> int:
-    """The row of LATER of a producer, a new one when it first does more than to go on from its first batch. A new row
-    holds what that batch left; nothing is read from it that no batch left."""
+    """Return the LATER row of a producer, a new one when it first does more than go on from its first batch.
+
+    A new row has what that batch left.
+    """
     if born.later < 0:
         row = log.progress[0].later
         log.progress[0].later = row + 1
@@ -565,7 +565,7 @@ def later_row(log: LogContext, table: np.ndarray, born: np.record) -> int:
     return born.later
 
 
-# What a replay knows of its producers, in the order of its rows: one column at a time, or all of them at once.
+# Producers of a replay in the order of its rows: one column at a time, or all of them at once.
 
 
 NEWEST = frozenset({"last_sequence", "last_offset", "offset_delta"})
@@ -575,8 +575,10 @@ STATE = {"producer_epoch": "epoch"} | {
 
 
 def column(replay: Replay, name: str) -> np.ndarray:
-    """A column of PRODUCER (auditor.facts.replica_facts), or ``markers`` and ``marker_offset``; what is not known is -1
-    or 0."""
+    """Return a column of PRODUCER (auditor.facts.replica_facts), or ``markers`` and ``marker_offset``.
+
+    Unknown values are -1 or 0.
+    """
     used = int(replay.producers.meta[0])
     p, live, born = replay.producers, replay.live[:used], replay.born[:used]
     if name in STATE:
@@ -607,7 +609,7 @@ def column(replay: Replay, name: str) -> np.ndarray:
 
 
 def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
-    """A column of a table that only some producers have a row in; the others count 0 and know nothing."""
+    """A column of a table in which only some producers have a row; others have 0 or -1."""
     out = np.full(len(rows), 0 if name in ZERO_AT_START else -1, table.dtype[name])
     present = np.flatnonzero(rows >= 0)
     out[present] = table[name][rows[present]]
@@ -615,7 +617,7 @@ def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
 
 
 def rows_of_producers(replay: Replay, wanted: slice = slice(None)) -> np.ndarray:
-    """All columns of PRODUCER as rows: what :func:`column` gives, in one pass. Few producers cost no more than one."""
+    """Return all columns of PRODUCER as rows: those of :func:`column`, in one pass."""
     chosen = range(int(replay.producers.meta[0]))[wanted]
     out = np.empty(len(chosen), PRODUCER)
     if len(out):
@@ -654,7 +656,7 @@ def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
 
 @kernel
 def _fill_first(o: np.void, live: np.void, born: np.void, table: np.ndarray) -> None:
-    """What a first batch and what came later left."""
+    """Fill what a first batch and later ones left."""
     if live["batches"] > 0:
         o["first_offset"] = born["first_offset"]
         o["first_sequence"] = born["first_sequence"]
@@ -685,7 +687,7 @@ def _fill_first(o: np.void, live: np.void, born: np.void, table: np.ndarray) -> 
 
 @kernel
 def _fill_beside(o: np.void, marked_row: int, below_row: int, marked: np.ndarray, below: np.ndarray) -> None:
-    """What only some producers have a row for."""
+    """Fill the columns of tables in which only some producers have a row."""
     o["markers"], o["marker_time"] = 0, -1
     if marked_row >= 0:
         m = marked[marked_row]

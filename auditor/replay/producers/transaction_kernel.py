@@ -1,4 +1,4 @@
-"""Transactions of one partition, compiled."""
+"""Compiled transactions of one partition."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from auditor.replay.producers.state import ATTR_APPEND_TIME, Replay
 
 @kernel
 def _first_offset(queue: np.ndarray, position: int) -> int:
-    """The first offset of the transaction at a place of the heap."""
+    """First offset of the transaction at a position of the heap."""
     return queue[queue[position].slot].offset
 
 
 @kernel
 def _swap(queue: np.ndarray, one: int, other: int) -> None:
-    """Lets two places of the heap of open transactions change their slots."""
+    """Swap the slots of two positions of the heap."""
     slot = queue[one].slot
     queue[one].slot = queue[other].slot
     queue[other].slot = slot
@@ -26,7 +26,7 @@ def _swap(queue: np.ndarray, one: int, other: int) -> None:
 
 @kernel
 def _rise(queue: np.ndarray, position: int) -> None:
-    """Brings what stands at a place of the heap up to where nothing above it begins later."""
+    """Sift up."""
     while position > 0 and _first_offset(queue, position) < _first_offset(queue, (position - 1) // 2):
         _swap(queue, position, (position - 1) // 2)
         position = (position - 1) // 2
@@ -34,7 +34,7 @@ def _rise(queue: np.ndarray, position: int) -> None:
 
 @kernel
 def _sink(queue: np.ndarray, position: int, count: int) -> None:
-    """Brings what stands at a place of the heap down to where nothing below it begins earlier."""
+    """Sift down."""
     while 2 * position + 1 < count:
         below = 2 * position + 1
         if below + 1 < count and _first_offset(queue, below + 1) < _first_offset(queue, below):
@@ -47,7 +47,7 @@ def _sink(queue: np.ndarray, position: int, count: int) -> None:
 
 @kernel
 def _take_slot(queue: np.ndarray, progress: np.record, offset: int) -> int:
-    """A free slot for a transaction that begins at ``offset``."""
+    """Take a free slot for a transaction that begins at ``offset``."""
     position = progress.open
     slot = queue[position].slot
     queue[slot].offset = offset
@@ -58,7 +58,7 @@ def _take_slot(queue: np.ndarray, progress: np.record, offset: int) -> int:
 
 @kernel
 def _free_slot(queue: np.ndarray, progress: np.record, slot: int) -> None:
-    """Gives a slot back."""
+    """Release a slot."""
     last, position = progress.open - 1, queue[slot].place
     progress.open = last
     _swap(queue, position, last)
@@ -69,7 +69,7 @@ def _free_slot(queue: np.ndarray, progress: np.record, slot: int) -> None:
 
 @kernel
 def open_transaction(replay: Replay, batch: np.record, live: np.record, time: int) -> None:
-    """The producer's first transactional batch after its last marker: a transaction begins in this partition."""
+    """Open a transaction in this partition at the producer's first transactional batch after its last marker."""
     slot = _take_slot(replay.queue, replay.log.progress[0], batch.base_offset)
     live.open_slot = slot
     transaction = replay.open[slot]
@@ -106,7 +106,7 @@ def open_transaction(replay: Replay, batch: np.record, live: np.record, time: in
 
 @kernel
 def extend_transaction(transaction: np.record, batch: np.record, time: int) -> None:
-    """Adds a data batch to the producer's open transaction."""
+    """Add a data batch to the producer's open transaction."""
     if batch.producer_epoch > transaction.last_epoch and transaction.risen_offset < 0:
         transaction.risen_offset = batch.base_offset
         transaction.risen_behind = transaction.last_offset
@@ -123,7 +123,7 @@ def extend_transaction(transaction: np.record, batch: np.record, time: int) -> N
 
 @kernel
 def _note_last_marker(table: np.ndarray, live: np.record, transaction: np.record) -> None:
-    """Notes the producer's marker before this transaction."""
+    """Note the producer's marker before this transaction."""
     if live.marked < 0:
         transaction.prev_marker_offset = -1
         transaction.prev_marker_epoch = -1
@@ -139,7 +139,7 @@ def _note_last_marker(table: np.ndarray, live: np.record, transaction: np.record
 
 @kernel
 def close_transaction(replay: Replay, batch: np.record, live: np.record) -> None:
-    """A marker: moves the producer's open transaction to the decided ones, or notes that there was none."""
+    """Apply a marker: move the producer's open transaction to the decided ones, or note that there was none."""
     progress, slot = replay.log.progress[0], live.open_slot
     row = progress.transactions
     progress.transactions = row + 1

@@ -1,4 +1,4 @@
-"""Indexes compared with the batches of their segment, and the aborted records that they expose."""
+"""Indexes compared with the batches of their segment, and aborted records that they expose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from auditor.facts.replica_facts import EXPOSED, NO_EXPOSED, ReplicaFacts
 from auditor.replay.reading.lag_counts import FAR, Outcomes, headers_of
 from auditor.replay.task import ReplicaTask, as_records
 
-# Offset and time indexes compared with the batches of their segment, as these come.
+# Offset and time indexes, compared with the batches of their segment as these are read.
 
 
 NO_BATCH_THERE, OFFSET_ELSEWHERE, NOT_INCREASING, EARLIER_IS_LARGER = range(4)
@@ -34,7 +34,7 @@ TIMES = np.dtype([("met", "i8"), ("time", "i8"), ("last_offset", "i8"), ("first_
 
 
 class SortedEntries(NamedTuple):
-    """The entries of an index in the order of a value at which the batches will come to them."""
+    """Index entries in the order of a value at which the batches reach them."""
 
     order: np.ndarray
     values: np.ndarray
@@ -48,8 +48,11 @@ def _sorted(values: np.ndarray) -> SortedEntries:
 
 
 class IndexedPositions(NamedTuple):
-    """The entries of an offset index, and what its segment has at each: ``there`` whether a batch begins where it
-    points, ``least`` and ``most`` the offsets from there to the next entry's."""
+    """Entries of an offset index, and the segment's content at each.
+
+    ``there``: whether a batch begins where the entry points; ``least`` and ``most``: the offsets from there to the next
+    entry's.
+    """
 
     at: np.ndarray
     starts: SortedEntries
@@ -61,8 +64,10 @@ class IndexedPositions(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The entries of a time index; ``largest`` is the largest time up to the offset of each, ``culprit`` the last
-    offset of the batch that has it."""
+    """Entries of a time index.
+
+    ``largest``: the largest time up to the offset of each; ``culprit``: the last offset of the batch that has it.
+    """
 
     offsets: SortedEntries
     largest: np.ndarray
@@ -72,7 +77,7 @@ class Times(NamedTuple):
 
 @kernel
 def _follow_places(batches: np.ndarray, places: IndexedPositions) -> None:
-    """Notes for each entry whether a batch begins where it points, and what offsets lie between it and the next one."""
+    """Note for each entry whether a batch begins where it points, and the offsets between it and the next one."""
     state, starts, ends = places.state[0], places.starts, places.ends
     for number in range(len(batches)):
         batch = batches[number]
@@ -94,7 +99,7 @@ def _follow_places(batches: np.ndarray, places: IndexedPositions) -> None:
 
 @kernel
 def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> None:
-    """Notes for each entry the largest time up to its offset; ``largest`` is that of each batch, ms."""
+    """Note for each entry the largest time up to its offset; ``largest`` is that of each batch, ms."""
     state, offsets = times.state[0], times.offsets
     for number in range(len(batches)):
         last = batches[number].last_offset
@@ -111,17 +116,17 @@ def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> Non
 
 
 class FaultyEntries(NamedTuple):
-    """The entries of an index that are wrong: the events' ``kind``, and ``columns`` of these beside ``fault``."""
+    """Wrong entries of an index: the events' ``kind``, and ``columns`` of these beside ``fault``."""
 
     kind: EventKind
     faults: np.ndarray
     columns: dict[str, np.ndarray]
 
     def events(self, segment: int, log_end: int) -> Iterator[np.ndarray]:
-        """A row for each, some at a time: an event is forty times an entry.
+        """Yield a row for each, some at a time: an event is forty times as large as an entry.
 
-        A larger time before an entry contradicts it only where its offset is below ``log_end``: it need not be of this
-        log else.
+        A larger time before an entry contradicts it only where its offset is below ``log_end``: else it may be from
+        another log.
         """
         if not len(self.faults):
             return
@@ -137,7 +142,7 @@ class FaultyEntries(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The first entries of an index, all of them right whatever batches follow: how many, and a hash of them."""
+    """The first entries of an index that are right whatever batches follow: their number and a hash."""
 
     entries: int
     digest: bytes
@@ -151,8 +156,10 @@ def _settled(count: int, *columns: np.ndarray) -> Settled:
 
 
 def _bounded(rows: np.ndarray, end: int = 0) -> np.ndarray:
-    """Rows in which a batch with a CRC mismatch ends where the next one begins, the last row at ``end``, but no batch
-    before its own base offset: its last offset may be damaged."""
+    """Rows in which a batch with a CRC mismatch ends before the next one, the last row at ``end``.
+
+    But no batch ends before its own base offset: its last offset may be damaged.
+    """
     damaged = rows[:, walking.FLAWS] & FLAW_CRC != 0
     if not damaged.any():
         return rows
@@ -163,11 +170,10 @@ def _bounded(rows: np.ndarray, end: int = 0) -> np.ndarray:
 
 
 class OffsetCheck:
-    """An offset index, to be compared with the batches of its segment from its entry number ``done`` on. Memory: 70
-    bytes an entry.
+    """Compares an offset index, from its entry number ``done`` on, with the batches of its segment.
 
-    An entry points at the start of a batch and carries the last offset of the append that began there, which may be a
-    later batch's: the bound is the batch before the next entry's.
+    Memory: 70 bytes per entry. An entry points at the start of a batch and has the last offset of the append that began
+    there, which may be a later batch's: the bound is the batch before the next entry's.
     """
 
     def __init__(self, index: OffsetIndex, done: int = 0) -> None:
@@ -190,34 +196,38 @@ class OffsetCheck:
 
     @classmethod
     def going_on(cls, index: OffsetIndex, earlier: Settled, position: int) -> OffsetCheck | None:
-        """The check of a grown index, to be given the batches from byte ``position`` on; None where these entries are
-        no longer settled there."""
+        """Resume the check of a grown index, to be given the batches from byte ``position`` on.
+
+        None where its first entries differ from the ``earlier`` ones.
+        """
         if earlier != _settled(earlier.entries, index.offset, index.log_position):
             return None
         later = index.log_position[earlier.entries :]
         return None if np.any(later <= position) else cls(index, earlier.entries - 1)
 
     def last_below(self, size: int) -> int:
-        """The byte below ``size`` to which the last such entry points, -1 for none."""
+        """Return the byte below ``size`` to which the last such entry points, -1 for none."""
         below = np.flatnonzero(self.index.log_position < size)
         return int(self.index.log_position[below[-1]]) if len(below) else -1
 
     def settled(self, position: int) -> Settled | None:
-        """The entries up to that which points at byte ``position``, when all batches before it have come; None where
-        an entry is wrong so far."""
+        """Return the entries up to the one that points at byte ``position``, after all batches before it.
+
+        None if an entry is wrong so far.
+        """
         if len(self.faults(position).faults):
             return None
         count = self.done + int(np.count_nonzero(self.index.log_position <= position))
         return _settled(count, self.whole.offset, self.whole.log_position)
 
     def take(self, rows: np.ndarray) -> None:
-        """The next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
+        """Take the next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
         _follow_places(as_records(_bounded(rows, HIGHEST)), self.places)
 
     def faults(self, end: int, unread: Sequence[tuple[int, int]] = ()) -> FaultyEntries:
-        """Entries that no append of this segment explains, when all its batches have come.
+        """Return entries that no append of this segment explains, after all its batches.
 
-        Not judged are entries at or beyond byte ``end`` and in the stretches ``unread`` (first byte, byte behind the
+        Not judged are entries at or beyond byte ``end`` and in the ranges ``unread`` (first byte, byte behind the
         last).
         """
         positions, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
@@ -246,15 +256,17 @@ class OffsetCheck:
 
 
 class SettledTimes(NamedTuple):
-    """The entries of a time index that have met the batch behind their offset, and what the batches so far came to."""
+    """Entries of a time index that have met the batch at their offset, and the state of the batches so far."""
 
     right: Settled
     state: np.ndarray  # TIMES, one row
 
 
 class TimeCheck:
-    """A time index, to be compared with the batches of its segment from its entry number ``done`` on. Memory: 50 bytes
-    an entry."""
+    """Compares a time index, from its entry number ``done`` on, with the batches of its segment.
+
+    Memory: 50 bytes per entry.
+    """
 
     def __init__(self, index: TimeIndex, done: int = 0) -> None:
         self.whole, self.done = index, done
@@ -269,8 +281,11 @@ class TimeCheck:
 
     @classmethod
     def going_on(cls, index: TimeIndex, earlier: SettledTimes) -> TimeCheck | None:
-        """The check of a grown index, to be given the batches that follow; None where the entries are no longer
-        settled, or where a new one cannot be judged without the batches that came."""
+        """Resume the check of a grown index, to be given the batches that follow.
+
+        None where its first entries differ from the ``earlier`` ones, or a new one cannot be judged without earlier
+        batches.
+        """
         count, state = earlier.right.entries, earlier.state[0]
         if earlier.right != _settled(count, index.timestamp, index.offset) or _turns_back(index, count):
             return None
@@ -287,7 +302,7 @@ class TimeCheck:
         return check
 
     def settled(self) -> SettledTimes | None:
-        """Where it stands; None where an entry is wrong so far."""
+        """Return the state; None if an entry is wrong so far."""
         met = int(self.times.state["met"][0])
         in_order = np.array_equal(self.times.offsets.order[:met], np.arange(met))
         if not in_order or len(self.faults().faults):
@@ -296,14 +311,17 @@ class TimeCheck:
         return SettledTimes(right, self.times.state.copy())
 
     def take(self, rows: np.ndarray, largest: np.ndarray | None = None) -> None:
-        """The next batches; ``largest``: the largest time (ms) of each where that is not what all headers say. A batch
-        with a wrong checksum has none."""
+        """Take the next batches.
+
+        ``largest``: the largest time (ms) of each where that is not what all headers say. A batch with a CRC mismatch
+        has none.
+        """
         batches = as_records(_bounded(rows))
         stamps = batches["max_timestamp"] if largest is None else largest
         _follow_times(batches, np.where(batches["flaws"] & FLAW_CRC, -HIGHEST, stamps), self.times)
 
     def faults(self) -> FaultyEntries:
-        """Entries that do not increase, or that an earlier record's larger timestamp contradicts."""
+        """Return entries that do not ascend, or that an earlier record's larger timestamp contradicts."""
         stamp, offset, times, state = self.index.timestamp, self.index.offset, self.times, self.times.state[0]
         rest = times.offsets.order[state["met"] :]
         times.largest[rest], times.culprit[rest] = state["time"], state["last_offset"]
@@ -323,7 +341,7 @@ class TimeCheck:
 
 
 def _turns_back(index: TimeIndex, number: int) -> bool:
-    """Whether an entry does not go on where the one before it was."""
+    """Whether an entry does not ascend from the one before it."""
     if not 0 < number < len(index.offset):
         return False
     stamp, offset = index.timestamp[number - 1 : number + 1], index.offset[number - 1 : number + 1]
@@ -331,16 +349,16 @@ def _turns_back(index: TimeIndex, number: int) -> bool:
 
 
 def _backwards(than_before: np.ndarray) -> np.ndarray:
-    """Of a comparison of each entry with the one before it: the first has none."""
+    """A comparison of each entry with the one before it, without the first, which has none."""
     than_before[:1] = False
     return than_before
 
 
 def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
-    """Which entries may lie behind the end that a running broker knows: the last ones, of which none fits a batch.
+    """Which entries may be behind the end that a running broker knows: the last ones, of which none fits a batch.
 
-    A truncation moves that end back and leaves the bytes; the zeros behind them (``zeros`` bytes) are cut when the file
-    is closed. New entries overwrite them one by one, while the log may long be past their offsets.
+    A truncation moves that end back and leaves the bytes; the zeros behind them (``zeros`` bytes) are removed when the
+    file is closed. New entries overwrite them one by one, while the log may long be past their offsets.
     """
     last = np.flatnonzero(fits)
     after = int(last[-1]) if len(last) else -1
@@ -348,7 +366,7 @@ def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
 
 
 def _faulty(kind: EventKind, faults: np.ndarray, **columns: np.ndarray) -> FaultyEntries:
-    """Those entries that have a fault. ``faults`` (-1 for none) and ``columns`` have a value an entry."""
+    """The entries that have a fault. ``faults`` (-1 for none) and ``columns`` have a value per entry."""
     odd = np.flatnonzero(faults >= 0)
     if not len(odd):
         return FaultyEntries(kind, odd, {})
@@ -358,16 +376,15 @@ def _faulty(kind: EventKind, faults: np.ndarray, **columns: np.ndarray) -> Fault
 # Records of aborted transactions that a replica's transaction index does not keep from read_committed consumers.
 #
 # A broker answers a fetch with the aborted transactions that it finds in the transaction indexes from the fetch's
-# segment
-# on. It stops at the first entry whose last stable offset is at or above the upper bound of the fetch. That bound is
-# the
-# offset of the first entry in the offset index at or behind the last byte of the fetch, else the next segment's base
-# offset, else the log end. An entry whose last stable offset is too high thus hides the entries behind it.
+# segment on. It stops at the first entry whose last stable offset is at or above the upper bound of the fetch. That
+# bound is the offset of the first entry in the offset index at or behind the last byte of the fetch, else the next
+# segment's base offset, else the log end. An entry whose last stable offset is too high thus hides the entries behind
+# it.
 #
 # The smallest fetch that returns a batch ends with it, and a larger one has no lower bound. So a batch is exposed to
-# some
-# fetch exactly where that smallest one does not find its transaction. Source: TransactionIndex.collectAbortedTxns,
-# LocalLog.addAbortedTransactions, OffsetIndex.fetchUpperBoundOffset, RemoteLogManager.addAbortedTransactions.
+# some fetch exactly where that smallest one does not find its transaction. Source:
+# TransactionIndex.collectAbortedTxns, LocalLog.addAbortedTransactions, OffsetIndex.fetchUpperBoundOffset,
+# RemoteLogManager.addAbortedTransactions.
 #
 # Nearly all logs have no such entry. In others the headers of the segments with hidden entries are read once more.
 
@@ -382,9 +399,11 @@ class _IndexEntries(NamedTuple):
 
 
 class _Hidden(NamedTuple):
-    """Transactions with data in a segment whose entry is behind one with a higher last stable offset than their first
-    offset, in the order of their markers: ``stable`` is the highest last stable offset before their entry, in the
-    indexes from the segment on, ``entry`` the row that has it."""
+    """Transactions with data in a segment whose index entry is behind one with a higher LSO than their first offset.
+
+    In the order of their markers. ``stable`` is the highest LSO before their entry, in the indexes from the segment on,
+    ``entry`` the row that has it.
+    """
 
     marker: np.ndarray
     first: np.ndarray
@@ -393,8 +412,10 @@ class _Hidden(NamedTuple):
 
 
 def exposed_records(task: ReplicaTask, facts: ReplicaFacts) -> np.ndarray:
-    """The rows of EXPOSED of a replica, by its transactions and the entries of its transaction indexes. Cost: some
-    passes over these; the headers of segments with hidden entries."""
+    """Return the rows of EXPOSED of a replica, by its transactions and the entries of its transaction indexes.
+
+    Cost: some passes over these; the headers of segments with hidden entries.
+    """
     listed = _IndexEntries(*(facts.aborted[name] for name in _IndexEntries._fields))
     parts: list[np.ndarray] = []
     outcomes = None
@@ -407,7 +428,7 @@ def exposed_records(task: ReplicaTask, facts: ReplicaFacts) -> np.ndarray:
 
 
 def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _Hidden]]:
-    """The segments with data of hidden entries' transactions, with these."""
+    """Segments with data of hidden entries' transactions, with these."""
     t = facts.transactions
     t = t[(t["commit"] == 0) & (t["marker_offset"] >= 0) & (t["first_offset"] >= 0) & (t["records"] > 0)]
     if not len(t) or not len(listed.segment):
@@ -441,7 +462,7 @@ def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _
 
 
 class _FetchBounds:
-    """The upper bounds of fetches from a segment, by the byte in it at which they end."""
+    """Upper bounds of fetches from a segment, by the byte in it at which they end."""
 
     def __init__(self, task: ReplicaTask, number: int, facts: ReplicaFacts, listed: _IndexEntries) -> None:
         bases = facts.segment_bases
@@ -459,8 +480,10 @@ class _FetchBounds:
         return not self.known or self.behind <= stable or bool((self.offset <= stable).any())
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """The upper bounds of fetches that end with each of these batches: the least that some index would give, where
-        the segment's own is not known."""
+        """Return the upper bounds of fetches that end with each of these batches.
+
+        If the segment's index is unknown, the least that some index would give.
+        """
         if not self.known:
             return np.minimum(rows[:, walking.LAST_OFFSET] + 1, self.behind)
         ends = rows[:, walking.POSITION] + rows[:, walking.SIZE]

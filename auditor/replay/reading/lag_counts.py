@@ -23,11 +23,10 @@ from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.producers.audit_replay import known_of
 from auditor.replay.task import ReplicaTask
 
-# What lies ahead of offsets in a log, out of its batches' headers: records by what readers make of them, and markers.
+# Counts of records and markers ahead of offsets in a log, from its batches' headers.
 #
-# One pass over the batches answers for any number of offsets: what lies ahead of one is all that there is, less what
-# lies
-# before it. A stretch that no offset points into may be passed over, by sums. Memory: some hundred bytes an offset.
+# One pass over the batches answers for any number of offsets: what is ahead of one is the total less what precedes
+# it. A range that no offset points into may be skipped, by sums. Memory: some hundred bytes per offset.
 
 
 # What a batch is to readers: below the last stable offset; above it, and decided; of a transaction that is open; of an
@@ -41,7 +40,7 @@ FAR = 1 << 62
 class Outcomes:
     """Which transactional batches are of an aborted or open transaction, by a replica's transactions.
 
-    Markers at or above ``end`` count for nothing yet.
+    Markers at or above ``end`` do not count yet.
     """
 
     def __init__(self, transactions: np.ndarray, end: int) -> None:
@@ -60,18 +59,18 @@ class Outcomes:
         return np.unique(self.marker_offsets)
 
     def markers_in(self, first: int, behind: int) -> int:
-        """How many markers lie in ``[at, behind)``."""
+        """Return the number of markers in ``[first, behind)``."""
         low, high = np.searchsorted(self._markers, [first, behind])
         return int(high - low)
 
     @property
     def first_open(self) -> int:
-        """Where the first open transaction begins; :data:`FAR` without any."""
+        """First offset of the first open transaction; :data:`FAR` without any."""
         return int(self.first[self.open].min(initial=FAR))
 
     @property
     def holder(self) -> int | None:
-        """The producer id of the first open transaction; None without any."""
+        """Producer id of the first open transaction; None without any."""
         return int(self.producer[self.open][self.first[self.open].argmin()]) if self.open.any() else None
 
     def crosses(self, offset: int) -> bool:
@@ -79,19 +78,19 @@ class Outcomes:
         return bool(((self.first < offset) & (self.last >= offset)).any())
 
     def begun(self, first: int, behind: int) -> tuple[int, int]:
-        """The records of all open and of all aborted transactions that begin in ``[at, behind)``."""
+        """Return the records of all open and of all aborted transactions that begin in ``[first, behind)``."""
         here = (self.first >= first) & (self.first < behind)
         return int(self.records[here & self.open].sum()), int(self.records[here & ~self.open].sum())
 
     def of(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
-        """OPEN, ABORTED, or SEEN for all else, of transactional batches in the order of their offsets."""
+        """Return OPEN, ABORTED, or SEEN for all else, of transactional batches in offset order."""
         which = self.which(base, producer)
         if not len(self.first):
             return np.full(len(base), SEEN, np.int64)
         return np.where(which < 0, SEEN, np.where(self.open[which], OPEN, ABORTED))
 
     def which(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
-        """The row of the open or aborted transaction that each of these batches belongs to, -1 for none."""
+        """Return the row of the open or aborted transaction that each of these batches belongs to, -1 for none."""
         rows = np.full(len(base), -1, np.int64)
         if not len(base) or not len(self.first):
             return rows
@@ -115,11 +114,12 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class RecordsAhead:
-    """What lies ahead of an offset. ``least`` and ``most``: records of each class; they differ where the offset points
-    into a batch that was cleaned, at byte ``position`` of ``segment``. ``stands``: where it points. ``fetched``,
-    ``fetched_stable``: bytes of the batches from its own on, of all and of those below the last stable offset.
-    ``first``: the row of the first batch with a record that a read_committed reader gets, None for none and where it is
-    not sure which.
+    """Counts ahead of an offset.
+
+    ``least`` and ``most``: records of each class; they differ where the offset points into a compacted batch, at byte
+    ``position`` of ``segment``. ``stands``: what the offset points at. ``fetched``, ``fetched_stable``: bytes of the
+    batches from its own on, of all and of those below the LSO. ``first``: the row of the first batch with a record that
+    a read_committed consumer gets, None for none or where that is not certain.
     """
 
     least: np.ndarray
@@ -133,9 +133,9 @@ class RecordsAhead:
 
 
 class Counts:
-    """Counts what lies ahead of ``offsets`` up to ``end``; ``stable``: the last stable offset.
+    """Counts what is ahead of ``offsets`` up to ``end``; ``stable``: the last stable offset.
 
-    :meth:`take` is given the batches from the lowest of the offsets on, or from before it, in order.
+    :meth:`take` gets the batches from the lowest of the offsets on, or from before it, in order.
     """
 
     def __init__(self, offsets: list[int], outcomes: Outcomes, stable: int, end: int) -> None:
@@ -156,7 +156,7 @@ class Counts:
         self.next_offset = -1  # behind the last batch
 
     def take(self, rows: np.ndarray, segment: int) -> None:
-        """The next batches, rows of a walk."""
+        """Take the next batches, rows of a walk."""
         rows = rows[rows[:, walking.BASE_OFFSET] < self.end]
         if not len(rows):
             return
@@ -177,16 +177,19 @@ class Counts:
         self.next_offset = behind + 1
 
     def may_pass(self, first: int, behind: int) -> bool:
-        """Whether ``[at, behind)`` may be passed over: no offset points into it, the first record for a read_committed
-        reader is known, and no open or aborted transaction crosses one of its ends: :meth:`pass_over` counts each with
-        all of its records where it begins, and batches that are read behind would count the rest again."""
+        """Whether ``[first, behind)`` may be skipped.
+
+        That is if no offset points into it, the first record for a read_committed consumer is known, and no open or
+        aborted transaction crosses one of its ends: :meth:`pass_over` counts each with all of its records where it
+        begins, and batches that are read behind would count the rest again.
+        """
         asked = self.reached < len(self.offsets) and self.offsets[self.reached] < behind
         if asked or (self.without_first and first < self.stable):
             return False
         return not (self.outcomes.crosses(first) or self.outcomes.crosses(behind))
 
     def pass_over(self, first: int, behind: int, sums: np.ndarray) -> None:
-        """What lies in ``[at, behind)``, by its records, those of control batches, and its bytes."""
+        """Add ``[first, behind)`` by its numbers of records, of control records, and its bytes."""
         records, controls, size = sums.tolist()
         still, aborted = self.outcomes.begun(first, behind)
         self.total[[OPEN, ABORTED, MARKER]] += (still, aborted, controls)
@@ -195,7 +198,7 @@ class Counts:
         self.next_offset = behind
 
     def _begins(self, here: slice, rows: np.ndarray, segment: int, columns: tuple[np.ndarray, ...]) -> None:
-        """Of the offsets that lie in these batches, or between them: what lies before each."""
+        """Set what precedes each of the offsets in these batches, or between them."""
         last, classes, counts, sizes, visible = columns
         by_class = np.zeros((len(rows) + 1, CLASSES), np.int64)
         by_class[np.arange(1, len(rows) + 1), classes] = counts
@@ -221,7 +224,7 @@ class Counts:
     def _within(
         self, here: slice, asked: np.ndarray, index: np.ndarray, rows: np.ndarray, classes: np.ndarray, segment: int
     ) -> None:
-        """Of each offset, what of its own batch lies before it, and where it points."""
+        """Set what precedes each offset within its own batch, and what it points at."""
         base, last = rows[index, walking.BASE_OFFSET], rows[index, walking.LAST_OFFSET]
         count = np.maximum(rows[index, walking.RECORD_COUNT], 0)
         whole, inside = count >= last - base + 1, base <= asked
@@ -234,7 +237,7 @@ class Counts:
         self.place[here] = np.column_stack((np.full(len(index), segment), rows[index, walking.POSITION]))
 
     def _firsts(self, here: slice, index: np.ndarray, rows: np.ndarray, visible: np.ndarray) -> None:
-        """The first batch from each offset on that a read_committed reader gets a record of."""
+        """Find the first batch from each offset on with a record for read_committed consumers."""
         none = len(rows)
         following = np.append(np.where(visible, np.arange(none), none), [none, none])
         following = np.minimum.accumulate(following[::-1])[::-1]
@@ -248,26 +251,26 @@ class Counts:
                     self.without_first.append((number, which))
 
     def _found(self, row: np.ndarray) -> None:
-        """The first batch of those that come before has been found."""
+        """Set the first batch of the offsets that lack one."""
         for number, which in self.without_first:
             self.first[number][which] = row.copy()
         self.without_first = []
 
     def unsure(self) -> list[tuple[int, int, int]]:
-        """Offsets that point into a cleaned batch, with its segment and position: only its records tell more."""
+        """Return offsets that point into a compacted batch, with its segment and position: only its records tell more."""
         part = self.part
         open_ones = np.flatnonzero((part[:, 0] >= 0) & (part[:, 1] != part[:, 2]) | (self.stands == IN_BATCH))
         return [(int(self.offsets[k]), int(self.place[k, 0]), int(self.place[k, 1])) for k in open_ones]
 
     def looked_into(self, offset: int, offsets: np.ndarray) -> None:
-        """Settles an offset by the offsets of the records in its batch."""
+        """Resolve an offset by the offsets of the records in its batch."""
         k = int(np.searchsorted(self.offsets, offset))
         if self.part[k, 0] >= 0:
             self.part[k, 1:3] = int((offsets < offset).sum())
         self.stands[k] = RECORD if bool((offsets == offset).any()) else GAP
 
     def ahead(self, offset: int) -> RecordsAhead:
-        """What lies ahead of one of the offsets, once all batches were given."""
+        """Return what is ahead of one of the offsets, once all batches were taken."""
         k = int(np.searchsorted(self.offsets, offset))
         if k >= self.reached:
             none = np.zeros(CLASSES, np.int64)
@@ -293,14 +296,14 @@ class Counts:
         )
 
     def between(self, first: int, behind: int) -> tuple[np.ndarray, np.ndarray]:
-        """The records of each class from one of the offsets to before another, at least and at most."""
+        """Return the records of each class from one of the offsets to before another, at least and at most."""
         here, beyond = self.ahead(first), self.ahead(behind)
         return np.maximum(here.least - beyond.most, 0), here.most - beyond.least
 
 
-# The headers of a replica from an offset on, once more: for what only a later question asks of single batches.
+# Headers of a replica from an offset on, read again for questions about single batches.
 #
-# Checksums are not looked at again: the audit that comes before has told what is damaged.
+# Checksums are not verified again: the audit before has reported damage.
 
 
 ROWS = 512  # of a chunk of large batches: who needs a few of a segment need not look at all
@@ -314,21 +317,25 @@ class Headers(NamedTuple):
 
 
 def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers | DecodeError]:
-    """The batches of a replica that may hold offsets in ``[offset, end)``, segment by segment, or why one cannot be
-    had. Cost: a walk, without checksums, from where its segment's index puts ``offset``, else from its beginning."""
+    """Yield the batches of a replica that may have offsets in ``[offset, end)``, by segment, or read errors.
+
+    Cost: a walk, without checksums, from where its segment's index has ``offset``, else from its beginning.
+    """
     for number, (base, behind) in enumerate(stretches(task)):
         for batches in headers_of(task, number, offset) if behind > offset and base < end else ():
             yield batches if isinstance(batches, DecodeError) else Headers(number, batches)
 
 
 def stretches(task: ReplicaTask) -> list[tuple[int, int]]:
-    """Where each segment of a replica begins, and the next one; behind the last one :data:`FAR`."""
+    """Return the base offset of each segment of a replica, and the next one's; after the last one :data:`FAR`."""
     return list(pairwise([*(segment.base_offset for segment in task.replica.segments), FAR]))
 
 
 def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | DecodeError]:
-    """The batches of a segment from one at or before an offset on, or why they end; large ones on a disk are not read
-    beyond their headers."""
+    """Yield the batches of a segment from one at or before an offset on, or a read error.
+
+    Of large batches on a disk only the headers are read.
+    """
     segment = task.replica.segments[number]
     start, lowest = _place(task, number, offset)
     if segment.place is None and not task.place.uri and task.place.view is None:
@@ -346,8 +353,10 @@ def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarr
 
 
 def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
-    """Where a batch at or before an offset begins, by the segment's index, and its offset; from its beginning on where
-    the index does not say, or says what the segment does not."""
+    """Position and offset of a batch at or before an offset, by the segment's index.
+
+    The segment's beginning where the index has no such entry, or one that does not match the segment.
+    """
     segment = task.replica.segments[number]
     if segment.index is None or segment.place is not None or offset <= segment.base_offset:
         return 0, -1
@@ -373,7 +382,7 @@ def _offsets(task: ReplicaTask, number: int) -> tuple[int, int]:
 
 
 def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
-    """The offsets of the records in one batch; None where they cannot be had."""
+    """Return the offsets of the records in one batch; None where they cannot be read."""
     row, raw = stored_batch(task, number, position) or (None, None)
     if row is None or raw is None:
         return None
@@ -383,8 +392,10 @@ def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | No
 
 
 def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndarray, bytes | None] | None:
-    """One batch: its row of a walk, and its bytes as they are stored, None where a copy without payload does not have
-    them; None where it cannot be read."""
+    """Return one batch: its row of a walk and its stored bytes; None where it cannot be read.
+
+    The bytes are None in a copy without payload.
+    """
     for chunk in _chunks(task, number, position, position + 1, raw=True):
         if isinstance(chunk, DecodeError) or not len(chunk.rows):
             continue
@@ -424,16 +435,16 @@ def _chunks(
             yield problem(segment.name, error)._replace(file=segment.name)
 
 
-# A log counted with as little reading as that takes: what no offset points into goes by sums that its facts have.
+# Counting with minimal reading: ranges that no offset points into are counted by sums in the facts.
 
 
 def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> DecodeError | None:
-    """Gives ``counts`` all that lies from its lowest offset on; why not, where a segment cannot be read. ``scans``: of
-    each segment of the replica what an audit found.
+    """Give ``counts`` everything from its lowest offset on; return a read error if a segment cannot be read.
 
-    Cost: of a segment that offsets point into the headers from the first to the last of them, where each offset of it
-    has a record; of a cleaned one those from its beginning to there, or from there to its end; of any other nothing,
-    unless an aborted or open transaction begins in one and goes on in another, or it is remote or odd.
+    ``scans``: of each segment of the replica, what an audit found. Cost: of a segment that offsets point into, the
+    headers from the first to the last of them, where each offset of it has a record; of a compacted one those from its
+    beginning to there, or from there to its end; of any other nothing, unless an aborted or open transaction begins in
+    one and goes on in another, or it is remote or odd.
     """
     low, end = int(counts.offsets[0]), counts.end
     segments = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
@@ -465,8 +476,7 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
 
 
 def _sums(task: ReplicaTask, number: int, scans: Sequence[SegmentScan], behind: int) -> np.ndarray | None:
-    """The records of a segment, those of control batches, and its bytes; None where only its batches tell what of it
-    counts."""
+    """Records, control records and bytes of a segment; None where only its batches show what counts."""
     scan = scans[number] if number < len(scans) else None
     remote = task.replica.segments[number].place is not None
     if scan is None or remote or not scan.plain or scan.next_offset > behind:
@@ -475,19 +485,19 @@ def _sums(task: ReplicaTask, number: int, scans: Sequence[SegmentScan], behind: 
 
 
 def _is_full(counts: Counts, scan: SegmentScan) -> bool:
-    """Whether each offset of a segment has a record, and what all of its markers are is known."""
+    """Whether each offset of a segment has a record, and all of its control records are known markers."""
     base, behind = scan.base_offset, scan.next_offset
     return scan.records == behind - base and scan.controls == counts.outcomes.markers_in(base, behind)
 
 
 def _before(counts: Counts, base: int, row: np.ndarray) -> np.ndarray:
-    """The same of what lies before a batch in a segment of which each offset has a record."""
+    """Sums of what precedes a batch in a segment of which each offset has a record."""
     base_offset = int(row[walking.BASE_OFFSET])
     return np.array([base_offset - base, counts.outcomes.markers_in(base, base_offset), row[walking.POSITION]])
 
 
 def _of(rows: np.ndarray) -> np.ndarray:
-    """The same of some batches."""
+    """Sums of some batches."""
     records = np.maximum(rows[:, walking.RECORD_COUNT], 0)
     controls = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES] & walking.CONTROL, 0) != 0
     return np.array([records.sum(), records[controls].sum(), rows[:, walking.SIZE].sum()])

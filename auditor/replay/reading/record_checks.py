@@ -1,4 +1,4 @@
-"""Records put to the model's validator (KIP-467)."""
+"""Validation of stored records (KIP-467)."""
 
 from __future__ import annotations
 
@@ -44,14 +44,13 @@ from auditor.model.batch_validation import (
 from auditor.replay.producers.audit_replay import intact_from, log_start_of
 from auditor.replay.task import ReplicaTask
 
-# What the batches of a chunk and their records bring out (KIP-467): events, and what a leader would have counted.
+# Events of a chunk's batches and records, and a leader's counters (KIP-467).
 #
-# What is wrong is said by the model: of what was sent (:mod:`auditor.replay.reading.record_checks`), and of what is
-# stored.
+# The model decides what is wrong: with batches as sent, and with batches as stored.
 
 
 class ChunkBounds(NamedTuple):
-    """Where the chunk lies: the log start, the first offset never cleaned, the last broker-written time before it."""
+    """Bounds of a chunk: the log start, the first offset never cleaned, the last broker-written time before it."""
 
     log_start: int
     intact_from: int
@@ -62,10 +61,10 @@ class ChunkBounds(NamedTuple):
 def check(
     b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, bounds: ChunkBounds, task: ReplicaTask
 ) -> list[np.ndarray]:
-    """Events of a chunk's records: broken structure, null keys, header times that are not the records', odd times.
+    """Return events of a chunk's records: broken structure, null keys, header times that differ, odd times.
 
-    ``answers``: what a leader would have said of each batch (:data:`auditor.model.batch_validation.ANSWER`), None: that
-    all are right.
+    ``answers``: what a leader would have answered to each batch (:data:`auditor.model.batch_validation.ANSWER`), None:
+    that all are right.
     """
     judged = _judged(b, bounds.log_start)
     faults = stored.record_faults(s.flaws)
@@ -105,7 +104,7 @@ def _judged(b: BatchColumns, start: int) -> np.ndarray:
 
 
 def _odd_times(b: BatchColumns, s: RecordSummary, bounds: ChunkBounds, before_ms: int | None) -> np.ndarray:
-    """Events of times that are none, or older than the newest broker-written one at or before the batch allows."""
+    """Events of invalid times, or of times older than the newest broker-written one allows."""
     judged = _judged(b, bounds.log_start)
     control = (b.attributes & stored.STORED_CONTROL != 0) & (b.magic == 2)
     by_producer = stored.stamped_by_producer(b.magic, b.attributes) & ~control
@@ -128,24 +127,26 @@ def _odd_times(b: BatchColumns, s: RecordSummary, bounds: ChunkBounds, before_ms
 
 
 def _wrong_times(b: BatchColumns, s: RecordSummary, log_start: int, intact_from: int) -> np.ndarray:
-    """Of which batches the header's largest time is not that of the records."""
+    """Which batches have a header time other than the largest of their records."""
     whole = _judged(b, max(log_start, intact_from)) & (s.present > 0) & (s.flaws == 0)
     return whole & stored.misstates_time(s.max_timestamp, b.max_timestamp, b.magic, b.attributes)
 
 
 def largest_times(b: BatchColumns, s: RecordSummary, log_start: int, intact_from: int) -> np.ndarray:
-    """The largest time (ms) of each batch: its records' where its header's is not true."""
+    """Return the largest time (ms) of each batch: its records' where its header's is wrong."""
     return np.where(_wrong_times(b, s, log_start, intact_from), s.max_timestamp, b.max_timestamp)
 
 
 def oldest(broker_time: IntOrArray, before_ms: int) -> IntOrArray:
-    """The earliest stamp that a leader takes by its clock (ms) under ``message.timestamp.before.max.ms``, with grace
-    for the time between that clock's reading and the append."""
+    """Return the earliest timestamp that a leader accepts by its clock (ms) under ``message.timestamp.before.max.ms``.
+
+    With tolerance for the time between reading that clock and the append.
+    """
     return accepted_times(broker_time - TOLERANCE_MS, before_ms, FAR_MS)[0]
 
 
 def counted(answers: np.ndarray) -> dict[str, int]:
-    """What a leader would have counted of batches in the counters of KIP-467, by the names in ``ReplicaFacts.sums``."""
+    """Return KIP-467's counters as a leader would have counted batches, by the names in ``ReplicaFacts.sums``."""
     offset_or_sequence = answers["invalid_offset"].sum() + answers["invalid_sequence"].sum()
     counts = [answers[name].sum() for name in REFUSALS[:-1]] + [offset_or_sequence]
     return dict(zip(REFUSALS, map(int, counts), strict=True))
@@ -154,7 +155,7 @@ def counted(answers: np.ndarray) -> dict[str, int]:
 def _events(
     kind: EventKind, where: np.ndarray, b: BatchColumns, segment: int, columns: dict[str, np.ndarray]
 ) -> np.ndarray:
-    """A row for each batch ``where`` says so; ``columns`` have a value a batch."""
+    """A row for each batch in ``where``; ``columns`` have a value per batch."""
     rows = np.flatnonzero(where)
     out = blank_events(len(rows))
     out["kind"], out["segment"] = int(kind), segment
@@ -166,11 +167,11 @@ def _events(
     return out
 
 
-# The batches of a log as they must once have been sent, put to the model's validator (KIP-467).
+# Batches of a log as they must once have been sent, put to the model's validator (KIP-467).
 #
-# What is stored differs from what was sent: the leader gave the offsets and perhaps the times, coordinators wrote the
-# markers and the internal topics, the cleaner took records away. What cannot be told any more is given to the validator
-# as right. Only batches with something odd in them are asked about, while their bytes are at hand.
+# Stored batches differ from sent ones: the leader assigned the offsets and perhaps the times, coordinators wrote the
+# markers and the internal topics, the cleaner removed records. What cannot be told any more is given to the validator
+# as right. Only batches with something odd in them are checked, while their bytes are available.
 
 
 NO_RECORDS = np.zeros(0, SENT_RECORD)
@@ -178,9 +179,9 @@ ANY_TIME = (-FAR_MS, FAR_MS)  # what the broker's clock said is known to the rep
 
 
 class Sender(NamedTuple):
-    """Who sent the batches of a replica, and what the topic asked of them.
+    """Who sent the batches of a replica, and the topic's requirements.
 
-    Batches that end below ``log_start`` are not asked about; those below ``intact_from`` may have been cleaned.
+    Batches that end below ``log_start`` are not checked; those below ``intact_from`` may have been cleaned.
     ``clients``: whether clients write here; else only coordinators do.
     """
 
@@ -191,21 +192,20 @@ class Sender(NamedTuple):
 
 
 def sender_of(task: ReplicaTask) -> Sender:
-    """That of a replica."""
+    """Return the sender of a replica."""
     clients = task.replica.topic not in SEQUENCE_FREE_TOPICS
     return Sender(log_start_of(task), intact_from(task), clients, task.compacted)
 
 
 def look_of(task: ReplicaTask) -> Look | None:
-    """What answers for the batches of a replica while they are read with their records; None where these are not
-    read."""
+    """Return what answers for the batches of a replica while their records are read; None if they are not read."""
     return functools.partial(answers_of, sender=sender_of(task)) if task.records else None
 
 
 def answers_of(opens: Opens, b: BatchColumns, s: RecordSummary, *, sender: Sender) -> np.ndarray | None:
-    """What a leader would have said of each batch (ANSWER), whose records ``opens`` gives; None: all are right.
+    """Return a leader's answer to each batch (ANSWER), whose records ``opens`` gives; None: all are right.
 
-    Its own clock is left aside. Cost: batches whose records are odd are opened once more.
+    The leader's clock is not considered. Cost: batches with odd records are opened once more.
     """
     odd = s.flaws != 0
     if sender.compacted:
@@ -229,7 +229,7 @@ def answers_of(opens: Opens, b: BatchColumns, s: RecordSummary, *, sender: Sende
 
 
 def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
-    """The same of batches of which only the headers are known."""
+    """Return the answers to batches of which only the headers are known."""
     flaws = b.flaws & LEADERS_LOOK_AT
     if not flaws.any():
         return None
@@ -243,14 +243,14 @@ def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
 
 
 def asked(sent: np.ndarray, records: np.ndarray, topic: Topic) -> np.ndarray:
-    """What the model says of the batches ``sent``; each of their ``records`` gets its cause."""
+    """Return the model's answers to the batches ``sent``; each of their ``records`` gets its cause."""
     answers = np.zeros(len(sent), ANSWER)
     judge(sent, records, topic, answers)
     return answers
 
 
 def as_sent(b: BatchColumns, sender: Sender, s: RecordSummary | None = None) -> np.ndarray:
-    """The batches as they were sent (SENT). ``s``: None where their records are not at hand."""
+    """Return the batches as they were sent (SENT). ``s``: None where their records are not available."""
     sent = np.zeros(len(b.position), SENT)
     control = (b.attributes & STORED_CONTROL != 0) & (b.magic == 2)
     count, span = b.record_count.astype(np.int64), b.last_offset - b.base_offset + 1
@@ -270,7 +270,7 @@ def as_sent(b: BatchColumns, sender: Sender, s: RecordSummary | None = None) -> 
 
 
 def sent_records(r: RecordColumns, b: BatchColumns) -> np.ndarray:
-    """The records of batches as they were sent (SENT_RECORD); those of markers are as coordinators write them."""
+    """Return the records of batches as they were sent (SENT_RECORD); those of markers as coordinators write them."""
     records = np.zeros(len(r.batch), SENT_RECORD)
     attributes, magic = b.attributes[r.batch], b.magic[r.batch]
     control = (attributes & STORED_CONTROL != 0) & (magic == 2)
@@ -284,13 +284,13 @@ def sent_records(r: RecordColumns, b: BatchColumns) -> np.ndarray:
 
 
 def packed_answers(answers: np.ndarray) -> tuple[np.ndarray, bytes]:
-    """Answers on their way to another process: few of them find anything."""
+    """Pack answers for another process: few of them have findings."""
     rows = np.flatnonzero(answers["cause"])
     return rows, answers[rows].tobytes()
 
 
 def unpacked_answers(packed: tuple[np.ndarray, bytes], batches: int) -> np.ndarray:
-    """What was given to :func:`packed_answers`, of so many batches."""
+    """Unpack :func:`packed_answers` of so many batches."""
     answers = np.zeros(batches, ANSWER)
     rows, stored = packed
     answers[rows] = np.frombuffer(stored, ANSWER)

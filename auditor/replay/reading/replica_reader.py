@@ -1,4 +1,4 @@
-"""One replica read from its first segment to its last."""
+"""Reading of one replica from its first segment to its last."""
 
 from __future__ import annotations
 
@@ -74,14 +74,13 @@ from auditor.replay.reading.segment_checks import (
 )
 from auditor.replay.task import ReplicaTask
 
-# Where a reading of a replica may go on: what its batches so far came to, kept for the next look at a growing log.
+# Resume points: the state of a growing log's replay, for the next reading.
 #
-# A broker appends to a partition's last segment only. What its batches came to up to the last that the segment's offset
-# index points at is packed, and a later reading that finds all as it was goes on there: ``auditor watch`` reads what is
-# new at each change, not the partition. Where something is to be said of the active segment, or it has no index, the
-# point is where it begins. Anything else that changed (a segment deleted or cut, a setting, the log start, a snapshot
-# or
-# leader epoch below) makes the point worthless, and the replica is read from its first segment.
+# A broker appends to a partition's last segment only. The state after the last batch that the segment's offset index
+# points at is packed, and a later reading that finds everything unchanged resumes there: ``auditor watch`` reads what
+# is new at each change, not the partition. If the active segment has findings or no index, the point is where it
+# begins. After any other change (a segment deleted or truncated, a setting, the log start, a snapshot or leader epoch
+# below) the point is worthless, and the replica is read from its first segment.
 
 
 FROM_BYTES = 16 << 20  # before the point; fewer are read again as fast as a point is unpacked
@@ -94,7 +93,7 @@ _CODEC = pa.Codec("zstd", 1)
 
 
 class ReplicaReading(Protocol):
-    """The reading of one replica, as :class:`auditor.replay.reading.replica_reader.ReplicaReader` has it."""
+    """The reading of one replica, as :class:`ReplicaReader` has it."""
 
     task: ReplicaTask
     bounds: ReplicaBounds
@@ -124,9 +123,9 @@ FACTS = (
 
 
 class SegmentsRead(NamedTuple):
-    """What the batches of a replica came to, and where the replay stands behind them. Plain data, to be pickled.
+    """Results of a replica's segments, and the state of the replay after them. Plain data, to be pickled.
 
-    ``errors`` and ``bytes`` are those of the segments alone, not of the small files beside them.
+    ``errors`` and ``bytes`` are those of the segments alone, without the small files.
     """
 
     segments: list[str]
@@ -153,15 +152,14 @@ class SegmentsRead(NamedTuple):
 
 
 class SmallFileTotals(NamedTuple):
-    """What the small files of a replica came to, before its first segment: errors so far, and bytes."""
+    """Errors and bytes of a replica's small files, before its first segment."""
 
     errors: int
     bytes: dict[str, int]
 
 
 def leave(reader: ReplicaReading, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
-    """The point at which ``reader`` stands, right before its last segment or ``inside`` of it; nothing where that is
-    not worth it."""
+    """Return the resume point before the last segment of ``reader`` or ``inside`` it; empty if not worthwhile."""
     task = reader.task
     closed = task.replica.segments[:-1]
     read = sum(segment.size for segment in closed) + (inside.position if inside is not None else 0)
@@ -178,10 +176,10 @@ def leave(reader: ReplicaReading, before: SmallFileTotals, inside: SegmentPoint 
 
 
 def resume(reader: ReplicaReading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
-    """Puts ``reader``, which has read no segment yet, where its task's point says; returns the segments behind it, and
-    how to go on in the next one where that was begun.
+    """Restore the state of its task's resume point in ``reader``, which has read no segment yet.
 
-    0, and nothing is changed, where there is no point or what it rests on is no longer so.
+    Returns the number of segments to skip, and how to resume the next one if it was begun. 0, with nothing changed,
+    where there is no point or what it rests on has changed.
     """
     if not reader.task.resume_point:
         return 0, None
@@ -203,9 +201,9 @@ def resume(reader: ReplicaReading) -> tuple[int, tuple[SegmentChecks, SegmentPoi
 
 
 def _signature(reader: ReplicaReading, count: int, behind: int) -> bytes:
-    """A hash of all that reading the first ``count`` segments, and the next one up to offset ``behind``, rested on.
+    """A hash of everything that the first ``count`` segments, and the next one up to offset ``behind``, rest on.
 
-    What it rested on in that one is for :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on`.
+    For that one, :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on` decides.
     """
     task, replica = reader.task, reader.task.replica
     rested_on = (
@@ -221,7 +219,7 @@ def _signature(reader: ReplicaReading, count: int, behind: int) -> bytes:
 
 
 def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
-    """The leader epochs that batches below an offset are compared with: all, where their starts do not ascend."""
+    """Leader epochs that batches below an offset are compared with: all, if their starts do not ascend."""
     ascend = all(one[1] <= other[1] for one, other in itertools.pairwise(epochs))
     return [entry for entry in epochs if entry[1] < offset] if ascend else epochs
 
@@ -273,10 +271,9 @@ def _put_back(reader: ReplicaReading, read: SegmentsRead) -> None:
     audit.replay = with_room(read.replay._replace(log=log))
 
 
-# Both readings of a batch whose CRC mismatch one flipped bit explains: as it is stored, and with that bit inverted.
+# Both readings of a batch whose CRC mismatch one flipped bit explains: as stored, and with that bit inverted.
 #
-# What neither says is left out, and so is what nobody may carry out of the house: a copy without payload shows the
-# same.
+# Values that are equal in both are omitted, and so is payload: a copy without payload gives the same result.
 
 
 BATCHES = 100  # of a replica that are read once more
@@ -344,7 +341,7 @@ def _numbers(data: bytes, bit: FlippedBit, start: int, *, signed: bool = True) -
 
 
 def _of_marker(row: np.ndarray, bit: FlippedBit) -> Fields:
-    """Of an end marker by its columns, which is all that a copy has of it."""
+    """Readings of an end marker by its columns, which is all that a copy has of it."""
     for name, (start, size), column in (
         ("marker", MARKER_TYPE, walking.CONTROL_TYPE),
         ("coordinator epoch", COORDINATOR_EPOCH, walking.COORDINATOR_EPOCH),
@@ -383,7 +380,7 @@ def _of_metadata(record: Record) -> Fields:
 
 
 def _difference(stored: Fields | None, inverted: Fields | None) -> Fields:
-    """What two readings of a record do not have alike, and whose record it is."""
+    """Differences between two readings of a record, and whose record it is."""
     one, other = stored or {}, inverted or {}
     names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
     alike: dict[str, Any] = {name: one[name] for name in ("offset", *NAMES) if name in one and name not in names}
@@ -393,29 +390,27 @@ def _difference(stored: Fields | None, inverted: Fields | None) -> Fields:
     }
 
 
-# One replica of a partition, read once from its first segment to its last: batches in, facts out.
+# Reading of one replica, once from its first segment to its last: batches in, facts out.
 #
-# The reader knows files: segments in order, chunks of batches, and where between them bytes lie that could not be read.
-# What the batches mean is for the audit's replay, and for the policies that the task asks for, which go by what that
-# one
-# makes of each batch. All are given the same bounds.
+# The reader knows files: segments in order, chunks of batches, and unreadable bytes between them. The meaning of
+# batches is up to the audit's replay, and to the replays under the task's policies, which use what that one makes of
+# each batch. All get the same bounds.
 #
-# Memory is bounded by the largest batch, a few arrays a segment and the producers' states; cost is that of walking the
-# batches once. Nothing raises on bad bytes: what cannot be read is among ``ReplicaFacts.errors``.
+# Memory: the largest batch, a few arrays per segment and the producers' states; cost: walking the batches once.
+# Nothing raises on bad bytes: what is unreadable is in ``ReplicaFacts.errors``.
 
 
 def read_replica(task: ReplicaTask) -> ReplicaFacts:
-    """Reads, checks and replays one replica."""
+    """Read, check and replay one replica."""
     return ReplicaReader(task).run()
 
 
 class ReplicaReader:
-    """The state of reading one replica; :mod:`auditor.replay.reading.other_replicas` feeds it from text dumps instead
-    of files.
+    """State of reading one replica; :mod:`auditor.replay.reading.other_replicas` feeds it from other sources.
 
-    ``segments`` gives what is in a segment by its number, once each and in order
-    (:func:`auditor.replay.reading.segment_checks.checked`), and ``small`` the content of a file that is read as a
-    whole; the defaults read them here.
+    ``segments`` returns the parts of a segment by its number, once each and in order
+    (:func:`auditor.replay.reading.segment_checks.checked`), and ``small`` the content of a small file; by default they
+    are read here.
     """
 
     def __init__(
@@ -462,14 +457,14 @@ class ReplicaReader:
         self.resumed: tuple[SegmentChecks, SegmentPoint] | None = None  # in the first segment to read
 
     def run(self) -> ReplicaFacts:
-        """The whole replica."""
+        """Read the whole replica."""
         stored = self.open()
         for number in range(self.resume(), len(self.task.replica.segments)):
             self.read_segment(number)
         return self.finish(stored)
 
     def open(self) -> list[Stored]:
-        """Reads what stands beside the segments and sets up who listens; the snapshots, which :meth:`finish` takes."""
+        """Read the small files and set up the replays; return the snapshots, which :meth:`finish` takes."""
         read = [self._snapshot(f) for f in self.task.replica.snapshots]
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
@@ -478,13 +473,12 @@ class ReplicaReader:
         return stored
 
     def resume(self) -> int:
-        """The first segment to read: those before it, and perhaps its own first batches, are as an earlier reading left
-        them."""
+        """Return the first segment to read: earlier ones, and perhaps its first batches, come from a resume point."""
         number, self.resumed = resume(self)
         return number
 
     def read_segment(self, number: int) -> None:
-        """Reads the next segment, which is ``number``."""
+        """Read the next segment, which is ``number``."""
         segments = self.task.replica.segments
         last = number + 1 == len(segments)
         after = -1 if last else segments[number + 1].base_offset
@@ -500,7 +494,7 @@ class ReplicaReader:
         self._parts(number, self.segments(number), after)
 
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
-        """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
+        """Set up the replays. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
         task, segments = self.task, self.task.replica.segments
         self.audit = AuditReplay(
             self.facts,
@@ -524,7 +518,7 @@ class ReplicaReader:
             )
 
     def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
-        """Says which segment comes; ``after`` is the next one's base offset, -1 for none."""
+        """Begin a segment; ``after`` is the next one's base offset, -1 for none."""
         self.facts.segments.append(file)
         self.facts.segment_bases.append(base_offset)
         self.audit.begin_segment(number, base_offset, after)
@@ -532,20 +526,22 @@ class ReplicaReader:
             self.policies.begin_segment(number)
 
     def replay_batches(self, b: np.ndarray) -> None:
-        """Replays rows of a walk over batches (:mod:`auditor.connectors.codec.batches`): as the broker decided, then
-        under the other policies by what each of them came to."""
+        """Replay rows of a walk over batches (:mod:`auditor.connectors.codec.batches`).
+
+        First under the broker's policy, then under the others, which use what each batch came to.
+        """
         self.audit.take(b)
         if self.policies is not None:
             self.policies.take(b, self.audit.steps)
 
     def end_segment(self, after: int = -1) -> None:
-        """Says that the segment has been read."""
+        """End the segment."""
         self.audit.end_segment(after)
         if self.policies is not None:
             self.policies.end_segment(after)
 
     def finish(self, stored: list[Stored]) -> ReplicaFacts:
-        """The facts, when every segment has been replayed."""
+        """Return the facts after every segment was replayed."""
         facts, segments = self.facts, self.task.replica.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = self._all_aborted()
@@ -566,7 +562,7 @@ class ReplicaReader:
         return facts
 
     def _book_unreadable_records(self) -> None:
-        """The batches of records that were not understood, each once, are bytes in error."""
+        """Count the batches of undecodable records, each once, as bytes in error."""
         errors = self.internal.errors() if self.internal is not None else []
         size = sum({(error.file, error.position): error.length for error in errors}.values())
         self.bytes["bytes_decoded"] -= size
@@ -584,7 +580,7 @@ class ReplicaReader:
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
 
     def _others(self) -> None:
-        """What was read with the inventory, or apart: here its bytes are booked, and what is wrong with small files."""
+        """Account for small files that were read with the inventory or elsewhere, and their errors."""
         metadata = self.task.replica.partition_metadata
         if metadata is not None and (data := self.files.content(metadata)) is not None:
             self.files.account(len(data), decode_partition_metadata(data, metadata.name)[1])
@@ -604,7 +600,7 @@ class ReplicaReader:
         return Stored(file.name, file.offset, entries, not errors)
 
     def _parts(self, number: int, parts: Iterator[Part], after: int) -> None:
-        """Reads what there is of a segment. ``after``: where the next one begins."""
+        """Read the parts of a segment. ``after``: where the next one begins."""
         segment = self.task.replica.segments[number]
         before = len(self.facts.errors)
         for part in parts:
@@ -620,7 +616,7 @@ class ReplicaReader:
         self._txn_index(number, segment)
 
     def _outcome(self, number: int, outcome: SegmentOutcome, before: int, after: int) -> None:
-        """Ends a segment; ``before``: errors noted before it, behind which those of its indexes stand."""
+        """End a segment; ``before``: number of errors noted before it, where those of its indexes are inserted."""
         self.facts.scans.append(outcome.scan)
         self.facts.errors[before:before] = outcome.errors
         if outcome.digests is not None and not isinstance(self.facts.digests, dict):
@@ -635,7 +631,7 @@ class ReplicaReader:
             self.audit.keep(faults.events(number, self.audit.expected))
 
     def _opened_batch(self, number: int, position: int) -> Opened | None:
-        """Reads a batch of a segment once more."""
+        """Read a batch of a segment again."""
         return opened_batch(self.task, number, position)
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
@@ -662,9 +658,9 @@ class ReplicaReader:
                 self.facts.flipped_bits[self.audit.segment, error.position] = bit
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
-        """Replays a chunk, noting where bytes lie that could not be read. Zeros hide nothing.
+        """Replay a chunk, noting where unreadable bytes are. Zeros hide nothing.
 
-        The torn end of the newest segment loses nothing either: what comes there had not been written when it was read.
+        The torn end of the newest segment loses nothing either: it had not been written completely when it was read.
         """
         start = 0
         for error in errors:
@@ -676,7 +672,7 @@ class ReplicaReader:
         self.replay_batches(b[start:])
 
     def _all_aborted(self) -> np.ndarray | PackedRows:
-        """The entries of all transaction indexes. Many are packed: they travel as one."""
+        """Entries of all transaction indexes. Many are packed: they travel as one."""
         if not self.aborted:
             return NO_ABORTED
         if sum(map(len, self.aborted)) <= PACK_ABOVE:
@@ -699,7 +695,7 @@ class ReplicaReader:
 
 
 def _replica_bytes(chunk: Chunk) -> int:
-    """The bytes of its batches, which lie side by side where there is no error between them."""
+    """Bytes of the chunk's batches, which are contiguous if there is no error between them."""
     rows = chunk.rows
     if chunk.errors or not len(rows):
         return int(rows[:, walking.SIZE].sum())
@@ -709,19 +705,18 @@ def _replica_bytes(chunk: Chunk) -> int:
 __all__ = ["EventKind", "ReplicaTask", "read_replica"]
 
 
-# Replicas of a partition whose remote part is the same objects: each is read once, and replayed for every replica.
+# Replicas of a partition that share remote segments: each is read once, and replayed for every replica.
 #
-# Reading, checksums and decompression take nearly all of the time; the replay differs, as snapshots and what is local
-# do.
-# Memory: the state of all these replays, the packed headers of one segment (:mod:`auditor.replay.reading.chunks`), and
-# at most :data:`KEPT_BYTES` of indexes and snapshots.
+# Reading, checksums and decompression take nearly all of the time; the replay differs, as snapshots and local
+# segments do. Memory: the state of all these replays, the packed headers of one segment
+# (:mod:`auditor.replay.reading.chunks`), and at most :data:`KEPT_BYTES` of indexes and snapshots.
 
 
 KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next replica
 
 
 def read_sharing(tasks: Sequence[ReplicaTask]) -> list[ReplicaFacts]:
-    """The facts of each, as reading it alone would give them."""
+    """Return the facts of each replica, as reading it alone would give them."""
     shared, small = _SharedChunks(), _SharedFiles(tasks)
 
     def read(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentPoint | SegmentOutcome]:
@@ -742,7 +737,7 @@ def read_sharing(tasks: Sequence[ReplicaTask]) -> list[ReplicaFacts]:
 
 
 class _SharedChunks:
-    """The chunks of the remote segment that was read last, packed, or why it could not be opened."""
+    """Chunks of the remote segment that was read last, packed, or why it could not be opened."""
 
     def __init__(self) -> None:
         self.key: Hashable | None = None
@@ -750,7 +745,7 @@ class _SharedChunks:
         self.failed: DecodeError | None = None
 
     def chunks(self, task: ReplicaTask, number: int) -> Iterator[Chunk] | DecodeError:
-        """The chunks of a replica's segment, or why its file could not be opened."""
+        """Return the chunks of a replica's segment, or why its file could not be opened."""
         key = shared_key(task, number)
         if key is None:
             return read_chunks(task, number)
@@ -774,7 +769,7 @@ class _SharedChunks:
 
 
 class _SharedFiles:
-    """Small remote files, each kept until every replica that has it was given it."""
+    """Small remote files, each kept until every replica that has it has read it."""
 
     def __init__(self, tasks: Sequence[ReplicaTask]) -> None:
         self.waiting = Counter(
@@ -784,7 +779,7 @@ class _SharedFiles:
         self.size = 0
 
     def read(self, where: StorageLocation, name: str, /, *, limit: int) -> bytes | DecodeError:
-        """The content of a file, or why it cannot be had."""
+        """Return the content of a file, or why it cannot be read."""
         key = (where, name)
         if key not in self.waiting:  # of one replica alone
             return read_file(where, name, limit=limit)
