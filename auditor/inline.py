@@ -34,7 +34,6 @@ from auditor.pipeline.runner import (
     kept,
     read_kept,
 )
-from auditor.pipeline.table_parts import schemas
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
 from auditor.processes.isolation import KILLS, Pool
@@ -46,10 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.facts.replica_facts import ReplicaFacts
-    from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
-    from auditor.pipeline.work_folder import WorkFolder
-    from auditor.rules.seen.cluster_view import Cluster
+    from auditor.pipeline.table_tasks import WrittenTables
 
 
 # Facts on the driver, and their distribution to processes.
@@ -334,7 +330,7 @@ def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         assert isinstance(replicas, KeptReplicas)
         logs = list(enumerate(lists(replicas, pool.size)))
         if wanted.of_logs:
-            for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):
+            for _, parts in pool.map(logs, partial(table_tasks.derive, wanted, clusters), reads=False):
                 written += parts
         if wanted.of_all:
             written += _gather(pool, wanted, clusters, logs)
@@ -347,8 +343,9 @@ def _gather(pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs
     for _, results in pool.map(logs, partial(_shares, clusters), reads=False):
         for join_key, partition, share in results:
             shares.setdefault((join_key, partition), []).append(share)
-    tasks = [(number, (*key, packed)) for number, (key, packed) in enumerate(sorted(shares.items()))]
-    return [part for _, parts in pool.map(tasks, partial(_gathered, wanted, clusters), reads=False) for part in parts]
+    tasks = [(number, [(*key, packed)]) for number, (key, packed) in enumerate(sorted(shares.items()))]
+    gather = partial(table_tasks.gather, wanted, clusters)
+    return [part for _, parts in pool.map(tasks, gather, reads=False) for part in parts]
 
 
 def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Keyed]:
@@ -357,18 +354,6 @@ def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -
         for join_key, facts in numbered[1]
         for share in shares_of(join_key, [pickle.loads(one) for one in facts], clusters[join_key])
     ]
-
-
-def _gathered(
-    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, tuple[str, int, list[bytes]]]
-) -> list[WrittenPart]:
-    return table_tasks.gather(wanted, clusters, numbered[0], [numbered[1]])
-
-
-def _derive(
-    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]
-) -> list[WrittenPart]:
-    return table_tasks.derive(wanted, clusters, *numbered)
 
 
 def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
@@ -434,7 +419,6 @@ class InlineRunner(Runner):
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """Write tables: by lists of files, then by lists of facts."""
-
         return run(self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> pa.Table:
@@ -449,12 +433,10 @@ class InlineRunner(Runner):
         def parts() -> dict[str, Path]:
             return self._written(audit, [name for name in derived_tables.NAMES if name in tables])
 
-        return query(text, schemas(audit.options.include_payload), parts)
+        return query(text, table_parts.schemas(audit.options.include_payload), parts)
 
     def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
         """Directories with the parts of each table, written once and kept until the runner closes."""
-        from auditor.pipeline import table_parts
-
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="auditor-tables-")
         parts = self._parts.setdefault(audit, {})
@@ -466,7 +448,6 @@ class InlineRunner(Runner):
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
         """Count with DuckDB."""
-
         return count(written.folder / table, table)
 
     def close(self) -> None:

@@ -30,10 +30,10 @@ Place = tuple[str, int]  # topic id, partition
 class _OfGroup:
     """Members of one group.
 
-    ``held``: partitions by member; ``changes``: of a partition, the record offsets with its holders from there on.
+    ``assigned``: partitions by member; ``changes``: of a partition, the record offsets with its holders from there on.
     """
 
-    held: dict[str, frozenset[Place]] = field(default_factory=dict)
+    assigned: dict[str, frozenset[Place]] = field(default_factory=dict)
     changes: dict[Place, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
 
@@ -43,36 +43,36 @@ class Holders:
     """The members of each KIP-848 group with the partitions that they held over time."""
 
     groups: dict[str, _OfGroup] = field(default_factory=dict)
-    kept: int = 0
+    change_count: int = 0
 
     def note(self, group: str, member: str, offset: int, value: str | None) -> None:
         """Record a member's current assignment.
 
         ``value``: the record's value as JSON with Kafka's own field names; None: the member is gone.
         """
-        if self.kept >= CHANGES:
+        if self.change_count >= CHANGES:
             self.groups.clear()
             return
         entry = self.groups.setdefault(group, _OfGroup())
-        before, now = entry.held.pop(member, frozenset()), _places(value)
+        before, now = entry.assigned.pop(member, frozenset()), _places(value)
         if now:
-            entry.held[member] = now
+            entry.assigned[member] = now
         entry.topics.update(topic for topic, _ in now)
         for place in before ^ now:
             changes = entry.changes.setdefault(place, [])
             holders = changes[-1][1] if changes else frozenset()
             changes.append((offset, holders ^ {member}))
-            self.kept += 1
+            self.change_count += 1
 
     def holder(self, group: str, partition: int, offset: int) -> str | None:
         """Return the only member that held a partition when the record at an offset was written.
 
         None where no member or several did, or the topic is ambiguous.
         """
-        tenure = self.held(group, partition, offset)
+        tenure = self.held_since(group, partition, offset)
         return None if tenure is None else tenure[0]
 
-    def held(self, group: str, partition: int, offset: int) -> tuple[str, int] | None:
+    def held_since(self, group: str, partition: int, offset: int) -> tuple[str, int] | None:
         """Return the only holder, and the record offset from which on it held the partition."""
         entry = self.groups.get(group)
         if entry is None or len(entry.topics) != 1:
@@ -365,7 +365,7 @@ class Assignments:
     ``holders``: the members of KIP-848 groups.
     """
 
-    kept: dict[str, deque[tuple[int, str]]] = field(default_factory=dict)
+    records: dict[str, deque[tuple[int, str]]] = field(default_factory=dict)
     characters: int = 0
     holders: Holders = field(default_factory=Holders)
     _at_hand: dict[tuple[str, int], tuple[str, dict[tuple[str, int], Member]]] = field(default_factory=dict)
@@ -374,27 +374,27 @@ class Assignments:
         """Record a classic group's record; ``value``: its value as JSON with Kafka's own field names."""
         if value is None:
             return
-        records = self.kept.get(group)
+        records = self.records.get(group)
         if records and records[-1][0] == generation:  # a member that joined again changes the record
             self.characters -= len(records.pop()[1])
         if records and len(records) == GENERATIONS:
             self.characters -= len(records.popleft()[1])
         if self.characters + len(value) <= KEPT_CHARACTERS:
             self.characters += len(value)
-            self.kept.setdefault(group, deque()).append((generation, value))
+            self.records.setdefault(group, deque()).append((generation, value))
 
     def owner(self, group: str, generation: int, topic: str, partition: int, *, before: bool = False) -> Member | None:
         """Return the member that had the partition in a generation, or in the one ``before``; None if unknown."""
-        numbers = [number for number, _ in self.kept.get(group, ()) if number <= generation - before]
+        numbers = [number for number, _ in self.records.get(group, ()) if number <= generation - before]
         if not numbers or (not before and numbers[-1] != generation):
             return None
         return self._owners(group, numbers[-1]).get((topic, partition))
 
     def tenure(self, c: OffsetCommit) -> Tenure | None:
-        """Return the owner of a commit's partition when it was written; None where the group's records do not show it."""
+        """Return the owner of a commit's partition when it was written; None if group records do not show it."""
         generation = c.generation
         if generation is None or not generation.classic:
-            holder = self.holders.held(c.place.group, c.partition, c.record_offset)
+            holder = self.holders.held_since(c.place.group, c.partition, c.record_offset)
             return None if holder is None else Tenure(Member(holder[0], None, None), holder[1])
         owner = self.owner(c.place.group, generation.number, c.topic, c.partition)
         return None if owner is None else Tenure(owner, generation.offset)
@@ -407,7 +407,7 @@ class Assignments:
 
     def _owners(self, group: str, generation: int) -> dict[tuple[str, int], Member]:
         """Members of a stored generation by partition. Cost: parses its text on a cache miss."""
-        value = next(text for number, text in reversed(self.kept[group]) if number == generation)
+        value = next(text for number, text in reversed(self.records[group]) if number == generation)
         members = self._at_hand.get((group, generation))
         if members is None or members[0] is not value:
             if len(self._at_hand) >= AT_HAND:

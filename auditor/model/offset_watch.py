@@ -63,7 +63,7 @@ class _GenerationCommits:
     began: int
     first: dict[int, OffsetCommit] = field(default_factory=dict)
     returned: set[int] = field(default_factory=set)
-    said: set[bool] = field(default_factory=set)  # what was found: harmless, grave
+    reported: set[bool] = field(default_factory=set)  # whether a grave one, and one that is not
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Rivals:
         turn = last is not None and last.producer_id != producer_id
         asked = turn and (new or producer_id not in stretch.returned or (last is not None and falls(last, commit)))
         tenure = self.assignments.tenure(commit) if new or asked or not classic else None
-        if asked and last is not None and True not in stretch.said:
+        if asked and last is not None and True not in stretch.reported:
             self._judge(commit, last, tenure, stretch)
         if turn and not new:
             stretch.returned.add(producer_id)
@@ -118,13 +118,13 @@ class Rivals:
     def _judge(self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, stretch: _GenerationCommits) -> None:
         same = since(last.generation) == stretch.began
         if (zombie := self._taken_from(c, last, tenure, same)) is not None:
-            if zombie.grave not in stretch.said:
+            if zombie.grave not in stretch.reported:
                 self.zombies.append(zombie)
-                stretch.said.add(zombie.grave)
+                stretch.reported.add(zombie.grave)
         elif same and (turns := self._in_turn(c, last, tenure, stretch)) is not None:
-            if turns.grave not in stretch.said:
+            if turns.grave not in stretch.reported:
                 self.interleaved.append(turns)
-                stretch.said.add(turns.grave)
+                stretch.reported.add(turns.grave)
         elif same and len(stretch.first) == 1 and c.producer_id not in stretch.first:
             self._note_hand_over(last, c, tenure)
 
@@ -233,14 +233,14 @@ class Values:
 
 @dataclass(slots=True)
 class Committers:
-    """Watches who commits in transactions; ``seen``: each producer's first and last commit, by group."""
+    """Watches who commits in transactions; ``by_group``: each producer's first and last commit, by group."""
 
-    seen: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]] = field(default_factory=dict)
+    by_group: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]] = field(default_factory=dict)
 
     def live(self, commit: OffsetCommit) -> None:
         """Note a producer's commit."""
         if not commit.plain:
-            commits = self.seen.setdefault(commit.place.group, {})
+            commits = self.by_group.setdefault(commit.place.group, {})
             commits[commit.producer_id] = commits.get(commit.producer_id, (commit,))[0], commit
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:

@@ -53,6 +53,7 @@ ENTRY = np.dtype(
         ),
     )
 )
+NEW_ENTRY = np.array([(NONE, NONE, NONE, NONE, NONE, NONE, 0, 0, 1)], ENTRY)
 CACHED = np.dtype((np.record, [("last_offset", "i8"), ("last_sequence", "i4"), ("offset_delta", "i4")]))
 
 
@@ -162,7 +163,7 @@ def used(p: Producers) -> Producers:
 
 
 def keep(p: Producers, wanted: np.ndarray) -> None:
-    """Forget the producers whose row is False in ``wanted`` (bool, as long as the used rows); others move up in order."""
+    """Forget the producers whose row is False in ``wanted`` (bool, one per used row); others move up in order."""
     rows = int(p.meta[0])
     count = int(np.count_nonzero(wanted))
     for table in (p.entries, *p.rings):
@@ -227,16 +228,8 @@ def insert(p: Producers, producer_id: int) -> int:
         return NONE
     p.meta[0] = row + 1
     p.slots[slot] = row
-    entry = p.entries[row]
-    entry.producer_id = producer_id
-    entry.epoch = NONE
-    entry.coordinator_epoch = NONE
-    entry.last_timestamp = NONE
-    entry.txn_first_offset = NONE
-    entry.timestamp = NONE
-    entry.cached = 0
-    entry.newest = 0
-    entry.ascending = 1
+    p.entries[row] = NEW_ENTRY[0]
+    p.entries[row].producer_id = producer_id
     return row
 
 
@@ -354,7 +347,7 @@ def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: 
 
 @kernel
 def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> int:
-    """Return the ring place of the cached batch with exactly this epoch and range, the oldest of several; -1 if none."""
+    """Return the ring place of the cached batch with this epoch and range, the oldest of several; -1 if none."""
     if row < 0 or p.entries[row].epoch != epoch:
         return NONE
     for age in range(p.entries[row].cached - 1, -1, -1):

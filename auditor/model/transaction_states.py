@@ -208,7 +208,7 @@ def _content_problems(old: TransactionValue, new: TransactionValue) -> list[str]
 
 
 def fenced(value: TransactionValue, epoch: int) -> TransactionValue:
-    """Return an open transaction after its coordinator has bumped the epoch to fence the producer, before any record."""
+    """Return an open transaction once its coordinator has bumped the epoch to fence the producer, without a record."""
     return value._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
 
 

@@ -297,28 +297,18 @@ def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
         if own_read.whole and own.broker_id is not None:
             end = copy.end if own_read.damaged else same_until(copy, furthest)
             cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
-            assigned = (
-                partition for partition, p in own_read.metadata.partitions.items() if own.broker_id in p.replicas
-            )
-            cluster.assigned[own.broker_id] = {
-                partition: own_read.made.get(partition, (-1, -1)) for partition in assigned
-            }
+            assigned = (key for key, p in own_read.metadata.partitions.items() if own.broker_id in p.replicas)
+            cluster.assigned[own.broker_id] = {key: own_read.made.get(key, (-1, -1)) for key in assigned}
             if copy.end < furthest.end and _went_on(own.broker_id, own_read.metadata, read.metadata, copy.end):
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     topics = read.metadata.topics  # one that was recreated under its name has another past
-    of_now = {
-        partition: [e for e in some if e.topic_id == topics.get(partition[0])]
-        for partition, some in read.elections.items()
-    }
-    cluster.elections = {partition: some for partition, some in of_now.items() if some}
-    gaps = {
-        partition: [g for g in some if g.topic_id == topics.get(partition[0])]
-        for partition, some in read.leaderless.items()
-    }
-    cluster.leaderless = {partition: some for partition, some in gaps.items() if some}
+    of_now = {key: [e for e in some if e.topic_id == topics.get(key[0])] for key, some in read.elections.items()}
+    cluster.elections = {key: some for key, some in of_now.items() if some}
+    gaps = {key: [g for g in some if g.topic_id == topics.get(key[0])] for key, some in read.leaderless.items()}
+    cluster.leaderless = {key: some for key, some in gaps.items() if some}
     cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
     of_brokers = read.metadata.broker_configs
     cluster.broker_configs = {
@@ -347,8 +337,8 @@ def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
 def _who_stopped_before(cluster: ClusterSettings) -> None:
     """Mark elections whose new leader was in sync as long as the last leader ran, by that one's metadata."""
     ends = cluster.metadata_ends
-    for partition, some in cluster.elections.items():
-        cluster.elections[partition] = [
+    for key, some in cluster.elections.items():
+        cluster.elections[key] = [
             e._replace(in_sync_to_the_end=True)
             if e.left_sync is not None and e.last_leader in ends and ends[e.last_leader] <= e.left_sync
             else e
@@ -425,11 +415,11 @@ def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
 def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped:
     """Return the brokers that were in sync until their shutdown and have not been restarted since, by partition."""
     stopped: Stopped = {}
-    for partition, brokers in left.items():
+    for key, brokers in left.items():
         for number, offset in brokers.items():
             since = stopping.get(number)
             if since is not None and offset is not None and offset >= since:
-                stopped[partition] = (*stopped.get(partition, ()), number)
+                stopped[key] = (*stopped.get(key, ()), number)
     return stopped
 
 

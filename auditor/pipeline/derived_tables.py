@@ -21,7 +21,6 @@ from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings, lag_table, space_table
-from auditor.pipeline import space_table as pipeline_space_table
 from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
@@ -121,46 +120,42 @@ def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) 
         return
     branches = coordinated.summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
     groups: dict[tuple[int, int], set[str]] = {}
-    for name, transactions in itertools.chain.from_iterable(share.groups.items() for share in shares):
-        groups.setdefault(name, set()).update(transactions)
+    for name, t in itertools.chain.from_iterable(share.groups.items() for share in shares):
+        groups.setdefault(name, set()).update(t)
     for log, counts in history.whole_ids(partition):
         for columns in log.all_pieces():
-            transactions = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
-            if len(transactions.starts):
-                values = _own(log, columns, transactions) | _of_partitions(columns, transactions, branches, groups)
-                yield from_columns(
-                    COORDINATED, (*place, TRANSACTION_STATE, partition), len(transactions.starts), values
-                )
+            t = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
+            if len(t.starts):
+                values = _own(log, columns, t) | _of_partitions(columns, t, branches, groups)
+                yield from_columns(COORDINATED, (*place, TRANSACTION_STATE, partition), len(t.starts), values)
 
 
-def _counting(transactions: Transactions, counts: np.ndarray) -> Transactions:
-    wanted = counts[transactions.starts]
-    ends = type(transactions.ends)(*(column[wanted] for column in transactions.ends))
-    return Transactions(transactions.starts[wanted], transactions.ongoing[wanted], ends, transactions.forced[wanted])
+def _counting(t: Transactions, counts: np.ndarray) -> Transactions:
+    wanted = counts[t.starts]
+    ends = type(t.ends)(*(column[wanted] for column in t.ends))
+    return Transactions(t.starts[wanted], t.ongoing[wanted], ends, t.forced[wanted])
 
 
-def _own(log: CoordinatorLog, columns: Columns, transactions: Transactions) -> Fields:
+def _own(log: CoordinatorLog, columns: Columns, t: Transactions) -> Fields:
     """Columns from the coordinator's log itself."""
-    prepare, complete, decision = transactions.ends
-    last = np.maximum.reduce([transactions.ongoing, prepare, complete])
-    began = coordinated.begun(columns, transactions)
+    prepare, complete, decision = t.ends
+    last = np.maximum.reduce([t.ongoing, prepare, complete])
+    began = coordinated.begun(columns, t)
     updated = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
     decided = np.where(prepare >= 0, updated[prepare], -1)
     over = np.where(complete >= 0, np.maximum(updated[complete], columns["record_time"][complete]), -1)
     earliest = np.where(complete >= 0, updated[complete], decided)
-    ids, names = np.unique(columns["id"][transactions.starts], return_inverse=True)
-    ongoing = transactions.ongoing >= 0
-    members = np.where(prepare >= 0, prepare, transactions.ongoing)
+    ids, names = np.unique(columns["id"][t.starts], return_inverse=True)
+    ongoing = t.ongoing >= 0
+    members = np.where(prepare >= 0, prepare, t.ongoing)
     return {
         "transactional_id": texts([log.ids[n] for n in ids.tolist()]).take(array_of(names.astype(np.int64))),
-        "transaction_key": _coordinated_keys(
-            columns["producer_id"][transactions.starts], columns["offset"][transactions.starts]
-        ),
-        "producer_id": columns["producer_id"][transactions.starts],
-        "producer_epoch": columns["producer_epoch"][transactions.starts],
+        "transaction_key": _coordinated_keys(columns["producer_id"][t.starts], columns["offset"][t.starts]),
+        "producer_id": columns["producer_id"][t.starts],
+        "producer_epoch": columns["producer_epoch"][t.starts],
         "state": texts([STATES[n] for n in columns["state"][last].tolist()]),
         "outcome": _OUTCOMES.take(array_of(np.maximum(decision, 0).astype(np.int64), decision < 0)),
-        "decided_by": texts(coordinated.decided_by(columns, transactions, began)),
+        "decided_by": texts(coordinated.decided_by(columns, t, began)),
         "timeout_ms": columns["timeout_ms"][last],
         "began_not_before": began,
         "began_not_after": began,
@@ -178,7 +173,7 @@ def _own(log: CoordinatorLog, columns: Columns, transactions: Transactions) -> F
                 )
             ]
         ),
-        "offset": _offsets(columns["offset"][transactions.starts]),
+        "offset": _offsets(columns["offset"][t.starts]),
         "last_offset": _offsets(columns["offset"][last]),
     }
 
@@ -199,10 +194,10 @@ def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
 
 
 def _of_partitions(
-    columns: Columns, transactions: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
+    columns: Columns, t: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
 ) -> Fields:
     """Columns from the logs of the transactions' partitions."""
-    producers, offsets = columns["producer_id"][transactions.starts], columns["offset"][transactions.starts]
+    producers, offsets = columns["producer_id"][t.starts], columns["offset"][t.starts]
     rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]
     of = [
         sorted(groups[pair]) if pair in groups else []
@@ -427,7 +422,7 @@ _OF_FACTS: dict[str, tuple[pa.Schema, MadeOfLog | None]] = {
     COORDINATED_TRANSACTIONS: (COORDINATED, None),
     "lag": (lag_table.LAG, lag_table.rows),
     "space": (space_table.SPACE, space_table.space_rows),
-    "cleaner": (pipeline_space_table.CLEANER, pipeline_space_table.cleaner_rows),
+    "cleaner": (space_table.CLEANER, space_table.cleaner_rows),
 }
 OF_FACTS = {name: columns for name, (columns, _) in _OF_FACTS.items()}
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")

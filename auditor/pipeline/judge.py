@@ -220,24 +220,24 @@ def _open_row(log: LogView, t: OpenTransaction) -> Fields:
         "broker_id": log.leader.broker_id,
         "topic": log.topic,
         "partition": log.partition,
-        "producer_id": int(t.row["producer_id"]),
-        "producer_epoch": int(t.row["producer_epoch"]),
+        **_numbers(t.row, "producer_id", "producer_epoch"),
         "transactional_id": t.owner,
         **blocking.said(blocking.judged(log, t)),
         "why": t.reason,
         "advice": blocking.advise(log, t).row(),
         "in_flight": t.in_flight,
-        "first_offset": int(t.row["first_offset"]),
-        "last_offset": int(t.row["last_offset"]),
+        **_numbers(t.row, "first_offset", "last_offset"),
         **blocking.dated(log, t),
         "age_ms": blocking.age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms,
         "state": None if t.entry is None else t.entry.state or "tombstone",
-        "batches": int(t.row["batches"]),
-        "records": int(t.row["records"]),
-        "bytes": int(t.row["bytes"]),
+        **_numbers(t.row, "batches", "records", "bytes"),
     }
+
+
+def _numbers(row: np.void, *names: str) -> dict[str, int]:
+    return {name: int(row[name]) for name in names}
 
 
 def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
@@ -264,10 +264,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
 def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
     closed = row["marker_offset"] >= 0
     return {
-        "producer_id": int(row["producer_id"]),
-        "producer_epoch": int(row["producer_epoch"]),
-        "first_offset": int(row["first_offset"]),
-        "last_offset": int(row["last_offset"]),
+        **_numbers(row, "producer_id", "producer_epoch", "first_offset", "last_offset"),
         "marker_offset": int(row["marker_offset"]) if closed else None,
         "marker_epoch": int(row["marker_epoch"]) if closed else None,
         "outcome": ("COMMIT" if row["commit"] else "ABORT") if closed else None,

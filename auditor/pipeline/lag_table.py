@@ -15,18 +15,7 @@ from auditor.facts.batch_sums import touches
 from auditor.facts.offsets import SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading import lag_counts
-from auditor.replay.reading.lag_counts import (
-    ABORTED,
-    FAR,
-    MARKER,
-    OPEN,
-    SEEN,
-    WAITING,
-    Counts,
-    Outcomes,
-    RecordsAhead,
-    offsets_in,
-)
+from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead
 from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, once
@@ -217,7 +206,7 @@ class _LagReading:
             self.failed = "the log changed while it was read"
         if task.records:
             for offset, segment, position in self.counts.unsure():
-                offsets = offsets_in(task, segment, position)
+                offsets = lag_counts.offsets_in(task, segment, position)
                 if offsets is not None:
                     self.counts.looked_into(offset, offsets)
 
@@ -257,19 +246,19 @@ class _LagReading:
             fewest, highest = self.counts.between(first, last + 1)
             least -= highest
             most -= fewest
-            done += int(fewest[:MARKER].sum())
+            done += int(fewest[: lag_counts.MARKER].sum())
         least = np.maximum(least, 0)
         if (least > most).any():
             return None
         numbers = (
-            least[SEEN],
-            most[SEEN] + min(self._exposed_from(s.begin), int(most[ABORTED])),
-            least[:MARKER].sum(),
-            most[:MARKER].sum(),
-            least[WAITING],
-            least[OPEN],
-            least[ABORTED],
-            least[MARKER],
+            least[lag_counts.SEEN],
+            most[lag_counts.SEEN] + min(self._exposed_from(s.begin), int(most[lag_counts.ABORTED])),
+            least[: lag_counts.MARKER].sum(),
+            most[: lag_counts.MARKER].sum(),
+            least[lag_counts.WAITING],
+            least[lag_counts.OPEN],
+            least[lag_counts.ABORTED],
+            least[lag_counts.MARKER],
             offsets - int(ahead.most.sum()),
             done,
             ahead.fetched_stable,
@@ -342,7 +331,7 @@ class _LagReading:
             return "the end of the log is not in the input"
         if leader.open_unknown or leader.cannot_show:
             return "which transactions are open is not known"
-        if touches(leader.unverified, s.begin, FAR):
+        if touches(leader.unverified, s.begin, lag_counts.FAR):
             return "checksums of batches behind the position were not verified when the log was copied"
         if self._exposed_from(s.begin):
             return (

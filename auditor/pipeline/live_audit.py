@@ -21,13 +21,8 @@ from auditor.base.words import plural
 from auditor.connectors import schema
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.live import live_cluster
 from auditor.connectors.live.live_cluster import (
-    BROKER,
-    DEBUGGER,
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    TOPIC,
     Budget,
     FetchedBatches,
     ListedTransaction,
@@ -58,8 +53,6 @@ from auditor.rules.seen.coordinator_history import NONE, SKEW_MS, CoordinatorHis
 from auditor.rules.seen.view import Finding, is_compacted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from auditor.pipeline.runner import Replicas, Runner
 
 
@@ -287,9 +280,9 @@ class ClusterReading:
 
     def _settings(self) -> None:
         topics = sorted({log.topic for log in self.logs})
-        self.settings.topic_configs = self.cluster.configs(TOPIC, topics)
+        self.settings.topic_configs = self.cluster.configs(live_cluster.TOPIC, topics)
         for broker in self.brokers:
-            self.settings.broker_configs |= self.cluster.configs(BROKER, [str(broker)], broker)
+            self.settings.broker_configs |= self.cluster.configs(live_cluster.BROKER, [str(broker)], broker)
 
     def _memory(self) -> Memory:
         memory = Memory(transactions=self.cluster.transactions(self.brokers, DESCRIBED))
@@ -309,15 +302,15 @@ class ClusterReading:
         ends, ask = LogEnds(), self.cluster.offsets
         for leader, logs in self._by_leader().items():
             names = [log.name for log in logs]
-            ends.start |= ask(leader, names, EARLIEST)
-            ends.stable |= ask(leader, names, LATEST, READ_COMMITTED)
-            ends.end |= ask(leader, names, LATEST, replica=DEBUGGER)
+            ends.start |= ask(leader, names, live_cluster.EARLIEST)
+            ends.stable |= ask(leader, names, live_cluster.LATEST, live_cluster.READ_COMMITTED)
+            ends.end |= ask(leader, names, live_cluster.LATEST, replica=live_cluster.DEBUGGER)
             if (since := self.options.since) is not None and since.time_ms is not None:
                 ends.since |= ask(leader, names, since.time_ms)
         for broker in self.brokers:
             names = [log.name for log in self.logs if broker in log.replicas and log.leader >= 0]
-            starts = ask(broker, names, EARLIEST, replica=DEBUGGER) if names else {}
-            stops = ask(broker, names, LATEST, replica=DEBUGGER) if names else {}
+            starts = ask(broker, names, live_cluster.EARLIEST, replica=live_cluster.DEBUGGER) if names else {}
+            stops = ask(broker, names, live_cluster.LATEST, replica=live_cluster.DEBUGGER) if names else {}
             for name in starts.keys() & stops.keys():
                 ends.replicas.setdefault(name, {})[broker] = (starts[name], stops[name])
         return ends

@@ -205,9 +205,7 @@ def read_events(task: EventsTask) -> list[Fields]:
 
 class _EventsByPartition:
     def __init__(self, wanted: tuple[tuple[str, int], ...]) -> None:
-        self.events: dict[tuple[str, int], deque[Fields]] = {
-            partition: deque(maxlen=MAX_EVENTS) for partition in wanted
-        }
+        self.events: dict[tuple[str, int], deque[Fields]] = {key: deque(maxlen=MAX_EVENTS) for key in wanted}
         self.counts = dict.fromkeys(wanted, 0)
         self.replicas: dict[tuple[str, int], tuple[int, ...]] = {}
         self.brokers: dict[int, BrokerState] = {}
@@ -230,16 +228,14 @@ class _EventsByPartition:
         """Add a change if it concerns one of the partitions."""
         fields, topic = change.record.fields, change.topic
         if change.partition is not None:
-            partition = (change.partition.topic, change.partition.partition)
-            if partition in self.events:
-                self.replicas[partition] = change.partition.replicas
-                self._add(partition, change, _of_partition(change.partition, change.before))
+            key = (change.partition.topic, change.partition.partition)
+            if key in self.events:
+                self.replicas[key] = change.partition.replicas
+                self._add(key, change, _of_partition(change.partition, change.before))
         elif change.broker is not None:
             says = self._of_broker(change.record.name, change.broker)
-            for partition in [
-                partition for partition, replicas in self.replicas.items() if change.broker.broker_id in replicas
-            ]:
-                self._add(partition, change, says)
+            for key in [key for key, replicas in self.replicas.items() if change.broker.broker_id in replicas]:
+                self._add(key, change, says)
         elif change.record.name == "ConfigRecord" and fields["resourceType"] == TOPIC_RESOURCE:
             value = "no longer set" if fields["value"] is None else f"set to {fields['value']}"
             self._of_topic(fields["resourceName"], change, f"topic setting {fields['name']} {value}")
@@ -248,8 +244,8 @@ class _EventsByPartition:
             self._of_topic(topic, change, f"topic {what} (id {fields['topicId']})")
 
     def _of_topic(self, topic: str, change: Change, says: str) -> None:
-        for partition in [partition for partition in self.events if partition[0] == topic]:
-            self._add(partition, change, says)
+        for key in [key for key in self.events if key[0] == topic]:
+            self._add(key, change, says)
 
     def _of_broker(self, record: str, state: BrokerState) -> str:
         before = self.brokers.get(state.broker_id)
@@ -266,11 +262,11 @@ class _EventsByPartition:
             parts.append("shutting down")
         return f"{who} {', '.join(parts)}" if parts else ""
 
-    def _add(self, partition: tuple[str, int], change: Change, says: str) -> None:
+    def _add(self, key: tuple[str, int], change: Change, says: str) -> None:
         if says:
-            self.counts[partition] += 1
+            self.counts[key] += 1
             time = None if change.timestamp is None else iso(change.timestamp)
-            self.events[partition].append({"time": time, "metadata_offset": change.offset, "says": says})
+            self.events[key].append({"time": time, "metadata_offset": change.offset, "says": says})
 
 
 def _of_partition(state: PartitionState, before: PartitionState | None) -> str:

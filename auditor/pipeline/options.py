@@ -226,7 +226,7 @@ class Verdicts:
     gone: Sequence[AcceptedFinding] = ()
 
 
-def judge(
+def compare(
     baseline: Baseline,
     findings: Iterable[tuple[str, str]],
     as_of_ms: int,
@@ -269,7 +269,7 @@ def _over(entry: AcceptedFinding, severity: str, as_of_ms: int) -> str:
     return ""
 
 
-def read(path: Path) -> Baseline:
+def read_baseline(path: Path) -> Baseline:
     """Read the baseline at ``path``. Errors: :class:`AuditInputError` naming the file and the entry."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -298,12 +298,12 @@ def _entry(row: object, place: str) -> AcceptedFinding:
         row["severity"],
         row["reason"],
         row["who"],
-        None if until is None else day(until, place),
+        None if until is None else parse_day(until, place),
         *(str(row.get(name) or "") for name in ("rule", "where", "cluster")),
     )
 
 
-def day(text: object, place: str) -> datetime.date:
+def parse_day(text: object, place: str) -> datetime.date:
     """Parse a day such as ``2026-12-31``. Errors: :class:`AuditInputError`, beginning with ``place``."""
     try:
         return datetime.date.fromisoformat(str(text))

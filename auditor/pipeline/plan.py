@@ -13,13 +13,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from auditor.base.at_rest import ExternalSort, Fields
 from auditor.base.errors import MIB, is_unread
-from auditor.connectors.kafka_names import METADATA_TOPIC as METADATA_TOPIC_OF_NAMES
+from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, TextFile
 from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
@@ -32,7 +32,7 @@ from auditor.connectors.tables import input_splits
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
 from auditor.pipeline.cluster_context import known_before
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
+from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key
@@ -61,10 +61,26 @@ def replica_tasks(
     return ReplicaTasks(inventory, settings, options)
 
 
-class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
+class LazyTasks(Sequence[ReplicaTask | TextTask]):
+    """Tasks that are built when they are accessed. ``sizes``: of each, see :func:`size`."""
+
+    sizes: np.ndarray
+
+    def _task(self, number: int) -> ReplicaTask | TextTask:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: Any) -> Any:
+        numbers = range(len(self))[index]
+        return [self._task(number) for number in numbers] if isinstance(index, slice) else self._task(numbers)
+
+
+class ReplicaTasks(LazyTasks):
     """Tasks that are built lazily, so the driver never holds a million.
 
-    ``sizes``: bytes of each, see :func:`size`; ``tiered``: whether any has segments in remote storage. Tasks of
+    ``tiered``: whether any has segments in remote storage. Tasks of
     internal topics get shares (:class:`ReplicaTask`), at most 1 in total: half of it in equal parts, half by the bytes
     of the files. Sizes are all that is known before reading: few bytes that decode to much get little, and a partition
     far larger than the others is not cut down to an average. Shares are powers of two, so that a file that grows leaves
@@ -103,23 +119,12 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
         hashes, counts = np.unique(np.array(logs), return_counts=True)
         self._replicated = frozenset(hashes[counts > 1].tolist())
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
     def __iter__(self) -> Iterator[ReplicaTask | TextTask]:
         yield from self._texts
         for make, replicas in self._makers:
             yield from map(make, replicas)
 
-    @overload
-    def __getitem__(self, at: int) -> ReplicaTask | TextTask: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[ReplicaTask | TextTask]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        """A task, or those of a slice."""
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number = range(len(self))[index]
+    def _task(self, number: int) -> ReplicaTask | TextTask:
         if number < len(self._texts):
             return self._texts[number]
         of_dir = bisect.bisect_right(self._begin, number) - 1
@@ -291,7 +296,7 @@ def size(task: AnyTask) -> int:
 
 def sizes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
     """Return the :func:`size` of each task."""
-    if isinstance(tasks, (ReplicaTasks, LargestFirst)):
+    if isinstance(tasks, LazyTasks):
         return tasks.sizes
     return np.array([size(task) for task in tasks], np.int64)
 
@@ -336,7 +341,7 @@ def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
         yield [task for _, task in some]
 
 
-class LargestFirst(Sequence[ReplicaTask | TextTask]):
+class LargestFirst(LazyTasks):
     """Tasks built lazily, the largest before all others, which keep their order.
 
     Sorting all by size would unpack them from scattered places.
@@ -348,14 +353,9 @@ class LargestFirst(Sequence[ReplicaTask | TextTask]):
         self._order = np.concatenate([order[:LARGEST], np.sort(order[LARGEST:])])
         self.sizes = tasks.sizes[self._order]
 
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __getitem__(self, index: object) -> Any:
-        """Build a task, or those of a slice."""
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return self._tasks[self._order[index]]
+    def _task(self, number: int) -> ReplicaTask | TextTask:
+        task: ReplicaTask | TextTask = self._tasks[self._order[number]]
+        return task
 
 
 def largest_first(tasks: Sequence[ReplicaTask | SharingTask | TextTask]) -> Sequence[Any]:
@@ -389,7 +389,7 @@ RATES = {
     OTHERS: Rate((0.13, 0.30), (0.25, 1.9)),
     TRANSACTION_STATE: Rate((6.4, 6.4), (7.5, 7.5)),
     CONSUMER_OFFSETS: Rate((7.3, 7.3), (7.0, 7.0)),
-    METADATA_TOPIC_OF_NAMES: Rate((390, 390), (390, 390)),
+    METADATA_TOPIC: Rate((390, 390), (390, 390)),
     SHARE_GROUP_STATE: Rate((120, 250), (120, 250)),
     REMOTE_LOG_METADATA: Rate((120, 250), (120, 250)),
     TEXTS: Rate((20, 60), (20, 60)),

@@ -440,7 +440,7 @@ class Runner(ABC):
 # Work folder (``--work``), imported only where it is used.
 
 
-def folder(options: AuditOptions) -> WorkFolder | None:
+def work_folder_of(options: AuditOptions) -> WorkFolder | None:
     """Return the work folder if facts are kept. Errors: :class:`AuditInputError` where there is nothing to resume."""
     if options.work is None:
         return None
@@ -452,12 +452,12 @@ def folder(options: AuditOptions) -> WorkFolder | None:
     return work
 
 
-def under_its_key(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions) -> Sequence[ReplicaTask | TextTask]:
+def with_lasting_key(
+    tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions
+) -> Sequence[ReplicaTask | TextTask]:
     """Return the tasks; if facts are kept, with a digest key that outlives this process."""
-    work = folder(options)
-    return tasks if work is None else under_key(tasks, work.key())
-
-
-def under_key(tasks: Sequence[ReplicaTask | TextTask], key: bytes) -> list[ReplicaTask | TextTask]:
-    """Return the tasks with another digest key."""
+    work = work_folder_of(options)
+    if work is None:
+        return tasks
+    key = work.key()
     return [replace(t, digests=key) if isinstance(t, ReplicaTask) and t.digests else t for t in tasks]

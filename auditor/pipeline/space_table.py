@@ -16,15 +16,12 @@ from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model import log_maintenance
 from auditor.model.log_maintenance import (
-    LAG,
-    STABLE,
     CleanableSegment,
     CleanerState,
     CleaningSettings,
     RetainedSegment,
     RetentionSettings,
     RetentionVerdict,
-    kept,
 )
 from auditor.pipeline.lag_table import holder, readable_end, stable_end
 from auditor.rules.lib.log_bounds import TopicSetting, setting
@@ -115,7 +112,7 @@ class _ReplicaSpace:
         """Return a row per segment."""
         segments = [RetainedSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
         start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
-        verdicts = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
+        verdicts = log_maintenance.kept(segments, start, self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
         by_file = self.tiered and any(verdict.by == log_maintenance.FUTURE for verdict in verdicts)
         return [
@@ -273,7 +270,9 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
         "first_dirty_offset": state.first_dirty,
         "first_uncleanable_offset": state.first_uncleanable,
         "held_by": state.because,
-        "held_until": segments[state.held_segment].largest_time + rules.min_lag_ms if state.because == LAG else None,
+        "held_until": segments[state.held_segment].largest_time + rules.min_lag_ms
+        if state.because == log_maintenance.LAG
+        else None,
         **_holder(log, replica, state, end),
         "dirty_offsets": replica.log_end - state.first_dirty,
         "clean_bytes": state.clean_bytes,
@@ -315,7 +314,7 @@ def _stands(state: CleanerState) -> str:
 
 def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int) -> Fields:
     """The producer whose transaction holds back the cleaner, if one does."""
-    producer = holder(replica, end) if state.because == STABLE else None
+    producer = holder(replica, end) if state.because == log_maintenance.STABLE else None
     return {
         "held_by_transaction": None if producer is None else log.owner(producer),
         "held_producer_id": producer,

@@ -23,7 +23,6 @@ from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
 from auditor.pipeline import lag_table, space_table
-from auditor.pipeline import space_table as pipeline_space_table
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
 from auditor.replay.task import ReplicaTask
@@ -102,12 +101,8 @@ def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tup
     damaged = of.lost_at >= 0 or of.ends_early or of.absent or of.unreadable_records
     sure = not damaged and next(iter(log.events(EventKind.CRC)), None) is None
     for position in (*_consumers(log), *_shares(log)):
-        coordinator = {
-            "join_key": log.leader.join_key,
-            "coordinator": log.topic,
-            "coordinator_partition": log.partition,
-        }
-        yield "position", position._replace(sure=sure)._asdict() | coordinator
+        origin = {"join_key": log.leader.join_key, "coordinator": log.topic, "coordinator_partition": log.partition}
+        yield "position", position._replace(sure=sure)._asdict() | origin
 
 
 def _consumers(log: LogView) -> Iterator[Position]:
@@ -187,7 +182,7 @@ def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
 
 
 def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
-    row = pipeline_space_table.row_of(log, replica)
+    row = space_table.row_of(log, replica)
     if row is None or row["undecided"] is not None:
         return
     size = row["uncleanable_bytes"] - replica.scans[-1].size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
 from auditor.pipeline import derived_tables
-from auditor.pipeline import derived_tables as pipeline_derived_tables
 
 if TYPE_CHECKING:
     from auditor.rules.seen.cluster_view import Cluster
@@ -110,6 +109,9 @@ NOT_SHARED = "."  # in place of a table: the staging folder is not there where a
 MOST_BYTES = 1 << 30  # of a file, before the next one is begun; S3 copies 5 GB at once and no more
 
 
+TableRows = Iterator[tuple[str, pa.RecordBatch]]
+
+
 class WrittenPart(NamedTuple):
     """A file that a task has written. ``task``: its number; ``file``: its name in the staging directory."""
 
@@ -167,8 +169,6 @@ class WrittenTables(NamedTuple):
 
     def columns(self, table: str) -> pa.Schema:
         """Return the columns of one of the tables."""
-        import pyarrow.parquet as pq
-
         if table in self.stored:
             return self.staging.reading(pq.read_schema, self.stored[table][0])
         return pq.read_schema(next((self.folder / table).glob("*.parquet")))
@@ -219,45 +219,54 @@ class _TaskFiles:
         return self.parts
 
 
-def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[WrittenPart]:
-    """Write the decoded tables of some pieces. Memory: a chunk of a segment, and a row group per table."""
-    number, pieces = numbered
-    if not wanted.is_reached():
-        return [WrittenPart(number, NOT_SHARED, "")]
-    with _TaskFiles(wanted, number) as files, remote_files.coming(remote_files.of_work(pieces)):
-        for piece in pieces:
-            for table, rows in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
-                if table in wanted.decoded:
-                    files.add(table, rows)
-        return files.ended()
-
-
-def derive(
-    wanted: TableRequest, clusters: dict[str, Cluster], number: int, logs: Iterable[tuple[str, list[bytes]]]
-) -> list[WrittenPart]:
-    """Write the derived tables of some logs, each given as the join key of its cluster and pickled facts."""
+def _write_rows(wanted: TableRequest, number: int, rows: TableRows) -> list[WrittenPart]:
     if not wanted.is_reached():
         return [WrittenPart(number, NOT_SHARED, "")]
     with _TaskFiles(wanted, number) as files:
+        for table, batch in rows:
+            files.add(table, batch)
+        return files.ended()
+
+
+def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[WrittenPart]:
+    """Write the decoded tables of some pieces. Memory: a chunk of a segment, and a row group per table."""
+    number, pieces = numbered
+
+    def rows() -> TableRows:
+        with remote_files.coming(remote_files.of_work(pieces)):
+            for piece in pieces:
+                for table, batch in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
+                    if table in wanted.decoded:
+                        yield table, batch
+
+    return _write_rows(wanted, number, rows())
+
+
+def derive(
+    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[tuple[str, list[bytes]]]]
+) -> list[WrittenPart]:
+    """Write the derived tables of some logs, each given as the join key of its cluster and pickled facts."""
+    number, logs = numbered
+
+    def rows() -> TableRows:
         for join_key, facts in logs:
             replicas = [pickle.loads(one) for one in facts]
             for table in wanted.of_logs:
-                for rows in derived_tables.of_log(replicas, clusters[join_key], table):
-                    files.add(table, rows)
-        return files.ended()
+                yield from ((table, batch) for batch in derived_tables.of_log(replicas, clusters[join_key], table))
+
+    return _write_rows(wanted, number, rows())
 
 
 def gather(
     wanted: TableRequest,
     clusters: dict[str, Cluster],
-    number: int,
-    partitions: Iterable[tuple[str, int, Iterable[bytes]]],
+    numbered: tuple[int, Iterable[tuple[str, int, Iterable[bytes]]]],
 ) -> list[WrittenPart]:
     """Write the transactions of some partitions of the coordinators' log, each given with all its shares."""
-    if not wanted.is_reached():
-        return [WrittenPart(number, NOT_SHARED, "")]
-    with _TaskFiles(wanted, number) as files:
-        for join_key, partition, shares in partitions:
-            for rows in pipeline_derived_tables.coordinated_rows(clusters[join_key], partition, shares):
-                files.add(derived_tables.COORDINATED_TRANSACTIONS, rows)
-        return files.ended()
+    number, partitions = numbered
+    rows = (
+        (derived_tables.COORDINATED_TRANSACTIONS, batch)
+        for join_key, partition, shares in partitions
+        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, shares)
+    )
+    return _write_rows(wanted, number, rows)

@@ -45,12 +45,16 @@ def compared(
     inventory: Inventory, settings: dict[str, ClusterSettings], wanted: str, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the policies to compare: those asked for, and those that the input's brokers may have used."""
-    now = {
-        name
+    present = frozenset[str]().union(*_candidates(inventory, settings, wanted).values())
+    return tuple(dict.fromkeys([*names, *sorted(present)]))
+
+
+def _candidates(inventory: Inventory, settings: dict[str, ClusterSettings], wanted: str) -> dict[str, set[str]]:
+    """The policies that each log directory's broker may have used."""
+    return {
+        log_dir.name: candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
         for log_dir in inventory.log_dirs
-        for name in candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
     }
-    return tuple(dict.fromkeys([*names, *sorted(now)]))
 
 
 def with_policies(
@@ -66,10 +70,7 @@ def with_policies(
     Text dumps stay as they are, since they have no sizes and no settings. ``duplicate_window``: the draft's threshold,
     in sequence numbers.
     """
-    now = {
-        log_dir.name: candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
-        for log_dir in inventory.log_dirs
-    }
+    now = _candidates(inventory, settings, wanted)
     out: list[Task] = []
     for task in tasks:
         if isinstance(task, ReplicaTask):
@@ -121,12 +122,11 @@ def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cl
         for b in briefs
         if 0 <= clusters[b.join_key].newest_time < b.any_time - AHEAD_MS
     }
-    keys = (
-        (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
+    of = {
+        (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0): task
         for task in tasks
         if isinstance(task, ReplicaTask)
-    )
-    of = dict(zip(keys, (task for task in tasks if isinstance(task, ReplicaTask)), strict=True))
+    }
     return [replace(of[key], newest_time=time) for key, time in sorted(newest.items()) if key in of]
 
 

@@ -28,15 +28,19 @@ from auditor.connectors.stores import retries
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.pipeline import cluster_context, cluster_settings, derived_tables, moments, plan, summary
-from auditor.pipeline import judge as pipeline_judge
-from auditor.pipeline import moments as pipeline_moments
-from auditor.pipeline import options as pipeline_options
-from auditor.pipeline import runner as pipeline_runner
 from auditor.pipeline.cluster_context import Brief, PolicyChoice
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
-from auditor.pipeline.judge import judge_log
-from auditor.pipeline.options import AuditOptions, Baseline, Verdicts
-from auditor.pipeline.runner import LOG, JudgedLogs, LogTotals, Placed, place_of
+from auditor.pipeline.judge import judge_log, without_news
+from auditor.pipeline.options import AuditOptions, Baseline, Verdicts, compare, read_baseline
+from auditor.pipeline.runner import (
+    LOG,
+    JudgedLogs,
+    LogTotals,
+    Placed,
+    place_of,
+    with_lasting_key,
+    work_folder_of,
+)
 from auditor.processes.isolation import KILLS
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.catalogue import registry
@@ -224,7 +228,7 @@ class ReadAudit:
     @cached_property
     def tasks(self) -> Sequence[ReplicaTask | TextTask]:
         """A task for every replica to read."""
-        return pipeline_runner.under_its_key(plan.replica_tasks(self.scoped, self.settings, self.options), self.options)
+        return with_lasting_key(plan.replica_tasks(self.scoped, self.settings, self.options), self.options)
 
     @cached_property
     def replicas(self) -> Replicas:
@@ -239,7 +243,7 @@ class ReadAudit:
         tasks = self.tasks
         self.ready()
         self.runner.progress = None if self.say is nobody else self._say_read
-        return self.runner.read(tasks, pipeline_runner.folder(self.options))
+        return self.runner.read(tasks, work_folder_of(self.options))
 
     @cached_property
     def _planned_mb(self) -> float:
@@ -435,7 +439,7 @@ class JudgedAudit(ReadAudit):
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, those with one cause merged."""
         findings = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
-        findings = pipeline_judge.without_news(findings, self._begun_inside)
+        findings = without_news(findings, self._begun_inside)
         for finding in findings:
             if finding.advice is not None:
                 finding.advice = repairs.addressed(finding.advice, self.options.bootstrap)
@@ -463,15 +467,15 @@ class JudgedAudit(ReadAudit):
                 f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
             )
             partitions = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
-            tasks += pipeline_moments.tasks_of(settings.source, list(partitions), self.options.limits)
+            tasks += moments.tasks_of(settings.source, list(partitions), self.options.limits)
         with self.step("what the cluster did"):
-            return [row for rows in self.runner.pool.all(tasks, pipeline_moments.read_events) for row in rows]
+            return [row for rows in self.runner.pool.all(tasks, moments.read_events) for row in rows]
 
     @cached_property
     def baseline(self) -> Baseline:
         """The accepted findings. Errors: :class:`AuditInputError` for an invalid file."""
         file = self.options.baseline
-        return Baseline() if file is None else pipeline_options.read(file)
+        return Baseline() if file is None else read_baseline(file)
 
     @cached_property
     def accepted(self) -> Verdicts:
@@ -481,7 +485,7 @@ class JudgedAudit(ReadAudit):
         options = self.options
         findings = ((f.fingerprint, f.severity) for f in self.findings)
         looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
-        return pipeline_options.judge(self.baseline, findings, self.as_of, looked_for, self.cluster_ids)
+        return compare(self.baseline, findings, self.as_of, looked_for, self.cluster_ids)
 
     @property
     def open_findings(self) -> list[Finding]:

@@ -23,7 +23,7 @@ from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
 from auditor.processes.isolation import FORK, NUMBER, MessageSocket, Note, Opened
 
-SAY_EVERY_S = 0.1
+REPORT_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOADED = (
     "auditor.base.compiled",
@@ -129,18 +129,18 @@ class _OpenedFiles:
 
     def __init__(self, line: MessageSocket, note: Note, heard: bool) -> None:
         self.line, self.note, self.heard = line, note, heard
-        self.unsaid: list[Opened] = []
-        self.said = time.monotonic()
+        self.unreported: list[Opened] = []
+        self.reported_at = time.monotonic()
 
     def file(self, task: int, path: str) -> None:
         """Note that a task opens a file."""
         self.note.write(task, path)
         if not self.heard or path == ALL:
             return
-        self.unsaid.append((task, path))
-        if (now := time.monotonic()) >= self.said + SAY_EVERY_S:
-            self.line.say(("opens", self.unsaid))
-            self.unsaid, self.said = [], now
+        self.unreported.append((task, path))
+        if (now := time.monotonic()) >= self.reported_at + REPORT_EVERY_S:
+            self.line.say(("opens", self.unreported))
+            self.unreported, self.reported_at = [], now
 
     def waits(self, why: str) -> None:
         """Report that a store is asked again."""

@@ -12,44 +12,10 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import MIB, DecodeError, Limits
+from auditor.connectors.codec import group_topics, transaction_log
 from auditor.connectors.codec.batches import CONTROL, TRANSACTIONAL, BatchColumns
-from auditor.connectors.codec.group_topics import (
-    GROUP_SIZE,
-    KEY_SIZE,
-    KEY_START,
-    PARTITION,
-    TOPIC_SIZE,
-    TOPIC_START,
-    VALUE,
-    OffsetCommitRow,
-    ShareGroupStateRow,
-    decode_consumer_offsets,
-)
-from auditor.connectors.codec.group_topics import ODD as ODD_OF_GROUP_TOPICS
-from auditor.connectors.codec.group_topics import TOMBSTONE as TOMBSTONE_OF_GROUP_TOPICS
-from auditor.connectors.codec.group_topics import VERSION as VERSION_OF_GROUP_TOPICS
-from auditor.connectors.codec.group_topics import parse as group_topics_parse
 from auditor.connectors.codec.records import FULL, Decoded, Interner
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.transaction_log import (
-    CLIENT_VERSION,
-    ID_SIZE,
-    ID_START,
-    LAST_UPDATE,
-    LIST_SIZE,
-    LIST_START,
-    ODD,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    START,
-    STATUS,
-    TIMEOUT_MS,
-    VERSION,
-    decode_transaction_log,
-    parse,
-    take_apart,
-)
-from auditor.connectors.codec.transaction_log import TOMBSTONE as NO_VALUE
 from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,
@@ -136,7 +102,7 @@ class PartitionSets:
     def _learn(self, first_list: int) -> None:
         """Decode new lists."""
         ends = self.lists.ends[first_list : len(self.lists) + 1]
-        parts = take_apart(self.lists.arena, ends[:-1], ends[1:])
+        parts = transaction_log.take_apart(self.lists.arena, ends[:-1], ends[1:])
         topics = self.topics.codes(self.lists.arena, parts.starts, parts.sizes)
         numbers = np.repeat(np.arange(len(parts.ends)), np.diff(parts.ends, prepend=0))
         full = np.zeros(len(parts.ends), bool)
@@ -201,7 +167,7 @@ class CoordinatorReader(RecordProblems):
 
     def _run(self, file: str, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
         records = run.records
-        fields = parse(records, chosen)
+        fields = transaction_log.parse(records, chosen)
         batch = records.batch[chosen]
         out = np.empty((len(COLUMNS), len(chosen)), np.int64)
         columns = {name: out[k] for k, name in enumerate(COLUMNS)}
@@ -209,7 +175,7 @@ class CoordinatorReader(RecordProblems):
         columns["offset"][:], columns["record_time"][:] = records.offset[chosen], _times(records.timestamp[chosen])
         columns["leader_epoch"][:] = batches.partition_leader_epoch[batch]
         columns["file"][:], columns["position"][:] = len(self.files) - 1, batches.position[batch]
-        plain = fields[:, VERSION] != ODD
+        plain = fields[:, transaction_log.VERSION] != transaction_log.ODD
         self._plain(records.payload, fields[plain], columns, plain)
         for k in np.flatnonzero(~plain).tolist():
             where = (file, int(columns["position"][k]), int(batches.size[batch[k]]))
@@ -227,17 +193,28 @@ class CoordinatorReader(RecordProblems):
     def _plain(self, payload: np.ndarray, fields: np.ndarray, columns: dict[str, np.ndarray], rows: np.ndarray) -> None:
         """Fill the rows of records that were decoded by column."""
         f = np.ascontiguousarray(fields.T)
-        gone = f[VERSION] == NO_VALUE
-        self.version_1 |= bool((f[VERSION] == 1).any())
-        columns["id"][rows] = self.ids.codes(payload, f[ID_START], f[ID_SIZE])
-        columns["set"][rows], columns["partitions_null"][rows] = self.sets.codes(payload, f[LIST_START], f[LIST_SIZE])
-        columns["producer_id"][rows], columns["producer_epoch"][rows] = f[PRODUCER_ID], f[PRODUCER_EPOCH]
-        columns["timeout_ms"][rows], columns["client_version"][rows] = f[TIMEOUT_MS], f[CLIENT_VERSION]
-        columns["last_update"][rows], columns["start"][rows] = _times(f[LAST_UPDATE]), _times(f[START])
-        columns["status"][rows] = f[STATUS]
-        state = np.where(gone, TOMBSTONE, f[STATUS])
+        gone = f[transaction_log.VERSION] == transaction_log.TOMBSTONE
+        self.version_1 |= bool((f[transaction_log.VERSION] == 1).any())
+        columns["id"][rows] = self.ids.codes(payload, f[transaction_log.ID_START], f[transaction_log.ID_SIZE])
+        columns["set"][rows], columns["partitions_null"][rows] = self.sets.codes(
+            payload, f[transaction_log.LIST_START], f[transaction_log.LIST_SIZE]
+        )
+        columns["producer_id"][rows], columns["producer_epoch"][rows] = (
+            f[transaction_log.PRODUCER_ID],
+            f[transaction_log.PRODUCER_EPOCH],
+        )
+        columns["timeout_ms"][rows], columns["client_version"][rows] = (
+            f[transaction_log.TIMEOUT_MS],
+            f[transaction_log.CLIENT_VERSION],
+        )
+        columns["last_update"][rows], columns["start"][rows] = (
+            _times(f[transaction_log.LAST_UPDATE]),
+            _times(f[transaction_log.START]),
+        )
+        columns["status"][rows] = f[transaction_log.STATUS]
+        state = np.where(gone, TOMBSTONE, f[transaction_log.STATUS])
         for status in np.unique(state[(state >= UNKNOWN) | (state < TOMBSTONE) | ((state < 0) & ~gone)]).tolist():
-            state[(f[STATUS] == status) & ~gone] = self._unknown(status)
+            state[(f[transaction_log.STATUS] == status) & ~gone] = self._unknown(status)
         columns["state"][rows] = state
 
     def _unknown(self, status: int) -> int:
@@ -248,7 +225,7 @@ class CoordinatorReader(RecordProblems):
 
         ``where``: the batch's file, position, bytes.
         """
-        row, problem = decode_transaction_log(*run.stored(record))
+        row, problem = transaction_log.decode_transaction_log(*run.stored(record))
         if row is None:
             if problem is not None:
                 self.note(where, int(columns["offset"][0]), problem)
@@ -387,10 +364,10 @@ class ShareReader(InternalRows):
         errors = self.add(file, chunk)
         for name, position, offset, time, *values in self.rows.pop("share_group_state", ()):
             if offset >= self.log_start:
-                self._record(ShareGroupStateRow(*values), (offset, time, name, position))
+                self._record(group_topics.ShareGroupStateRow(*values), (offset, time, name, position))
         return errors
 
-    def _record(self, row: ShareGroupStateRow, place: tuple[int, int, str, int]) -> None:
+    def _record(self, row: group_topics.ShareGroupStateRow, place: tuple[int, int, str, int]) -> None:
         key = (row.group_id, row.topic_id, row.consumed_partition)
         before = self.states.get(key)
         if row.tombstone:
@@ -504,7 +481,7 @@ class GroupPartitions:
     def codes(self, data: np.ndarray, f: np.ndarray) -> np.ndarray:
         """Return the place of each commit, whose fields are lines of ``f``; FULL without room."""
         earlier = len(self.keys)
-        codes = self.keys.codes(data, f[KEY_START], f[KEY_SIZE])
+        codes = self.keys.codes(data, f[group_topics.KEY_START], f[group_topics.KEY_SIZE])
         count = len(self.keys)
         if count > earlier:
             new, first = np.unique(codes, return_index=True)
@@ -512,9 +489,13 @@ class GroupPartitions:
             self.group = _grown(self.group, count, 0)
             self.topic = _grown(self.topic, count, 0)
             self.partition = _grown(self.partition, count, 0)
-            self.group[earlier:count] = self.groups.codes(data, f[KEY_START][rows] + 2, f[GROUP_SIZE][rows])
-            self.topic[earlier:count] = self.topics.codes(data, f[TOPIC_START][rows], f[TOPIC_SIZE][rows])
-            self.partition[earlier:count] = f[PARTITION][rows]
+            self.group[earlier:count] = self.groups.codes(
+                data, f[group_topics.KEY_START][rows] + 2, f[group_topics.GROUP_SIZE][rows]
+            )
+            self.topic[earlier:count] = self.topics.codes(
+                data, f[group_topics.TOPIC_START][rows], f[group_topics.TOPIC_SIZE][rows]
+            )
+            self.partition[earlier:count] = f[group_topics.PARTITION][rows]
         return codes
 
     def code(self, group: str, topic: str, partition: int) -> int:
@@ -522,9 +503,14 @@ class GroupPartitions:
         first, second = (text.encode("utf-8", "surrogatepass") for text in (group, topic))
         head = struct.pack(">h", len(first)) + first
         key = head + struct.pack(">h", len(second)) + second + struct.pack(">i", partition)
-        f = np.zeros((TOPIC_SIZE + 3, 1), np.int64)
-        f[KEY_SIZE], f[GROUP_SIZE], f[TOPIC_START], f[TOPIC_SIZE] = len(key), len(first), len(head) + 2, len(second)
-        f[PARTITION] = partition
+        f = np.zeros((group_topics.TOPIC_SIZE + 3, 1), np.int64)
+        (
+            f[group_topics.KEY_SIZE],
+            f[group_topics.GROUP_SIZE],
+            f[group_topics.TOPIC_START],
+            f[group_topics.TOPIC_SIZE],
+        ) = len(key), len(first), len(head) + 2, len(second)
+        f[group_topics.PARTITION] = partition
         return int(self.codes(np.frombuffer(bytearray(key), np.uint8), f)[0])
 
 
@@ -556,7 +542,7 @@ class OffsetsReader(RecordProblems):
         self.story = CommitReplay(
             (self.committers, self.rivals, self.watch), assignments=assignments, most_waiting=most_waiting
         )
-        self.silent_said = False
+        self.waiting_limit_reported = False
         self.files: list[str] = []
         self.markers: list[tuple[int, int, bool]] = []  # of the chunk at hand: offset, producer id, commit
         self.batch_bytes = np.empty(0, np.int64)  # of the chunk being read
@@ -583,15 +569,15 @@ class OffsetsReader(RecordProblems):
     def _run(self, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
         records = run.records
         self.batch_bytes = batches.size
-        fields = group_topics_parse(records, chosen)
+        fields = group_topics.parse(records, chosen)
         batch = records.batch[chosen]
-        odd = fields[:, VERSION_OF_GROUP_TOPICS] == ODD_OF_GROUP_TOPICS
+        odd = fields[:, group_topics.VERSION] == group_topics.ODD
         f = np.ascontiguousarray(fields[~odd].T)
         out = np.empty((R_FIELDS, len(chosen)), np.int64)
         out[R_PLACE, odd], out[R_VALUE, odd] = 0, 0
-        out[R_PLACE, ~odd], out[R_VALUE, ~odd] = self.places.codes(records.payload, f), f[VALUE]
+        out[R_PLACE, ~odd], out[R_VALUE, ~odd] = self.places.codes(records.payload, f), f[group_topics.VALUE]
         out[R_KIND] = np.where(
-            odd, SPECIAL, np.where(fields[:, VERSION_OF_GROUP_TOPICS] == TOMBSTONE_OF_GROUP_TOPICS, GONE, COMMIT)
+            odd, SPECIAL, np.where(fields[:, group_topics.VERSION] == group_topics.TOMBSTONE, GONE, COMMIT)
         )
         out[R_OFFSET], stamp = records.offset[chosen], records.timestamp[chosen]
         out[R_TIME] = np.where((stamp < 0) | (stamp > MAX_TIME_MS), -1, stamp)
@@ -657,13 +643,13 @@ class OffsetsReader(RecordProblems):
 
     def _odd(self, record: np.ndarray, run: Decoded, number: int) -> bool:
         """Decode a record by itself; return whether it is a commit, which ``record`` then describes."""
-        row, problem = decode_consumer_offsets(*run.stored(number))
+        row, problem = group_topics.decode_consumer_offsets(*run.stored(number))
         offset, position = int(record[R_OFFSET]), int(record[R_POSITION])
         if row is None:
             if problem is not None:
                 self.note((self.files[-1], position, int(self.batch_bytes[run.records.batch[number]])), offset, problem)
             return False
-        if isinstance(row, OffsetCommitRow):
+        if isinstance(row, group_topics.OffsetCommitRow):
             place = self.places.code(row.group_id, row.consumed_topic, row.consumed_partition)
             if place == FULL:
                 self.left_out += 1
@@ -747,9 +733,9 @@ class OffsetsReader(RecordProblems):
     def _waiting_limit(self) -> list[DecodeError]:
         """Report once that too many commits waited for open transactions to be compared."""
         c = self.story.waiting.first_left_out
-        if c is None or self.silent_said:
+        if c is None or self.waiting_limit_reported:
             return []
-        self.silent_said = True
+        self.waiting_limit_reported = True
         detail = (
             f"from the record at offset {c.record_offset} on, producers that commit one partition of a group behind an "
             f"open transaction are not compared in full: {self.story.waiting.most} such commits wait for its end"
@@ -792,7 +778,7 @@ class OffsetsReader(RecordProblems):
             handed_over=self.rivals.handed_over,
             falls=self.watch.falls(),
             skips=self.watch.skips,
-            committers=self.committers.seen,
+            committers=self.committers.by_group,
             pending=pending,
             in_force=in_force(table, groups, topics, self.files, self.known_generations),
             groups=groups,

@@ -58,6 +58,12 @@ ROW_BYTES = 16  # of a row beside its texts and bytes
 LogRow = tuple[Any, ...]
 
 
+def arrow_schema(columns: str) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema text such as ``name string, number int, data binary``."""
+    kinds = {"string": pa.string(), "int": pa.int32(), "binary": pa.binary()}
+    return pa.schema([(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
+
+
 def in_batches(rows: Iterable[LogRow], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows in batches of about a MiB, or of a single row that is larger."""
     waiting: list[LogRow] = []
@@ -183,9 +189,7 @@ def _attempt() -> int:
 
 # One row a chunk: numbers of its replica, of its segment in the replica and of itself in the segment; what it holds.
 CHUNKS = "replica int, segment int, chunk int, packed binary"
-CHUNKS_ARROW = pa.schema(
-    [("replica", pa.int32()), ("segment", pa.int32()), ("chunk", pa.int32()), ("packed", pa.binary())]
-)
+CHUNKS_ARROW = arrow_schema(CHUNKS)
 SplitRow = tuple[int, int, int, pa.Buffer]
 
 
@@ -298,21 +302,11 @@ LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
 # One row a replica: see auditor.pipeline.runner.KeptFacts.
 FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary, resume_point binary"
-FACTS_ARROW = pa.schema(
-    [
-        ("join_key", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("log_dir", pa.string()),
-        ("brief", pa.binary()),
-        ("facts", pa.binary()),
-        ("resume_point", pa.binary()),
-    ]
-)
+FACTS_ARROW = arrow_schema(FACTS)
 # What judging logs gives: see auditor.pipeline.runner.judged_texts.
 JUDGED = "kind string, row binary"
 APART = 256  # logs that are judged at once in a process apart, which is sent what is known of the clusters each time
-JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.binary())])
+JUDGED_ARROW = arrow_schema(JUDGED)
 
 
 def slots(spark: SparkSession) -> int:

@@ -223,7 +223,7 @@ GIB = 1 << 30
 
 
 def local_with_retries(master: str) -> str:
-    """Return ``local[N]`` as ``local[N,4]``, so that local runs retry tasks as clusters do; other masters as they are."""
+    """Return ``local[N]`` as ``local[N,4]``, so that local runs retry tasks as clusters do; others unchanged."""
     matched = LOCAL.fullmatch(master)
     return f"local[{matched[1] or '1'},{TASK_FAILURES}]" if matched else master
 

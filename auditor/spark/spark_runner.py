@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.tables.sources import spark_schema
-from auditor.pipeline import frames_audit
 from auditor.pipeline.cluster_context import Brief
-from auditor.pipeline.frames_audit import COLUMNS, KEY
 from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of, kept
 from auditor.processes.isolation import Pool
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark.jobs import FACTS, FACTS_ARROW, in_batches
 from auditor.spark.session import tuned, watched
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
@@ -108,7 +103,6 @@ class SparkRunner(Runner):
         from auditor.spark import jobs
 
         if work is not None:
-            from auditor.spark import jobs
 
             def read() -> DataFrame:
                 with watched(self.spark, self.progress), tuned(self.spark):
@@ -133,9 +127,9 @@ class SparkRunner(Runner):
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """Write tables in one job."""
-        from auditor.spark import spark_tables as spark_spark_tables
+        from auditor.spark import spark_tables
 
-        return spark_spark_tables.run(self.spark, self.pool, audit, wanted)
+        return spark_tables.run(self.spark, self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> DataFrame:
         """Return a table as a frame."""
@@ -195,6 +189,8 @@ NUMBER = r"(\d{20})[^/]*$"  # that in the name of a segment's file
 
 def check(batches: DataFrame) -> None:
     """Raise ``AuditInputError`` unless the columns are those of ``batches``."""
+    from auditor.pipeline import frames_audit
+
     types = ((field.name, field.dataType.simpleString().partition("(")[0]) for field in batches.schema)
     frames_audit.check(pa.schema([(name, TYPES.get(kind, pa.binary())) for name, kind in types]))
 
@@ -207,12 +203,16 @@ def replicas(batches: DataFrame, compacted: tuple[str, ...] | None) -> SparkRepl
     """
     from pyspark.sql import functions as F
 
+    from auditor.connectors.tables.sources import spark_schema
+    from auditor.pipeline.frames_audit import COLUMNS, KEY, replicas_of
+    from auditor.spark.jobs import FACTS, FACTS_ARROW, in_batches
+
     types = {field.name: field.dataType for field in spark_schema(COLUMNS)}
     columns = [F.col(n) if n in batches.columns else F.lit(None).cast(types[n]).alias(n) for n in COLUMNS.names]
     rows = batches.select(*columns).repartition(*KEY)
     ordered = rows.sortWithinPartitions(*KEY, F.regexp_extract("file", NUMBER, 1), "file", "position")
 
     def work(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches((kept(facts) for facts in frames_audit.replicas_of(parts, compacted)), FACTS_ARROW)
+        yield from in_batches(map(kept, replicas_of(parts, compacted)), FACTS_ARROW)
 
     return SparkReplicas(ordered.mapInArrow(work, FACTS).persist())

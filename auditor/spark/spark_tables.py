@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,13 +25,23 @@ from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
-from auditor.pipeline import derived_tables as pipeline_derived_tables
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.spark import jobs
-from auditor.spark.jobs import FAILED, LOG, attempts, by_log, in_batches, logs, mistake, rounds, worker_died
+from auditor.spark.jobs import (
+    FAILED,
+    LOG,
+    arrow_schema,
+    attempts,
+    by_log,
+    in_batches,
+    logs,
+    mistake,
+    rounds,
+    worker_died,
+)
 from auditor.spark.session import hushed
 
 if TYPE_CHECKING:
@@ -39,7 +49,6 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import WrittenTables
-    from auditor.rules.seen.cluster_view import Cluster
 
 
 # Files that kill their reader: searched once a job has failed, and excluded from the next one.
@@ -51,7 +60,7 @@ Result = TypeVar("Result")
 Work = tuple[Piece, frozenset[str], How]
 
 FATAL = "log_dir string, file string, detail string"
-FATAL_ARROW = pa.schema([("log_dir", pa.string()), ("file", pa.string()), ("detail", pa.string())])
+FATAL_ARROW = arrow_schema(FATAL)
 UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
 
 
@@ -108,9 +117,7 @@ def _fatal(work: Work) -> list[pa.RecordBatch]:
 
 
 SHARES = "join_key string, topic string, partition int, share binary"
-SHARES_ARROW = pa.schema(
-    [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("share", pa.binary())]
-)
+SHARES_ARROW = arrow_schema(SHARES)
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
@@ -183,7 +190,7 @@ def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
             (
                 (join_key, TRANSACTION_STATE, partition, share)
                 for (key, *_), replicas in logs(batches)
-                for join_key, partition, share in pipeline_derived_tables.shares_of(
+                for join_key, partition, share in derived_tables.shares_of(
                     key, [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[key]
                 )
             ),
@@ -200,12 +207,12 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clusters_by_key = pickle.loads(shipped)
         for (join_key, _, partition), shares in logs(batches):
-            for rows in pipeline_derived_tables.coordinated_rows(
+            for rows in derived_tables.coordinated_rows(
                 clusters_by_key[join_key], partition, [share for (share,) in shares]
             ):
                 yield for_spark(rows)
 
-    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(pipeline_derived_tables.COORDINATED))
+    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(derived_tables.COORDINATED))
 
 
 def path_of(folder: Path) -> str:
@@ -272,7 +279,7 @@ def count(rows: DataFrame, table: str) -> list[Fields]:
 
 
 PARTS = "task int, name string, file string"
-PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", pa.string())])
+PARTS_ARROW = arrow_schema(PARTS)
 
 
 def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
@@ -299,24 +306,18 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) 
     return [WrittenPart(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
 
-def _reported(parts: Iterable[WrittenPart]) -> Iterator[pa.RecordBatch]:
-    yield from in_batches(parts, PARTS_ARROW)
-
-
 def _decode(
     wanted: TableRequest, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
 ) -> Iterator[pa.RecordBatch]:
     with storage.guarded(refused), retries.resigned(rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
-    yield from _reported(parts)
+    yield from in_batches(parts, PARTS_ARROW)
 
 
 def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted: TableRequest
-    clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
     partitions = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
-    yield from _reported(table_tasks.gather(wanted, clusters, _number(), partitions))
+    yield from in_batches(table_tasks.gather(wanted, clusters, (_number(), partitions)), PARTS_ARROW)
 
 
 def _number() -> int:
@@ -327,8 +328,6 @@ def _number() -> int:
 
 
 def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted: TableRequest
-    clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
     replicas = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
-    yield from _reported(table_tasks.derive(wanted, clusters, _number(), replicas))
+    yield from in_batches(table_tasks.derive(wanted, clusters, (_number(), replicas)), PARTS_ARROW)

@@ -35,7 +35,7 @@ DEMO = Path(__file__).parents[1] / "demo"
 
 
 def warm(logs: Path, audits_only: bool = False) -> None:
-    """Read all replicas below ``logs`` with and without their records, one under all policies and in parts, and all tables."""
+    """Read all replicas below ``logs`` with and without records, one under all policies and in parts, and tables."""
     for records in (True, False):
         options = AuditOptions((str(logs),), logs, records=records)
         inventory = discover([str(logs)])

@@ -29,11 +29,9 @@ from auditor.facts.replica_facts import (
 )
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
-from auditor.replay.producers import kernel
-from auditor.replay.producers import state as st
+from auditor.replay.producers import kernel, state
 from auditor.replay.producers.kernel import replay_and_note, replay_batches
-from auditor.replay.producers.snapshot_chain import OPEN, Chain, Stored
-from auditor.replay.producers.snapshot_chain import IndexedSnapshot as SnapshotChainKnown
+from auditor.replay.producers.snapshot_chain import OPEN, Chain, IndexedSnapshot, Stored
 from auditor.replay.producers.state import Replay, column, rows_of_producers
 from auditor.replay.task import FAR, ReplicaTask, as_records
 
@@ -257,7 +255,7 @@ def _data_in_snapshots(replay: Replay, sound: list[Stored]) -> dict[str, np.ndar
     out: dict[str, np.ndarray] = {}
     for snapshot in sound if len(bare) else ():
         e = snapshot.entries
-        snapshot_index = SnapshotChainKnown(e)
+        snapshot_index = IndexedSnapshot(e)
         positions = snapshot_index.rows(column(replay, "producer_id")[bare])
         rows, entry_rows = bare[positions >= 0], positions[positions >= 0]
         with_data = e.last_offset[entry_rows] >= 0
@@ -287,7 +285,7 @@ def _begin_below(facts: ReplicaFacts, sound: list[Stored]) -> None:
     if facts.own_start >= facts.log_start or not len(t):
         return
     for snapshot in (s for s in sound if s.offset == facts.log_start):
-        snapshot_index = SnapshotChainKnown(snapshot.entries)
+        snapshot_index = IndexedSnapshot(snapshot.entries)
         rows = np.flatnonzero((t["marker_offset"] < 0) & (t["first_offset"] >= 0) & (t["prev_marker_offset"] < 0))
         entry_rows = snapshot_index.rows(t["producer_id"][rows])
         rows, entry_rows = rows[entry_rows >= 0], entry_rows[entry_rows >= 0]
@@ -353,13 +351,13 @@ class AuditReplay:
         noted: bool = False,
     ) -> None:
         self.facts, self.bounds, self.stored = facts, bounds, stored
-        self.kept: dict[int, int] = {}
+        self.event_counts: dict[int, int] = {}
         self.events: list[np.ndarray] = []
         self.transactions: list[np.ndarray] = []
         self.chain = Chain(stored, bounds.log_start, compacted)
-        self.replay = st.new_replay(_params(bounds), *checkpoint, policy)
+        self.replay = state.new_replay(_params(bounds), *checkpoint, policy)
         self.noted = noted
-        self.steps = np.empty(1024 if noted else 0, st.STEP)
+        self.steps = np.empty(1024 if noted else 0, state.STEP)
 
     @property
     def broker_time(self) -> int:
@@ -427,7 +425,7 @@ class AuditReplay:
         If ``noted``, ``steps`` then has a STEP for each of them, until the next call.
         """
         if self.noted and len(self.steps) < len(rows):
-            self.steps = np.empty(2 * len(rows), st.STEP)
+            self.steps = np.empty(2 * len(rows), state.STEP)
         self._note_checksums(rows)
         start, batches = 0, as_records(rows)
         self.chain.date(batches, self.bounds.broker_times)
@@ -437,21 +435,18 @@ class AuditReplay:
                 behind = np.flatnonzero(batches["base_offset"][start:] >= self.chain.next_offset())
                 stop = start + int(behind[0]) if len(behind) else stop
                 if stop == start:
-                    self._compare()
+                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0)
                     self.chain.date(batches[start:], self.bounds.broker_times)
                     continue
-            self.replay = st.ensure_room(self.replay, stop - start)
+            self.replay = state.ensure_room(self.replay, stop - start)
             if self.noted:
                 start = int(replay_and_note(self.replay, batches, start, stop, self.steps))
             else:
                 start = int(replay_batches(self.replay, batches, start, stop))
             self._drain()
 
-    def _compare(self) -> None:
-        self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0)
-
     def _drain(self) -> None:
-        events, transactions = st.take_rows(self.replay)
+        events, transactions = state.take_rows(self.replay)
         if len(events):
             self.keep([events])
         if len(transactions):
@@ -462,8 +457,8 @@ class AuditReplay:
         for events in batches:
             for kind in np.unique(events["kind"]) if len(events) else ():
                 of_kind = events[events["kind"] == kind]
-                room = max(0, MAX_EVENTS_OF_A_KIND - self.kept.get(int(kind), 0))
-                self.kept[int(kind)] = self.kept.get(int(kind), 0) + min(room, len(of_kind))
+                room = max(0, MAX_EVENTS_OF_A_KIND - self.event_counts.get(int(kind), 0))
+                self.event_counts[int(kind)] = self.event_counts.get(int(kind), 0) + min(room, len(of_kind))
                 if len(of_kind) > room:
                     dropped = self.facts.dropped_events
                     dropped[int(kind)] = dropped.get(int(kind), 0) + len(of_kind) - room
@@ -493,7 +488,7 @@ class AuditReplay:
         facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
         facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
         facts.ahead = pending_ahead(self.replay)
-        st.let_go(self.replay)
+        state.let_go(self.replay)
 
 
 def _params(bounds: ReplicaBounds) -> np.ndarray:
@@ -505,4 +500,4 @@ def _params(bounds: ReplicaBounds) -> np.ndarray:
         "expiration_ms": bounds.expiration_ms,
         "is_kraft": bounds.kraft,
     }
-    return np.array([tuple(params[name] for name in st.PARAMS.names or ())], st.PARAMS)
+    return np.array([tuple(params[name] for name in state.PARAMS.names or ())], state.PARAMS)

@@ -9,28 +9,9 @@ from auditor.base.numbers import LAST_SEQUENCE, SEQUENCES
 from auditor.connectors.codec.primitives import crc_of_change
 from auditor.facts.events import AFTER_UNREADABLE, IN_TRANSACTION, KNOWN_BELOW, STATE_MAY_BE_LOST
 from auditor.model import producers as model
-from auditor.model import producers as model_producers
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
-from auditor.replay.producers.state import (
-    ATTR_APPEND_TIME,
-    ATTR_CONTROL,
-    ATTR_TRANSACTIONAL,
-    BUMP_NONZERO,
-    EPOCH_REGRESSION,
-    EPOCH_STORM,
-    FIRST_NONZERO,
-    MARKER_EPOCH_REGRESSION,
-    MAX_OLD_RUNS,
-    SEQUENCE_GAP,
-    SEQUENCE_OVERLAP,
-    SEQUENCE_RESET,
-    SEQUENCE_RESUMED,
-    ZERO,
-    LogContext,
-    Replay,
-    later_row,
-    new_event,
-)
+from auditor.replay.producers import state
+from auditor.replay.producers.state import LogContext, Replay
 
 # Runs of a producer's sequences without a gap, compiled; the newest is part of LIVE.
 #
@@ -82,7 +63,7 @@ def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, 
     live, later = replay.live[row], replay.born[row].later
     most = NOTHING if behind else overlap(live.run_start, live.run_length, first, count)
     run_row, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while most < ALL and run_row >= 0 and steps < MAX_OLD_RUNS:
+    while most < ALL and run_row >= 0 and steps < state.MAX_OLD_RUNS:
         run = replay.runs[run_row]
         if run.epoch != epoch or run.behind & behind:
             break
@@ -98,7 +79,7 @@ def note_crowd(replay: Replay, row: int) -> None:
     live.crowded = 0
     following = next_in_run(live)
     run_row, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while run_row >= 0 and steps < MAX_OLD_RUNS and not replay.runs[run_row].behind:
+    while run_row >= 0 and steps < state.MAX_OLD_RUNS and not replay.runs[run_row].behind:
         run = replay.runs[run_row]
         if _holds(run.start, run.length, following) or (run.start - following) & LAST_SEQUENCE < NEAR:
             live.crowded = 1
@@ -166,7 +147,7 @@ def begin_judging(replay: Replay, row: int) -> None:
 def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
     """Add a run to the producer's older ones, which are all of one epoch."""
     progress = replay.log.progress[0]
-    later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
+    later = replay.later[state.later_row(replay.log, replay.later, replay.born[row])]
     run_row = progress.runs
     progress.runs = run_row + 1
     run = replay.runs[run_row]
@@ -221,7 +202,7 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
     else:
         stored = False
         if answer != OK and first != 0 and epoch >= live.max_epoch:
-            event = _sequence_event(replay, BUMP_NONZERO, batch, live, answer, ZERO, time)
+            event = _sequence_event(replay, state.BUMP_NONZERO, batch, live, answer, state.ZERO, time)
             replay.log.events[event].previous_epoch = live.data_epoch
         begin_run(replay, row, live.data_epoch, epoch, first, count)
     if first == 0:
@@ -233,7 +214,7 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
 def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
     """Explain a batch of the same epoch as the one before, with ``count`` sequences, that is not simply next."""
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
-    expected = model_producers.next_sequence(live.data_last_sequence)
+    expected = model.next_sequence(live.data_last_sequence)
     goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
     behind = (RESET if answer == DUPLICATE else RESET | LOG_START) if goes_on else 0
     stored = stored_before(replay, row, epoch, first, count, behind)
@@ -243,7 +224,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
         if stored != NOTHING:
             _overlap_event(replay, batch, row, answer, expected, time)
         elif refused:
-            _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+            _sequence_event(replay, state.SEQUENCE_RESUMED, batch, live, answer, expected, time)
     elif first == 0 and live.data_last_sequence != LAST_SEQUENCE:
         _from_zero(replay, batch, row, count, answer, expected, time)
     elif stored != NOTHING:
@@ -252,7 +233,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
     else:
         if first == expected:
             if refused:  # by what a fenced producer left; its own batch before went beyond a repetition
-                _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+                _sequence_event(replay, state.SEQUENCE_RESUMED, batch, live, answer, expected, time)
         elif answer != OK:
             _gap_event(replay, batch, live, answer, expected, time)
         begin_run(replay, row, epoch, epoch, first, count)
@@ -265,24 +246,24 @@ def _from_zero(replay: Replay, batch: np.record, row: int, count: int, answer: i
     """Explain a return to sequence 0: the same bytes once more, or a new numbering."""
     live, born = replay.live[row], replay.born[row]
     if _same_bytes(replay.later, batch, born):
-        event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)
+        event = _sequence_event(replay, state.SEQUENCE_OVERLAP, batch, live, answer, expected, time)
         replay.log.events[event].stored_base_offset = _zero_base_offset(replay.later, born)
         note_repeated(replay, row, batch.producer_epoch, 0, count)
     else:
-        event = _sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)
+        event = _sequence_event(replay, state.SEQUENCE_RESET, batch, live, answer, expected, time)
         replay.log.events[event].previous_time = live.data_time
         reset_run(replay, row, batch.producer_epoch, count)
 
 
 @kernel
 def _overlap_event(replay: Replay, batch: np.record, row: int, answer: int, expected: int, time: int) -> None:
-    event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, replay.live[row], answer, expected, time)
+    event = _sequence_event(replay, state.SEQUENCE_OVERLAP, batch, replay.live[row], answer, expected, time)
     replay.log.events[event].stored_base_offset = _cached_offset(replay.producers, row, batch.base_sequence)
 
 
 @kernel
 def _gap_event(replay: Replay, batch: np.record, live: np.record, answer: int, expected: int, time: int) -> None:
-    event = replay.log.events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
+    event = replay.log.events[_sequence_event(replay, state.SEQUENCE_GAP, batch, live, answer, expected, time)]
     event.previous_time = live.data_time
     if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
         transaction = replay.open[live.open_slot]
@@ -301,8 +282,8 @@ def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer:
     again = first == 0 and born.below >= 0 and _same_bytes(replay.later, batch, born)
     if again or (first != 0 and answer == DUPLICATE):
         below = replay.below[born.below]
-        expected = model_producers.next_sequence(below.last_sequence)
-        event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
+        expected = model.next_sequence(below.last_sequence)
+        event = replay.log.events[_sequence_event(replay, state.SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
         event.stored_base_offset = _cached_offset(replay.producers, row, first)
         if again:
             event.stored_base_offset = replay.later[born.later].zero_base_offset
@@ -344,7 +325,7 @@ def _sequence_event(
 ) -> int:
     """Add an event of a kind with the columns SEQUENCE; return its row."""
     log = replay.log
-    row = new_event(log, kind, batch, batch.max_timestamp, time)
+    row = state.new_event(log, kind, batch, batch.max_timestamp, time)
     event = log.events[row]
     event.answer = answer
     event.expected_sequence = expected
@@ -365,7 +346,7 @@ def _sequence_event(
 @kernel
 def _first_sequence(log: LogContext, batch: np.record, born: np.record, answer: int, time: int) -> None:
     """Raise an event for a first judged batch that does not begin with sequence 0."""
-    event = log.events[new_event(log, FIRST_NONZERO, batch, batch.max_timestamp, time)]
+    event = log.events[state.new_event(log, state.FIRST_NONZERO, batch, batch.max_timestamp, time)]
     event.answer = answer
     event.found_sequence = batch.base_sequence
     flags = KNOWN_BELOW if born.below >= 0 else 0
@@ -399,7 +380,7 @@ def _note_zero(replay: Replay, batch: np.record, row: int) -> None:
 @kernel
 def remember_zero(replay: Replay, batch: np.record, row: int) -> None:
     """Store what a later batch from sequence 0 is made of: the same bytes may come again."""
-    later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
+    later = replay.later[state.later_row(replay.log, replay.later, replay.born[row])]
     later.zero_epoch = batch.producer_epoch
     later.zero_crc = batch.crc
     later.zero_bytes = batch.bytes
@@ -423,7 +404,7 @@ def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
             return False
         crc, time = born.zero_crc, born.first_timestamp
     change = time ^ batch.max_timestamp
-    if change and not batch.attributes & ATTR_APPEND_TIME:
+    if change and not batch.attributes & state.ATTR_APPEND_TIME:
         return False
     return crc ^ batch.crc == crc_of_change(change, batch.bytes - BEHIND_MAX_TIME)
 
@@ -441,12 +422,12 @@ def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
 def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
     """Raise events for epochs that decrease, or that climb too fast. Returns whether the epoch is an old one."""
     log, live, born = replay.log, replay.live[row], replay.born[row]
-    epoch, marker = batch.producer_epoch, batch.attributes & ATTR_CONTROL
+    epoch, marker = batch.producer_epoch, batch.attributes & state.ATTR_CONTROL
     if epoch == live.max_epoch:
         return False
     if epoch < live.max_epoch:
-        kind = MARKER_EPOCH_REGRESSION if marker else EPOCH_REGRESSION
-        event = log.events[new_event(log, kind, batch, batch.max_timestamp, time)]
+        kind = state.MARKER_EPOCH_REGRESSION if marker else state.EPOCH_REGRESSION
+        event = log.events[state.new_event(log, kind, batch, batch.max_timestamp, time)]
         event.answer = answer
         event.known_epoch = live.max_epoch
         event.known_epoch_offset = born.first_offset if born.later < 0 else replay.later[born.later].max_epoch_offset
@@ -456,10 +437,10 @@ def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time:
         return True
     live.max_epoch = epoch
     if goes_on_from_first(live, born) or marker:
-        later = replay.later[later_row(log, replay.later, born)]
+        later = replay.later[state.later_row(log, replay.later, born)]
         later.max_epoch_offset = batch.base_offset
         later.max_epoch_leader = batch.partition_leader_epoch
-        if not marker and not batch.attributes & ATTR_TRANSACTIONAL and live.batches > 0:
+        if not marker and not batch.attributes & state.ATTR_TRANSACTIONAL and live.batches > 0:
             _count_epoch(log, batch, later, time)
     return False
 
@@ -479,6 +460,6 @@ def _count_epoch(log: LogContext, batch: np.record, later: np.record, time: int)
         later.epoch_window_count = 0
     later.epoch_window_count += 1
     if later.epoch_window_count == STORM_EPOCHS:
-        event = log.events[new_event(log, EPOCH_STORM, batch, stamp, time)]
+        event = log.events[state.new_event(log, state.EPOCH_STORM, batch, stamp, time)]
         event.epochs = later.epoch_window_count
         event.first_epoch = batch.producer_epoch - STORM_EPOCHS + 1

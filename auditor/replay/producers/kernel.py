@@ -12,9 +12,9 @@ from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, EventKind, blank_events
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producers
-from auditor.model import producers as model
 from auditor.model.batch_validation import goes_back, header_faults, is_leftover, lacks_records
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
+from auditor.replay.producers import state
 from auditor.replay.producers.explanations import (
     explain_epoch,
     explain_sequences,
@@ -25,42 +25,7 @@ from auditor.replay.producers.explanations import (
     simply_goes_on,
 )
 from auditor.replay.producers.snapshot_chain import OPEN, IndexedSnapshot, Stored
-from auditor.replay.producers.state import (
-    ATTR_APPEND_TIME,
-    ATTR_CONTROL,
-    ATTR_TRANSACTIONAL,
-    COORDINATOR_EPOCH_REGRESSION,
-    COUNT_BELOW_SPAN,
-    CRC,
-    DATA,
-    EPOCH_RESERVED,
-    EVENTS_OF_A_BATCH,
-    HEADER_FLAW,
-    IDLE_BEYOND_EXPIRY,
-    LEADER_EPOCH_CHECKPOINT,
-    LEADER_EPOCH_DECREASE,
-    LEFTOVER_FIELDS,
-    MARKER,
-    NOTHING,
-    OFFSET_HOLE,
-    OFFSETS_NOT_INCREASING,
-    OTHER,
-    OUTSIDE_SEGMENT,
-    PLAIN_IN_TRANSACTION,
-    TIMESTAMP_AHEAD,
-    TIMESTAMP_BEHIND,
-    UNREADABLE,
-    LogContext,
-    Replay,
-    column,
-    has_broker_time,
-    is_control,
-    is_foreign,
-    is_marker,
-    later_row,
-    new_event,
-    producer_row,
-)
+from auditor.replay.producers.state import LogContext, Replay
 from auditor.replay.producers.transaction_kernel import close_transaction, extend_transaction, open_transaction
 
 # Times of producers, compiled: idle for longer than brokers remember, clocks that are off.
@@ -81,10 +46,10 @@ def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int
     """Note a long idle time; raise an event if it exceeds the expiration and the batch goes on all the same."""
     log, live, first = replay.log, replay.live[row], batch.base_sequence
     idle = batch.max_timestamp - live.active_timestamp
-    replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
+    replay.later[state.later_row(log, replay.later, replay.born[row])].idle_count += 1
     follows = answer == OK or first == next_in_run(live)
     if idle >= log.params[0].expiration_ms and first > 0 and follows and batch.producer_epoch == live.data_epoch:
-        event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
         event.idle_ms = idle
         event.broker_time = log.progress[0].broker_time
         event.found_sequence = first
@@ -98,11 +63,11 @@ def check_producer_clock(log: LogContext, batch: np.record, time: int) -> None:
     The latter is known when the next broker-written time comes.
     """
     params, progress, stamp = log.params[0], log.progress[0], batch.max_timestamp
-    if batch.attributes & ATTR_APPEND_TIME or params.broker_times or stamp < 0:
+    if batch.attributes & state.ATTR_APPEND_TIME or params.broker_times or stamp < 0:
         return
     expires = batch.producer_id >= 0 and params.expiration_ms > 0
     if progress.broker_time >= 0 and expires and stamp < progress.broker_time - params.expiration_ms:
-        event = log.events[new_event(log, TIMESTAMP_BEHIND, batch, stamp, time)]
+        event = log.events[state.new_event(log, state.TIMESTAMP_BEHIND, batch, stamp, time)]
         event.broker_time = progress.broker_time
     if stamp > progress.ahead_time:
         progress.ahead_time = stamp
@@ -133,10 +98,10 @@ def check_offsets(log: LogContext, batch: np.record, time: int) -> bool:
     if judged:
         following = progress.next_segment_base_offset
         if expected >= 0 and goes_back(base, expected):
-            event = log.events[new_event(log, OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
+            event = log.events[state.new_event(log, state.OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
             event.previous_last_offset = expected - 1
         elif base < progress.segment_base_offset or (following >= 0 and last >= following):
-            event = log.events[new_event(log, OUTSIDE_SEGMENT, batch, batch.max_timestamp, time)]
+            event = log.events[state.new_event(log, state.OUTSIDE_SEGMENT, batch, batch.max_timestamp, time)]
             event.segment_base_offset = progress.segment_base_offset
             event.next_segment_base_offset = following
         if progress.first_time < 0:
@@ -160,7 +125,7 @@ def _hole(log: LogContext, batch: np.record, expected: int, time: int) -> None:
         progress.unreadable_offsets += base - intact
     else:
         progress.holes_intact += base - intact
-        event = log.events[new_event(log, OFFSET_HOLE, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.OFFSET_HOLE, batch, batch.max_timestamp, time)]
         event.first_missing_offset = intact
 
 
@@ -172,7 +137,7 @@ def _count_offsets(log: LogContext, batch: np.record, first: int) -> None:
     if span <= 0:
         return
     present = min(span, max(batch.record_count, 0))
-    if batch.attributes & ATTR_CONTROL and batch.magic == 2:
+    if batch.attributes & state.ATTR_CONTROL and batch.magic == 2:
         progress.marker_offsets += present
     else:
         progress.data_offsets += present
@@ -191,13 +156,13 @@ def check_leader_epoch(log: LogContext, batch: np.record, time: int) -> None:
         return
     progress = log.progress[0]
     if epoch < progress.leader_epoch:
-        event = log.events[new_event(log, LEADER_EPOCH_DECREASE, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.LEADER_EPOCH_DECREASE, batch, batch.max_timestamp, time)]
         event.expected_leader_epoch = progress.leader_epoch
     contradicted = False
     if len(log.epochs) and base >= log.epoch_starts[0]:
         entry = np.searchsorted(log.epoch_starts, base, side="right") - 1
         if log.epochs[entry] != epoch and base >= log.params[0].log_start:
-            event = log.events[new_event(log, LEADER_EPOCH_CHECKPOINT, batch, batch.max_timestamp, time)]
+            event = log.events[state.new_event(log, state.LEADER_EPOCH_CHECKPOINT, batch, batch.max_timestamp, time)]
             event.expected_leader_epoch = log.epochs[entry]
             contradicted = True
     if not contradicted:  # what follows is compared with epochs that the checkpoint confirms
@@ -212,12 +177,12 @@ def check_header(log: LogContext, batch: np.record, time: int) -> None:
     sequences = log.params[0].has_sequences != 0
     if sequences and not log.progress[0].leftovers and is_leftover(batch.flaws, batch.attributes):
         log.progress[0].leftovers = 1
-        new_event(log, LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
+        state.new_event(log, state.LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
     faults = header_faults(batch.flaws, batch.attributes, sequences)
     if faults:
-        log.events[new_event(log, HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = faults
+        log.events[state.new_event(log, state.HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = faults
     if lacks_records(batch.flaws, batch.last_offset, log.params[0].intact_from):
-        event = log.events[new_event(log, COUNT_BELOW_SPAN, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.COUNT_BELOW_SPAN, batch, batch.max_timestamp, time)]
         event.record_count = batch.record_count
         event.span = batch.last_offset - batch.base_offset + 1
 
@@ -228,10 +193,10 @@ def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
     progress, stamp = log.progress[0], batch.max_timestamp
     progress.any_time = max(progress.any_time, stamp)
     progress.segment_any_time = max(progress.segment_any_time, stamp)
-    if not has_broker_time(batch, marker, log.params[0].broker_times != 0):
+    if not state.has_broker_time(batch, marker, log.params[0].broker_times != 0):
         return max(stamp, progress.broker_time)
     if progress.ahead_time > stamp + AHEAD_MS and stamp >= 0:
-        event = log.events[new_event(log, TIMESTAMP_AHEAD, batch, progress.ahead_time, stamp)]
+        event = log.events[state.new_event(log, state.TIMESTAMP_AHEAD, batch, progress.ahead_time, stamp)]
         event.base_offset = progress.ahead_base_offset
         event.last_offset = progress.ahead_last_offset
         event.segment = progress.ahead_segment
@@ -261,14 +226,7 @@ def _marked_row(log: LogContext, table: np.ndarray, live: np.record) -> int:
         row = log.progress[0].marked
         log.progress[0].marked = row + 1
         live.marked = row
-        marked = table[row]
-        marked.markers = 0
-        marked.coordinator_epoch = -1
-        marked.coordinator_offset = -1
-        marked.offset = -1
-        marked.epoch = -1
-        marked.time = -1
-        marked.commit = 0
+        table[row] = state.NEW_MARKED[0]
     return live.marked
 
 
@@ -282,7 +240,9 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
     if judged:
         old = explain_epoch(replay, batch, row, answer, time)
         if coordinator_epoch < marked.coordinator_epoch and not old:
-            event = log.events[new_event(log, COORDINATOR_EPOCH_REGRESSION, batch, batch.max_timestamp, time)]
+            event = log.events[
+                state.new_event(log, state.COORDINATOR_EPOCH_REGRESSION, batch, batch.max_timestamp, time)
+            ]
             event.answer = answer
             event.known_coordinator_epoch = marked.coordinator_epoch
             event.coordinator_epoch = coordinator_epoch
@@ -305,7 +265,7 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
 @kernel
 def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, step: np.record, noted: bool) -> None:
     """Replay a data batch. If ``noted``, what it came to is put into ``step``."""
-    log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
+    log, live, transactional = replay.log, replay.live[row], batch.attributes & state.ATTR_TRANSACTIONAL != 0
     length = batch.last_offset - batch.base_offset
     last_sequence = -1
     if batch.base_sequence >= 0 and length >= 0:
@@ -365,9 +325,9 @@ def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, ans
 
     Returns whether sequences were stored before.
     """
-    log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
+    log, live, transactional = replay.log, replay.live[row], batch.attributes & state.ATTR_TRANSACTIONAL != 0
     if producers.check_transaction(replay.producers, row, transactional) != OK:
-        event = log.events[new_event(log, PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
         event.answer = answer
         event.transaction_first_offset = replay.open[live.open_slot].first_offset
         event.previous_leader_epoch = live.data_leader_epoch
@@ -380,7 +340,7 @@ def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, ans
     if batch.producer_epoch != live.max_epoch:
         explain_epoch(replay, batch, row, answer, time)
     if transactional and batch.producer_epoch == LAST_EPOCH:
-        new_event(log, EPOCH_RESERVED, batch, batch.max_timestamp, time)
+        state.new_event(log, state.EPOCH_RESERVED, batch, batch.max_timestamp, time)
     return stored
 
 
@@ -399,7 +359,7 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
     if epoch > live.data_epoch:
         live.data_epoch = epoch
         if goes_on_from_first(live, born):
-            later = replay.later[later_row(log, replay.later, born)]
+            later = replay.later[state.later_row(log, replay.later, born)]
             later.max_data_epoch_offset = batch.base_offset
             later.max_data_epoch_time = time
     if live.batches == 0:
@@ -452,7 +412,7 @@ def _broken(log: LogContext, batch: np.record) -> None:
     """Note a batch with a CRC mismatch: nothing may rest on its content, including its last offset."""
     progress = log.progress[0]
     if max(batch.base_offset, batch.last_offset) >= log.params[0].log_start:
-        log.events[new_event(log, CRC, batch, NOTHING, progress.broker_time)].stored_crc = batch.crc
+        log.events[state.new_event(log, state.CRC, batch, state.NOTHING, progress.broker_time)].stored_crc = batch.crc
     progress.ordinal += 1
     progress.unreadable_ordinal = progress.ordinal
     progress.unreadable_offset = progress.expected_offset
@@ -468,9 +428,9 @@ def _batch(replay: Replay, batch: np.record, found_row: int, step: np.record, no
     if batch.flaws & FLAW_CRC:
         _broken(log, batch)
         if noted:
-            step.kind, step.row = UNREADABLE, -1
+            step.kind, step.row = state.UNREADABLE, -1
         return
-    control, marker = is_control(batch), is_marker(batch)
+    control, marker = state.is_control(batch), state.is_marker(batch)
     time = take_time(log, batch, marker)
     judged = check_offsets(log, batch, time)
     if judged:
@@ -482,15 +442,15 @@ def _batch(replay: Replay, batch: np.record, found_row: int, step: np.record, no
     progress.batches += 1
     progress.records += max(batch.record_count, 0)
     if noted:
-        step.kind, step.row, step.time, step.judged = OTHER, -1, time, judged
+        step.kind, step.row, step.time, step.judged = state.OTHER, -1, time, judged
     if batch.magic == 2 and batch.producer_id >= 0:
-        data = not control and not is_foreign(batch, log.params[0].has_sequences != 0)
+        data = not control and not state.is_foreign(batch, log.params[0].has_sequences != 0)
         if marker or data:
             used_rows = replay.producers.meta[0]
-            row = producer_row(replay, batch.producer_id, found_row)
+            row = state.producer_row(replay, batch.producer_id, found_row)
             if noted:
                 step.kind, step.row, step.seen, step.last_sequence = (
-                    MARKER if marker else DATA,
+                    state.MARKER if marker else state.DATA,
                     row,
                     row < used_rows,
                     -1,
@@ -511,13 +471,13 @@ def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
     ``ensure_room`` must have made room for ``stop - start`` producers.
     """
-    for first in range(start, stop, len(replay.found)):
-        next_ones = batches[first : min(first + len(replay.found), stop)]
-        model.find_many(replay.producers, next_ones, replay.found)
+    for first in range(start, stop, len(replay.found_rows)):
+        next_ones = batches[first : min(first + len(replay.found_rows), stop)]
+        producers.find_many(replay.producers, next_ones, replay.found_rows)
         for k in range(len(next_ones)):
             if _may_be_full(replay):
                 return first + k
-            _batch(replay, next_ones[k], replay.found[k], replay.nothing[0], False)
+            _batch(replay, next_ones[k], replay.found_rows[k], replay.nothing[0], False)
     return stop
 
 
@@ -527,20 +487,20 @@ def replay_and_note(replay: Replay, batches: np.ndarray, start: int, stop: int, 
 
     Another kernel, since asking for each batch whether it is wanted takes a tenth of the time.
     """
-    for first in range(start, stop, len(replay.found)):
-        next_ones = batches[first : min(first + len(replay.found), stop)]
-        model.find_many(replay.producers, next_ones, replay.found)
+    for first in range(start, stop, len(replay.found_rows)):
+        next_ones = batches[first : min(first + len(replay.found_rows), stop)]
+        producers.find_many(replay.producers, next_ones, replay.found_rows)
         for k in range(len(next_ones)):
             if _may_be_full(replay):
                 return first + k
-            _batch(replay, next_ones[k], replay.found[k], steps[first + k], True)
+            _batch(replay, next_ones[k], replay.found_rows[k], steps[first + k], True)
     return stop
 
 
 @kernel
 def _may_be_full(replay: Replay) -> bool:
     progress = replay.log.progress[0]
-    no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
+    no_event = progress.events + state.EVENTS_OF_A_BATCH > len(replay.log.events)
     return no_event or progress.transactions >= len(replay.transactions)
 
 
@@ -591,8 +551,8 @@ def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
     if not _anything_known(facts, replay, sound):
         return
     rows, prior, by_snapshot = _known(facts, replay, sound)
-    first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
-    ids = column(replay, "producer_id")[rows]
+    first = {name: state.column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
+    ids = state.column(replay, "producer_id")[rows]
     answers = _answers(ids, prior, first, replay.log.policy)
     follows = answers == OK
     events_of_first_batches = []
@@ -626,10 +586,10 @@ def _anything_known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) ->
 
 
 def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Rows of producers with judged batches and earlier knowledge, its columns of STATE, and whether a snapshot has it."""
-    rows = np.flatnonzero(column(replay, "batches") > 0)
-    offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
-    prior = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
+    """Rows of producers with judged batches and earlier knowledge, its columns of STATE, whether by a snapshot."""
+    rows = np.flatnonzero(state.column(replay, "batches") > 0)
+    offset, ids = state.column(replay, "first_offset")[rows], state.column(replay, "producer_id")[rows]
+    prior = [state.column(replay, name)[rows].astype(np.int64) for name in BELOW]
     open_since = np.full(len(rows), -1, np.int64)
     by_snapshot = np.zeros(len(rows), np.bool_)
     for snapshot in sound:

@@ -10,7 +10,6 @@ from auditor.base.compiled import kernel
 from auditor.base.numbers import LAST_SEQUENCE
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
 from auditor.model import producers as model
-from auditor.model import producers as model_producers
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
 from auditor.replay.producers.audit_replay import Inherited, ReplicaBounds
 from auditor.replay.producers.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
@@ -48,6 +47,9 @@ PACE = np.dtype(
     ],
     align=True,
 )
+NEW_PACE = np.zeros(1, PACE)
+for _name in ("loaded_offset", "first_time", "last_time", "epoch", "last_sequence"):
+    NEW_PACE[_name] = -1
 # One row. now: the newest time(b), beyond which no clock is believed; any_time: the newest time-stamp of all.
 PLACE = np.dtype([("now", "i8"), ("any_time", "i8")])
 
@@ -117,22 +119,7 @@ def producer_row(h, producer_id):  # type: ignore[no-untyped-def]
     if row >= 0:
         return row
     row = model.insert(h.ids, producer_id)
-    o = h.pace[row]
-    o.loaded_offset = -1
-    o.batches = 0
-    o.records = 0
-    o.first_time = -1
-    o.last_time = -1
-    o.wraps = 0
-    o.in_flight = 0
-    o.span = 0
-    o.first_epoch = 0
-    o.last_epoch = 0
-    o.epoch = -1
-    o.last_sequence = -1
-    o.newest_length = 0
-    o.loaded = 0
-    o.transactional = 0
+    h.pace[row] = NEW_PACE[0]
     for k in range(IN_FLIGHT):
         h.lengths[row, k] = 0
     return row
@@ -406,7 +393,7 @@ def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
     if t.swept >= 0:
         for row in range(w.producers.meta[0]):
             is_live = w.producers.entries[row].epoch >= 0
-            if is_live and model_producers.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
+            if is_live and model.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
                 _forget(w, row)
     t.swept = now
 
@@ -438,12 +425,10 @@ def _answer(w, policy, batch, step, transactional):  # type: ignore[no-untyped-d
     """The leader's answer to a data batch, as far as the log proves it."""
     p, row = w.producers, step.row
     last = step.last_sequence if w.rules.sequences else -1
-    answer = model_producers.check_append(
-        p, row, policy, batch.producer_epoch, batch.base_sequence, last, transactional
-    )
+    answer = model.check_append(p, row, policy, batch.producer_epoch, batch.base_sequence, last, transactional)
     of_sequences = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
     if of_sequences and not step.provable:
-        return model_producers.check_transaction(p, row, transactional)
+        return model.check_transaction(p, row, transactional)
     return answer
 
 
@@ -500,7 +485,7 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
     else:
         w.verdict_of[row] = -1
     t.cached -= entry.cached
-    model_producers.apply_data(
+    model.apply_data(
         p,
         row,
         batch.producer_epoch,
@@ -518,12 +503,12 @@ def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
     entry = p.entries[row]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
-    answer = model_producers.check_marker(p, row, epoch, coordinator_epoch, 0)
+    answer = model.check_marker(p, row, epoch, coordinator_epoch, 0)
     if answer != OK and step.judged:
         _verdict(w, batch, step, answer)
     t.live += entry.epoch < 0
     t.cached -= entry.cached
-    model_producers.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
+    model.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
     t.cached += entry.cached
 
 

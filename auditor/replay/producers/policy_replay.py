@@ -8,8 +8,7 @@ import numpy as np
 
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, PolicyOutcomes, ReplicaPolicyOutcome, state_bytes
 from auditor.model.policies import Policy
-from auditor.replay.producers import policy_kernel as paces
-from auditor.replay.producers import policy_kernel as pol
+from auditor.replay.producers import policy_kernel
 from auditor.replay.producers.audit_replay import ReplicaBounds, inherited
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.task import FAR, PolicySettings, as_records
@@ -48,10 +47,10 @@ class PolicyReplay:
         newest_time: int = FAR,
     ) -> None:
         self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
-        self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
+        self.worlds = {key: policy_kernel.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
         self.bounds = bounds
         inherited_ids = inherited(stored, first_base)
-        self.paces = paces.new_rates(bounds, inherited_ids, start_known=start_known, newest_time=newest_time)
+        self.paces = policy_kernel.new_rates(bounds, inherited_ids, start_known=start_known, newest_time=newest_time)
         before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
         if before:
             self._load(max(before, key=lambda s: s.offset))
@@ -59,13 +58,13 @@ class PolicyReplay:
     def _load(self, stored: Stored) -> None:
         """Begin with the snapshot's producers; what it rests on counts as one segment that retention removes first."""
         rows = np.empty(len(stored.entries.producer_id), np.int32)
-        self.paces = paces.rates_with_room(self.paces, len(rows))
-        paces.load_rates(self.paces, stored.entries, rows)
+        self.paces = policy_kernel.rates_with_room(self.paces, len(rows))
+        policy_kernel.load_rates(self.paces, stored.entries, rows)
         for key, world in self.worlds.items():
-            self.worlds[key] = pol.verdicts_with_room(world, len(rows))
-            pol.load_entries(self.worlds[key], key.policy, stored.entries, rows)
+            self.worlds[key] = policy_kernel.verdicts_with_room(world, len(rows))
+            policy_kernel.load_entries(self.worlds[key], key.policy, stored.entries, rows)
             if len(rows):
-                pol.end_segment(self.worlds[key], stored.offset)
+                policy_kernel.end_segment(self.worlds[key], stored.offset)
 
     def begin_segment(self, number: int) -> None:
         """Begin the segment of this number."""
@@ -76,17 +75,17 @@ class PolicyReplay:
         """Replay the rows of a walk by the audit replay's STEP rows, which are changed."""
         batches, count = as_records(rows), len(rows)
         highest = int(steps["row"][:count].max(initial=-1))
-        self.paces = paces.rates_with_room(self.paces, count, highest)
-        paces.complete_steps(self.paces, batches, steps, count)
+        self.paces = policy_kernel.rates_with_room(self.paces, count, highest)
+        policy_kernel.complete_steps(self.paces, batches, steps, count)
         for key in self.worlds:
-            self.worlds[key] = pol.verdicts_with_room(self.worlds[key], count)
-            pol.replay_under(self.worlds[key], key.policy, batches, steps, count)
+            self.worlds[key] = policy_kernel.verdicts_with_room(self.worlds[key], count)
+            policy_kernel.replay_under(self.worlds[key], key.policy, batches, steps, count)
 
     def end_segment(self, after: int) -> None:
         """End the segment; the next one begins at the offset ``after``, -1 for none."""
         for key in self.worlds if after >= 0 else ():
-            self.worlds[key] = pol.verdicts_with_room(self.worlds[key], 0)
-            pol.end_segment(self.worlds[key], after)
+            self.worlds[key] = policy_kernel.verdicts_with_room(self.worlds[key], 0)
+            policy_kernel.end_segment(self.worlds[key], after)
 
     def finish(self) -> PolicyOutcomes:
         """Return the outcomes."""
@@ -119,8 +118,8 @@ class PolicyReplay:
             out.hours[int(hour)] = int(np.count_nonzero(in_hour)), int(ids[in_hour].max())
 
 
-def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
-    return pol.Rules(
+def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> policy_kernel.Rules:
+    return policy_kernel.Rules(
         bounds.log_start,
         bounds.sequences,
         settings.expiration_ms,
@@ -130,8 +129,8 @@ def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
     )
 
 
-def _outcome(world: pol.World) -> ReplicaPolicyOutcome:
-    t = {name: int(world.totals[name][0]) for name in pol.TOTALS.names or ()}
+def _outcome(world: policy_kernel.World) -> ReplicaPolicyOutcome:
+    t = {name: int(world.totals[name][0]) for name in policy_kernel.TOTALS.names or ()}
     return ReplicaPolicyOutcome(
         world.verdicts[: t["verdicts"]].copy(),
         t["dropped"],

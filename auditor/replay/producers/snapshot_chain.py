@@ -74,6 +74,28 @@ class IndexedSnapshot:
         return stored[rows].astype(np.int64)
 
 
+class _Both(NamedTuple):
+    """Producers that both the replay and a snapshot have, with their rows in either."""
+
+    replay: Replay
+    rows: np.ndarray
+    snapshot: IndexedSnapshot
+    entry_rows: np.ndarray
+
+    def where(self, wanted: np.ndarray) -> _Both:
+        return self._replace(rows=self.rows[wanted], entry_rows=self.entry_rows[wanted])
+
+    def ours(self, name: str) -> np.ndarray:
+        return column(self.replay, name)[self.rows]
+
+    def theirs(self, name: str) -> np.ndarray:
+        return self.snapshot.column(name, self.entry_rows)
+
+    def add(self, differences: Differences, name: str, wrong: np.ndarray, reported_as: str = "") -> None:
+        some = self.where(wrong)
+        differences.add(reported_as or name, some.rows, some.theirs(name), some.ours(name))
+
+
 class Chain:
     """Compares the snapshots of one replica, by offset, with its replay as it passes them."""
 
@@ -153,12 +175,12 @@ class Chain:
         ids = column(replay, "producer_id")[rows]
         entry_rows = snapshot.rows(ids)
         differences = Differences()
+        both = _Both(replay, rows, snapshot, entry_rows).where(entry_rows >= 0)
         self._absent(differences, replay, rows[entry_rows < 0])
-        self._unequal(link, differences, replay, rows[entry_rows >= 0], snapshot, entry_rows[entry_rows >= 0])
+        self._unequal(link, differences, both)
         differences.report(link, replay)
         if not self.compacted:
-            self._expiry(link, replay, rows, snapshot, entry_rows)
-        if not self.compacted:
+            self._expiry(link, both, rows[entry_rows < 0])
             self._extra(link, snapshot, ids)
 
     def _extra(self, link: SnapshotLink, snapshot: IndexedSnapshot, ids: np.ndarray) -> None:
@@ -179,13 +201,12 @@ class Chain:
         if not self.compacted:
             differences.add("missing", rows[~is_open], -1, column(replay, "last_timestamp")[rows[~is_open]])
 
-    def _expiry(
-        self, link: SnapshotLink, replay: Replay, rows: np.ndarray, snapshot: IndexedSnapshot, entry_rows: np.ndarray
-    ) -> None:
+    def _expiry(self, link: SnapshotLink, both: _Both, gone: np.ndarray) -> None:
         """Find the missing producers that cannot have expired: a check removes all that were idle as long.
 
         Unless they wrote later. Cost: a sort of the snapshot, once something is missing.
         """
+        replay, snapshot = both.replay, both.snapshot
         missing = {pid for pid, name, *_ in link.differences if name == "missing"}
         if not missing:
             return
@@ -195,11 +216,10 @@ class Chain:
                 self.forgotten[pid] = (link, int(o["data_epoch"]), int(o["data_last_offset"]))
         written = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))
         last_write = snapshot.entries.last_offset.astype(np.int64)
-        np.maximum.at(last_write, entry_rows[entry_rows >= 0], written[rows[entry_rows >= 0]])
+        np.maximum.at(last_write, both.entry_rows, written[both.rows])
         sure = np.flatnonzero((snapshot.entries.current_txn_first_offset < 0) & (last_write >= 0))
         order = sure[np.argsort(last_write[sure], kind="stable")]
         idle_longest = np.minimum.accumulate(snapshot.entries.last_timestamp[order])
-        gone = rows[entry_rows < 0]
         gone = gone[np.isin(column(replay, "producer_id")[gone], list(missing))]
         before = np.searchsorted(last_write[order], written[gone]) - 1
         stamps = [column(replay, name)[gone] for name in ("last_timestamp", "data_timestamp")]
@@ -207,39 +227,30 @@ class Chain:
         proved = (before >= 0) & (idle_longest[np.maximum(before, 0)] <= stamp) if len(order) else before > before
         link.unexpired = frozenset(column(replay, "producer_id")[gone[proved]].tolist())
 
-    def _unequal(
-        self,
-        link: SnapshotLink,
-        differences: Differences,
-        replay: Replay,
-        rows: np.ndarray,
-        snapshot: IndexedSnapshot,
-        entry_rows: np.ndarray,
-    ) -> None:
-        """Compare producers that both have; ``entry_rows``: their rows in the snapshot."""
-        moved = ~self._carried_over(replay, rows, snapshot, entry_rows)
-        rows, entry_rows = rows[moved], entry_rows[moved]
-        ours, theirs = column(replay, OPEN)[rows], snapshot.column(OPEN, entry_rows)
+    def _unequal(self, link: SnapshotLink, differences: Differences, both: _Both) -> None:
+        """Compare producers that both have."""
+        both = both.where(~self._carried_over(both))
+        ours, theirs = both.ours(OPEN), both.theirs(OPEN)
         if self.compacted:
-            self._unequal_cleaned(differences, replay, rows, snapshot, entry_rows)
+            # The cleaner removes aborted data with all that it says, and the head of any transaction, but no marker
+            # before the data that it closes: what is still stored may lag behind the snapshot, never be ahead of it.
+            both.add(differences, "producer_epoch", both.theirs("producer_epoch") < both.ours("producer_epoch"))
             wrong = (ours >= self.log_start) & ~((theirs >= 0) & (theirs <= ours))
         else:
-            at_marker = self._at_marker(link, differences, replay, rows, snapshot, entry_rows)
+            at_marker = self._at_marker(link, differences, both)
             for name in FIELDS:
-                some = ~at_marker if name in ("last_offset", "offset_delta") else slice(None)
-                self._unequal_field(differences, replay, name, rows[some], snapshot, entry_rows[some])
-            wrong = self._another_transaction(replay, rows, ours, theirs)
-        differences.add("open", rows[wrong], theirs[wrong], ours[wrong])
+                some = both.where(~at_marker) if name in ("last_offset", "offset_delta") else both
+                some.add(differences, name, self._is_unequal(some, name))
+            wrong = self._another_transaction(both, ours, theirs)
+        both.add(differences, OPEN, wrong, "open")
 
-    def _another_transaction(
-        self, replay: Replay, rows: np.ndarray, ours: np.ndarray, theirs: np.ndarray
-    ) -> np.ndarray:
+    def _another_transaction(self, both: _Both, ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         """Whether the snapshot's open transaction (``theirs``: first offsets) is not the log's (``ours``).
 
         Retention may have removed the head of one and the same: the snapshot has it from below the log start, the log
         from its first batch above, unless a marker is between, or the snapshot before this one denies it.
         """
-        ids, marker = column(replay, "producer_id")[rows], column(replay, "marker_offset")[rows]
+        ids, marker = both.ours("producer_id"), both.ours("marker_offset")
         headless = (theirs >= 0) & (theirs < self.log_start) & (marker <= theirs)
         if self.carried is not None:
             before, carried_open = self.carried.rows(ids), np.full(len(ids), -1)
@@ -249,67 +260,30 @@ class Chain:
         wrong: np.ndarray = (ours != theirs) & shown & ~headless
         return wrong
 
-    def _at_marker(
-        self,
-        link: SnapshotLink,
-        differences: Differences,
-        replay: Replay,
-        rows: np.ndarray,
-        snapshot: IndexedSnapshot,
-        entry_rows: np.ndarray,
-    ) -> np.ndarray:
+    def _at_marker(self, link: SnapshotLink, differences: Differences, both: _Both) -> np.ndarray:
         """Which producers are stored with the offset of their end marker, as 0.11 does, and not with that of data."""
-        marker, ours = column(replay, "marker_offset")[rows], column(replay, "last_offset")[rows]
-        theirs, delta = snapshot.column("last_offset", entry_rows), snapshot.column("offset_delta", entry_rows)
-        ended = (marker >= 0) & (marker > np.maximum(ours, column(replay, "data_last_offset")[rows]))
-        at_marker: np.ndarray = ended & (theirs == marker) & (delta == 0)
+        marker, ours, theirs = both.ours("marker_offset"), both.ours("last_offset"), both.theirs("last_offset")
+        ended = (marker >= 0) & (marker > np.maximum(ours, both.ours("data_last_offset")))
+        at_marker: np.ndarray = ended & (theirs == marker) & (both.theirs("offset_delta") == 0)
         link.by_data += int(np.count_nonzero(ended & (theirs == ours)))
-        differences.add("marker_offset", rows[at_marker], theirs[at_marker], ours[at_marker])
+        both.add(differences, "last_offset", at_marker, "marker_offset")
         return at_marker
 
-    def _unequal_field(
-        self,
-        differences: Differences,
-        replay: Replay,
-        name: str,
-        rows: np.ndarray,
-        snapshot: IndexedSnapshot,
-        entry_rows: np.ndarray,
-    ) -> None:
-        ours, theirs = column(replay, name)[rows], snapshot.column(name, entry_rows)
-        wrong = ours != theirs
+    def _is_unequal(self, both: _Both, name: str) -> np.ndarray:
+        wrong: np.ndarray = both.ours(name) != both.theirs(name)
         if name == "coordinator_epoch":
-            wrong &= column(replay, "markers")[rows] > 0
-        elif name != "producer_epoch":  # of the last batch, which the log shows only if it lies in it
-            last = np.maximum(column(replay, "last_offset")[rows], snapshot.column("last_offset", entry_rows))
-            wrong &= last >= self.log_start
-        differences.add(name, rows[wrong], theirs[wrong], ours[wrong])
+            wrong &= both.ours("markers") > 0
+        elif name != "producer_epoch":  # of the last batch, which the log shows only if it has it
+            wrong &= np.maximum(both.ours("last_offset"), both.theirs("last_offset")) >= self.log_start
+        return wrong
 
-    def _unequal_cleaned(
-        self,
-        differences: Differences,
-        replay: Replay,
-        rows: np.ndarray,
-        snapshot: IndexedSnapshot,
-        entry_rows: np.ndarray,
-    ) -> None:
-        """Compare epochs in a compacted log.
-
-        The cleaner removes aborted data with all that it says, and the head of any transaction, but no marker before
-        the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it.
-        """
-        ours, theirs = column(replay, "producer_epoch")[rows], snapshot.column("producer_epoch", entry_rows)
-        differences.add("producer_epoch", rows[theirs < ours], theirs[theirs < ours], ours[theirs < ours])
-
-    def _carried_over(
-        self, replay: Replay, rows: np.ndarray, snapshot: IndexedSnapshot, entry_rows: np.ndarray
-    ) -> np.ndarray:
+    def _carried_over(self, both: _Both) -> np.ndarray:
         """Whether the snapshot repeats the one before for a producer that wrote nothing in between."""
         if self.carried is None:
-            return np.zeros(len(rows), np.bool_)
-        active = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))[rows] >= self.base
-        before = self.carried.rows(column(replay, "producer_id")[rows])
+            return np.zeros(len(both.rows), np.bool_)
+        active = np.maximum(both.ours("data_last_offset"), both.ours("marker_offset")) >= self.base
+        before = self.carried.rows(both.ours("producer_id"))
         same = (before >= 0) & ~active
         for name in (*FIELDS, OPEN):
-            same[same] = self.carried.column(name, before[same]) == snapshot.column(name, entry_rows[same])
+            same[same] = self.carried.column(name, before[same]) == both.where(same).theirs(name)
         return same

@@ -7,25 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batches as codec_batches
+from auditor.connectors.codec.batches import FLAW_CRC, FLAW_PRODUCER_EPOCH, FLAW_PRODUCER_SEQUENCE
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ZERO_AT_START
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
 
+ATTR_APPEND_TIME, ATTR_TRANSACTIONAL, ATTR_CONTROL = 0x08, 0x10, 0x20  # bits of a batch's attributes
+
+
 # Kinds of batches in a walk's rows, for every replay.
-
-
-FLAW_PRODUCER_SEQUENCE = codec_batches.FLAW_PRODUCER_SEQUENCE
-FLAW_PRODUCER_EPOCH = codec_batches.FLAW_PRODUCER_EPOCH
-FLAW_CRC = codec_batches.FLAW_CRC
-APPEND_TIME, CONTROL = 0x08, 0x20  # bits of the attributes
 
 
 @kernel
 def is_control(batch: np.record) -> bool:
     """Whether a batch has control records, which clients do not get."""
-    return batch.magic == 2 and batch.attributes & CONTROL != 0
+    return batch.magic == 2 and batch.attributes & ATTR_CONTROL != 0
 
 
 @kernel
@@ -45,7 +42,7 @@ def is_foreign(batch: np.record, sequences: bool) -> bool:
 @kernel
 def has_broker_time(batch: np.record, marker: bool, broker_times: bool) -> bool:
     """Whether a broker stamped a batch: a marker, LogAppendTime, or a topic that only brokers write."""
-    return marker or broker_times or (batch.magic >= 1 and batch.attributes & APPEND_TIME != 0)
+    return marker or broker_times or (batch.magic >= 1 and batch.attributes & ATTR_APPEND_TIME != 0)
 
 
 @kernel
@@ -63,10 +60,6 @@ def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
 
 
 MAX_OLD_RUNS = 64  # earlier runs of sequences that one producer's duplicates are looked up in
-
-ATTR_APPEND_TIME = 0x08
-ATTR_TRANSACTIONAL = 0x10
-ATTR_CONTROL = 0x20
 
 # What is fixed for a replica. Offsets from ``intact_from`` on were never cleaned. ``has_sequences``: 1 where sequences
 # mean something; ``broker_times``: 1 where every record time is the broker's (internal topics); ``is_kraft``: 1 for
@@ -247,6 +240,24 @@ STEP = np.dtype(
 UNREADABLE, OTHER, DATA, MARKER = 0, 1, 2, 3  # OTHER: of no producer
 
 
+def _new_row(kind: np.dtype, *zeros: str) -> np.ndarray:
+    """One row to copy into a table of this dtype: 0 in the fields ``zeros``, -1 in all others."""
+    row = np.zeros(1, kind)
+    for name in kind.names or ():
+        row[name] = 0 if name in zeros else -1
+    return row
+
+
+NEW_LIVE = _new_row(LIVE, "batches", "records", "run_length", "crowded", "max_idle_ms", "transactional", "marker_fresh")
+NEW_BORN = _new_row(BORN, "zero", "zero_crc")
+NEW_MARKED = _new_row(MARKED, "markers", "commit")
+NEW_TRANSACTION = _new_row(
+    TRANSACTION,
+    *("batches", "records", "bytes", "commit", "repeated", "from_snapshot"),
+    *("risen_records", "first_append_time", "prev_marker_commit"),
+)
+
+
 class LogContext(NamedTuple):
     """Log-wide state of a replay: kernels that need no more are compiled far faster.
 
@@ -275,7 +286,7 @@ class Replay(NamedTuple):
     open: np.ndarray  # TRANSACTION, by slot
     queue: np.ndarray  # QUEUE
     runs: np.ndarray  # RUN
-    found: np.ndarray  # int32, rows of the producers of the batches that come next
+    found_rows: np.ndarray  # int32, rows of the producers of the batches that come next
     nothing: np.ndarray  # STEP, one row that nobody reads
 
     @property
@@ -337,7 +348,7 @@ def _first_replay(policy: Policy) -> Replay:
         open=np.zeros(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
-        found=np.empty(FOUND_AT_ONCE, np.int32),
+        found_rows=np.empty(FOUND_AT_ONCE, np.int32),
         nothing=np.empty(1, STEP),
     )
 
@@ -509,32 +520,8 @@ def producer_row(replay: Replay, producer_id: int, found_row: int) -> int:
     row = model.insert(replay.producers, producer_id) & model.LOW_31
     if row < used_rows:
         return row
-    live = replay.live[row]
-    live.batches = 0
-    live.records = 0
-    live.run_start = -1
-    live.run_length = 0
-    live.data_epoch = -1
-    live.data_last_sequence = -1
-    live.data_last_offset = -1
-    live.data_timestamp = -1
-    live.data_time = -1
-    live.data_leader_epoch = -1
-    live.max_epoch = -1
-    live.crowded = 0
-    live.active_timestamp = -1
-    live.max_idle_ms = 0
-    live.ordinal = -1
-    live.open_slot = -1
-    live.marked = -1
-    live.transactional = 0
-    live.marker_fresh = 0
-    born = replay.born[row]
-    born.first_offset = -1  # an event on an epoch below -1 asks for these two before there is a first batch
-    born.first_leader_epoch = -1
-    born.zero = 0
-    born.below = -1
-    born.later = -1
+    replay.live[row] = NEW_LIVE[0]
+    replay.born[row] = NEW_BORN[0]
     return row
 
 
@@ -657,22 +644,14 @@ def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
 @kernel
 def _fill_first(o: np.void, live: np.void, born: np.void, table: np.ndarray) -> None:
     """Fill what a first batch and later ones left."""
-    if live["batches"] > 0:
-        o["first_offset"] = born["first_offset"]
-        o["first_sequence"] = born["first_sequence"]
-        o["first_epoch"] = born["first_epoch"]
-        o["first_segment"] = born["first_segment"]
-        o["first_position"] = born["first_position"]
-        o["first_timestamp"] = born["first_timestamp"]
-        o["first_time"] = born["first_time"]
-    else:
-        o["first_offset"] = -1
-        o["first_sequence"] = -1
-        o["first_epoch"] = -1
-        o["first_segment"] = -1
-        o["first_position"] = -1
-        o["first_timestamp"] = -1
-        o["first_time"] = -1
+    first = born if live["batches"] > 0 else NEW_BORN[0]
+    o["first_offset"] = first["first_offset"]
+    o["first_sequence"] = first["first_sequence"]
+    o["first_epoch"] = first["first_epoch"]
+    o["first_segment"] = first["first_segment"]
+    o["first_position"] = first["first_position"]
+    o["first_timestamp"] = first["first_timestamp"]
+    o["first_time"] = first["first_time"]
     o["max_data_epoch_offset"], o["max_data_epoch_time"], o["idle_count"] = o["first_offset"], o["first_time"], 0
     if born["later"] >= 0:
         later = table[born["later"]]

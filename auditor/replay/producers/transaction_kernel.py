@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.replay.producers.state import ATTR_APPEND_TIME, Replay
+from auditor.replay.producers.state import ATTR_APPEND_TIME, NEW_TRANSACTION, Replay
 
 
 @kernel
@@ -72,36 +72,16 @@ def open_transaction(replay: Replay, batch: np.record, live: np.record, time: in
     """Open a transaction in this partition at the producer's first transactional batch after its last marker."""
     slot = _take_slot(replay.queue, replay.log.progress[0], batch.base_offset)
     live.open_slot = slot
+    _begin_transaction(replay, replay.open, slot, batch, live)
     transaction = replay.open[slot]
-    transaction.producer_id = batch.producer_id
-    transaction.producer_epoch = batch.producer_epoch
     transaction.first_offset = batch.base_offset
-    transaction.risen_offset = -1
-    transaction.risen_behind = -1
-    transaction.risen_records = 0
-    transaction.last_epoch = batch.producer_epoch
     transaction.first_timestamp = batch.max_timestamp
     transaction.first_time = time
     transaction.first_leader_epoch = batch.partition_leader_epoch
     transaction.first_append_time = 1 if batch.attributes & ATTR_APPEND_TIME else 0
-    transaction.batches = 0
-    transaction.records = 0
-    transaction.bytes = 0
     transaction.segment = replay.log.progress[0].segment
     transaction.position = batch.position
-    transaction.gap_offset = -1
-    transaction.marker_offset = -1
-    transaction.marker_epoch = -1
-    transaction.commit = 0
     transaction.coordinator_epoch = replay.marked[live.marked].coordinator_epoch if live.marked >= 0 else -1
-    transaction.marker_timestamp = -1
-    transaction.marker_segment = -1
-    transaction.marker_position = -1
-    transaction.marker_leader_epoch = -1
-    transaction.last_stable_offset = -1
-    transaction.repeated = 0
-    transaction.from_snapshot = 0
-    _note_last_marker(replay.marked, live, transaction)
 
 
 @kernel
@@ -122,19 +102,19 @@ def extend_transaction(transaction: np.record, batch: np.record, time: int) -> N
 
 
 @kernel
-def _note_last_marker(table: np.ndarray, live: np.record, transaction: np.record) -> None:
-    """Note the producer's marker before this transaction."""
-    if live.marked < 0:
-        transaction.prev_marker_offset = -1
-        transaction.prev_marker_epoch = -1
-        transaction.prev_marker_time = -1
-        transaction.prev_marker_commit = 0
-        return
-    marked = table[live.marked]
-    transaction.prev_marker_offset = marked.offset
-    transaction.prev_marker_epoch = marked.epoch
-    transaction.prev_marker_time = marked.time
-    transaction.prev_marker_commit = marked.commit
+def _begin_transaction(replay: Replay, table: np.ndarray, row: int, batch: np.record, live: np.record) -> None:
+    """Begin a row of TRANSACTION with the producer's marker before it."""
+    table[row] = NEW_TRANSACTION[0]
+    transaction = table[row]
+    transaction.producer_id = batch.producer_id
+    transaction.producer_epoch = batch.producer_epoch
+    transaction.last_epoch = batch.producer_epoch
+    if live.marked >= 0:
+        marked = replay.marked[live.marked]
+        transaction.prev_marker_offset = marked.offset
+        transaction.prev_marker_epoch = marked.epoch
+        transaction.prev_marker_time = marked.time
+        transaction.prev_marker_commit = marked.commit
 
 
 @kernel
@@ -153,7 +133,7 @@ def close_transaction(replay: Replay, batch: np.record, live: np.record) -> None
         if progress.open > 0:
             transaction.last_stable_offset = _first_offset(replay.queue, 0)
     else:
-        _lone_marker(replay.marked, batch, live, transaction)
+        _lone_marker(replay, row, batch, live)
     transaction.marker_offset = batch.last_offset
     transaction.marker_epoch = batch.producer_epoch
     transaction.commit = 1 if batch.control_type == 1 else 0
@@ -165,32 +145,10 @@ def close_transaction(replay: Replay, batch: np.record, live: np.record) -> None
 
 
 @kernel
-def _lone_marker(table: np.ndarray, batch: np.record, live: np.record, transaction: np.record) -> None:
-    transaction.producer_id = batch.producer_id
-    transaction.producer_epoch = batch.producer_epoch
-    transaction.last_epoch = batch.producer_epoch
-    transaction.first_offset = -1
-    transaction.risen_offset = -1
-    transaction.risen_behind = -1
-    transaction.risen_records = 0
-    transaction.last_offset = -1
-    transaction.first_timestamp = -1
-    transaction.first_time = -1
-    transaction.last_timestamp = -1
-    transaction.last_time = -1
-    transaction.first_leader_epoch = -1
-    transaction.first_append_time = 0
+def _lone_marker(replay: Replay, row: int, batch: np.record, live: np.record) -> None:
+    _begin_transaction(replay, replay.transactions, row, batch, live)
+    transaction = replay.transactions[row]
     transaction.last_leader_epoch = batch.partition_leader_epoch
-    transaction.batches = 0
-    transaction.records = 0
-    transaction.bytes = 0
-    transaction.segment = -1
-    transaction.position = -1
-    transaction.gap_offset = -1
-    transaction.last_stable_offset = -1
-    transaction.from_snapshot = 0
-    transaction.repeated = 0
     if live.marker_fresh:
-        marked, commit = table[live.marked], 1 if batch.control_type == 1 else 0
+        marked, commit = replay.marked[live.marked], 1 if batch.control_type == 1 else 0
         transaction.repeated = 1 if marked.epoch == batch.producer_epoch and marked.commit == commit else 0
-    _note_last_marker(table, live, transaction)

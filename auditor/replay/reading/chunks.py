@@ -32,17 +32,8 @@ from auditor.connectors.stores.storage import BinaryFile, open_file, read_file
 from auditor.facts.events import Culprits, Event, EventKind, events_of
 from auditor.facts.packed import packed_table, unpacked_table
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.batch_validation import (
-    CHECKSUM,
-    CODEC,
-    MAGIC,
-    NO_KEY,
-    TOO_NEW,
-    TOO_OLD,
-    UNREADABLE,
-    Topic,
-    misnumbered,
-)
+from auditor.model import batch_validation
+from auditor.model.batch_validation import Topic
 from auditor.replay.producers.audit_replay import intact_from, known_of, log_start_of
 from auditor.replay.producers.kernel import AHEAD_MS
 from auditor.replay.reading.record_checks import (
@@ -325,8 +316,15 @@ def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -
     sent = sent_records(r, batch)
     asked(as_sent(batch, sender, run.summary), sent, topic)
     cause = sent["cause"]
-    flawed = np.isin(cause, (UNREADABLE, CODEC, MAGIC, CHECKSUM)) | misnumbered(r.flaws)
-    wanted = cause == NO_KEY, flawed, cause == TOO_OLD, cause == TOO_NEW
+    flawed = np.isin(
+        cause, (batch_validation.UNREADABLE, batch_validation.CODEC, batch_validation.MAGIC, batch_validation.CHECKSUM)
+    ) | batch_validation.misnumbered(r.flaws)
+    wanted = (
+        cause == batch_validation.NO_KEY,
+        flawed,
+        cause == batch_validation.TOO_OLD,
+        cause == batch_validation.TOO_NEW,
+    )
     named = [np.flatnonzero(mask)[:RECORDS_OF_A_BATCH] for mask in wanted]
     null, flawed, behind, beyond = (tuple(r.index[rows].tolist()) for rows in named)
     return Culprits(

@@ -12,11 +12,10 @@ from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC
-from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex, decode_offset_index
-from auditor.connectors.stores.storage import read_file
+from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import EXPOSED, NO_EXPOSED, ReplicaFacts
-from auditor.replay.reading.lag_counts import FAR, Outcomes, headers_of
+from auditor.replay.reading.lag_counts import FAR, Outcomes, headers_of, offset_index
 from auditor.replay.task import ReplicaTask, as_records
 
 # Offset and time indexes, compared with the batches of their segment as these are read.
@@ -181,17 +180,11 @@ class OffsetCheck:
         self.index = index = index._replace(
             position=index.position[done:], offset=index.offset[done:], log_position=index.log_position[done:]
         )
-        positions = index.log_position
-        until = np.append(positions[1:], HIGHEST)[: len(positions)]
-        least, most = np.zeros((2, len(positions)), np.int64)
+        begin = index.log_position
+        until = np.append(begin[1:], HIGHEST)[: len(begin)]
+        least, most = np.zeros((2, len(begin)), np.int64)
         self.places = IndexedPositions(
-            positions,
-            _sorted(positions),
-            _sorted(until),
-            np.zeros(len(positions), np.bool_),
-            least,
-            most,
-            state=np.zeros(1, PLACES),
+            begin, _sorted(begin), _sorted(until), np.zeros(len(begin), np.bool_), least, most, np.zeros(1, PLACES)
         )
 
     @classmethod
@@ -230,16 +223,16 @@ class OffsetCheck:
         Not judged are entries at or beyond byte ``end`` and in the ranges ``unread`` (first byte, byte behind the
         last).
         """
-        positions, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
+        begin, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
         ends = self.places.ends
         open_ended = ends.order[state["ended"] :]
-        open_ended = open_ended[ends.values[state["ended"] :] > positions[open_ended]]
+        open_ended = open_ended[ends.values[state["ended"] :] > begin[open_ended]]
         if state["seen"]:
             most[open_ended] = state["last_offset"]
-        backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(positions <= np.roll(positions, 1))
-        judged = ~backwards & (positions < end)
+        backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(begin <= np.roll(begin, 1))
+        judged = ~backwards & (begin < end)
         for first, behind in unread:
-            judged &= (positions < first) | (positions >= behind)
+            judged &= (begin < first) | (begin >= behind)
         present = self.places.there
         elsewhere = judged & present & ((offset < self.places.least) | (offset > most))
         conditions = [backwards, judged & ~present, elsewhere]
@@ -250,7 +243,7 @@ class OffsetCheck:
             faults,
             position=self.index.position,
             entry_offset=offset,
-            entry_position=positions,
+            entry_position=begin,
             maybe_cut_off=_maybe_cut_off(fits, self.index.zero_tail_bytes),
         )
 
@@ -469,7 +462,7 @@ class _FetchBounds:
         # Of a running broker the transaction index may be newer than the log that was read before it.
         newest = min(max(facts.log_end, int(listed.last_offset.max()) + 1), FAR)
         self.behind = bases[number + 1] if number + 1 < len(bases) else newest
-        index = _offset_index(task, number)
+        index = offset_index(task, number)
         self.known = index is not None
         none = np.empty(0, np.int64)
         self.position = none if index is None else index.log_position
@@ -491,17 +484,6 @@ class _FetchBounds:
         if len(self.position):  # AbstractIndex.binarySearch never compares the first entry for equality
             index[(index == 0) & (ends == self.position[0])] = 1
         return np.append(self.offset, self.behind)[np.minimum(index, len(self.offset))]
-
-
-def _offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
-    segment = task.replica.segments[number]
-    if segment.index is None:
-        return None
-    where = segment.index.place or task.place
-    data = read_file(where, segment.index.name, limit=task.limits.small_file("index"))
-    if isinstance(data, DecodeError):
-        return None
-    return decode_offset_index(data, segment.base_offset, segment.index.name)[0]
 
 
 def _of_segment(

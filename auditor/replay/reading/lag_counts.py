@@ -14,7 +14,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.indexes import decode_offset_index
+from auditor.connectors.codec.indexes import OffsetIndex, decode_offset_index
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk, HeaderHop, before, read_segment
 from auditor.connectors.stores.retries import REFUSED
@@ -257,7 +257,7 @@ class Counts:
         self.without_first = []
 
     def unsure(self) -> list[tuple[int, int, int]]:
-        """Return offsets that point into a compacted batch, with its segment and position: only its records tell more."""
+        """Return offsets that point into a compacted batch, by segment and position: only its records tell more."""
         part = self.part
         open_ones = np.flatnonzero((part[:, 0] >= 0) & (part[:, 1] != part[:, 2]) | (self.stands == IN_BATCH))
         return [(int(self.offsets[k]), int(self.place[k, 0]), int(self.place[k, 1])) for k in open_ones]
@@ -352,18 +352,25 @@ def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarr
         yield chunk if isinstance(chunk, DecodeError) else chunk.rows
 
 
+def offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
+    """Return the offset index of a segment; None without one, and where it is unreadable."""
+    segment = task.replica.segments[number]
+    if segment.index is None:
+        return None
+    data = read_file(segment.index.place or task.place, segment.index.name, limit=task.limits.small_file("index"))
+    if isinstance(data, DecodeError):
+        return None
+    return decode_offset_index(data, segment.base_offset, segment.index.name)[0]
+
+
 def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
     """Position and offset of a batch at or before an offset, by the segment's index.
 
     The segment's beginning where the index has no such entry, or one that does not match the segment.
     """
     segment = task.replica.segments[number]
-    if segment.index is None or segment.place is not None or offset <= segment.base_offset:
+    if segment.place is not None or offset <= segment.base_offset or (index := offset_index(task, number)) is None:
         return 0, -1
-    data = read_file(task.place, segment.index.name, limit=task.limits.small_file("index"))
-    if isinstance(data, DecodeError):
-        return 0, -1
-    index, _ = decode_offset_index(data, segment.base_offset, segment.index.name)
     entry = int(np.searchsorted(index.offset, offset, "right")) - 1
     if entry < 0 or not (index.offset[1:] > index.offset[:-1]).all():
         return 0, -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,11 @@ from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.indexes import AbortedTransactions, OffsetIndex
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.logdir.files import Replica, SegmentFile
-from auditor.connectors.logdir.text_folder import TextIndex, TextReplica, read_texts
+from auditor.connectors.logdir.text_folder import TextReplica, read_texts
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.packed import PackedColumns
-from auditor.facts.replica_facts import ABORTED, ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DAY_MS
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.producers.snapshot_chain import Stored
@@ -112,8 +112,7 @@ class LiveReader(ReplicaReader):
                 limits=task.limits,
             )
         )
-        none = np.empty(0, np.int64)
-        self.begin([], none, none)
+        self.begin([])
         self.begin_segment(0, task.file, task.start, -1)
 
     def take(self, data: bytes) -> bool:
@@ -288,8 +287,7 @@ def read_batches(
         )
     )
     reader.internal = None  # there are no records
-    none = np.empty(0, np.int64)
-    reader.begin([], none, none)
+    reader.begin([])
     for number, (file, base, packed) in enumerate(gathered.segments):
         after = files[number + 1].base_offset if number + 1 < len(files) else -1
         reader.begin_segment(number, file, base, after)
@@ -354,8 +352,7 @@ def _read(task: TextTask, replica: TextReplica) -> ReplicaFacts:
     )
     reader.internal = None
     stored = [Stored(s.file, s.offset, s.entries, True) for s in replica.snapshots]
-    none = np.empty(0, np.int64)
-    reader.begin(stored, none, none)
+    reader.begin(stored)
     for number, segment in enumerate(replica.segments):
         after = replica.segments[number + 1].base_offset if number + 1 < len(replica.segments) else -1
         reader.begin_segment(number, segment.file, segment.base_offset, after)
@@ -409,7 +406,7 @@ def _indexes(reader: ReplicaReader, replica: TextReplica, number: int) -> None:
     log_end = int(b.last_offset[-1]) + 1 if end else 0
     for index in (i for i in replica.indexes if i.base_offset == segment.base_offset):
         if isinstance(index.entries, AbortedTransactions):
-            _aborted(reader, index, number)
+            _aborted(reader, index.entries, number)
         elif isinstance(index.entries, OffsetIndex):
             offsets = OffsetCheck(index.entries)
             offsets.take(rows)
@@ -420,12 +417,7 @@ def _indexes(reader: ReplicaReader, replica: TextReplica, number: int) -> None:
             reader.audit.keep(times.faults().events(number, log_end))
 
 
-def _aborted(reader: ReplicaReader, index: TextIndex, number: int) -> None:
-    entries: Any = index.entries
-    rows = np.zeros(len(entries.producer_id), ABORTED)
-    rows["segment"] = number
-    for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
-        rows[name] = getattr(entries, name)
-    reader.aborted.append(rows)
+def _aborted(reader: ReplicaReader, entries: AbortedTransactions, number: int) -> None:
+    reader.add_aborted(number, entries)
     reader.facts.indexed_segments = [*(reader.facts.indexed_segments or []), number]
     reader.facts.abort_indexes.append(number)

@@ -7,40 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec.batches import (
-    CODEC_MASK,
-    FLAW_COUNT_BELOW_SPAN,
-    FLAW_CRC,
-    RECORD_BYTES_LEFT,
-    RECORD_HEADER_KEY_NULL,
-    RECORD_INNER_CODEC,
-    RECORD_INNER_CRC,
-    RECORD_INNER_MAGIC,
-    RECORD_LENGTH,
-    RECORD_UNDECOMPRESSABLE,
-    BatchColumns,
-    RecordColumns,
-    RecordSummary,
-)
+from auditor.connectors.codec import batches as codec_batches
+from auditor.connectors.codec.batches import BatchColumns, RecordColumns, RecordSummary
 from auditor.connectors.codec.segment import Look, Opens
 from auditor.facts.events import TOLERANCE_MS, EventKind, blank_events
 from auditor.facts.replica_facts import REFUSALS, SEQUENCE_FREE_TOPICS
-from auditor.model import batch_validation as stored
-from auditor.model.batch_validation import (
-    ANSWER,
-    APPEND_TIME,
-    FAR_MS,
-    LEADERS_LOOK_AT,
-    NO_TIMESTAMP,
-    NO_TOPIC,
-    SENT,
-    SENT_RECORD,
-    STORED_CONTROL,
-    IntOrArray,
-    Topic,
-    accepted_times,
-    judge,
-)
+from auditor.model import batch_validation
+from auditor.model.batch_validation import IntOrArray, Topic
 from auditor.replay.producers.audit_replay import intact_from, log_start_of
 from auditor.replay.task import ReplicaTask
 
@@ -67,7 +40,7 @@ def check(
     that all are right.
     """
     judged = _judged(b, bounds.log_start)
-    faults = stored.record_faults(s.flaws)
+    faults = batch_validation.record_faults(s.flaws)
     flawed = _events(
         EventKind.RECORD_FLAW,
         judged & (faults != 0),
@@ -100,19 +73,23 @@ def check(
 
 
 def _judged(b: BatchColumns, start: int) -> np.ndarray:
-    return (b.last_offset >= start) & (b.flaws & FLAW_CRC == 0)
+    return (b.last_offset >= start) & (b.flaws & codec_batches.FLAW_CRC == 0)
 
 
 def _odd_times(b: BatchColumns, s: RecordSummary, bounds: ChunkBounds, before_ms: int | None) -> np.ndarray:
     """Events of invalid times, or of times older than the newest broker-written one allows."""
     judged = _judged(b, bounds.log_start)
-    control = (b.attributes & stored.STORED_CONTROL != 0) & (b.magic == 2)
-    by_producer = stored.stamped_by_producer(b.magic, b.attributes) & ~control
+    control = (b.attributes & batch_validation.STORED_CONTROL != 0) & (b.magic == 2)
+    by_producer = batch_validation.stamped_by_producer(b.magic, b.attributes) & ~control
     by_broker = judged & ~by_producer & (b.magic == 2)
     before = np.maximum(np.maximum.accumulate(np.where(by_broker, b.max_timestamp, -1)), bounds.broker_time)
-    odd = stored.is_no_time(s.min_timestamp)
+    odd = batch_validation.is_no_time(s.min_timestamp)
     if before_ms is not None:
-        odd |= (before >= 0) & (s.min_timestamp != stored.NO_TIMESTAMP) & (s.min_timestamp < oldest(before, before_ms))
+        odd |= (
+            (before >= 0)
+            & (s.min_timestamp != batch_validation.NO_TIMESTAMP)
+            & (s.min_timestamp < oldest(before, before_ms))
+        )
     return _events(
         EventKind.RECORD_TIMESTAMP,
         judged & by_producer & (s.present > 0) & odd,
@@ -129,7 +106,7 @@ def _odd_times(b: BatchColumns, s: RecordSummary, bounds: ChunkBounds, before_ms
 def _wrong_times(b: BatchColumns, s: RecordSummary, log_start: int, intact_from: int) -> np.ndarray:
     """Which batches have a header time other than the largest of their records."""
     whole = _judged(b, max(log_start, intact_from)) & (s.present > 0) & (s.flaws == 0)
-    return whole & stored.misstates_time(s.max_timestamp, b.max_timestamp, b.magic, b.attributes)
+    return whole & batch_validation.misstates_time(s.max_timestamp, b.max_timestamp, b.magic, b.attributes)
 
 
 def largest_times(b: BatchColumns, s: RecordSummary, log_start: int, intact_from: int) -> np.ndarray:
@@ -142,7 +119,7 @@ def oldest(broker_time: IntOrArray, before_ms: int) -> IntOrArray:
 
     With tolerance for the time between reading that clock and the append.
     """
-    return accepted_times(broker_time - TOLERANCE_MS, before_ms, FAR_MS)[0]
+    return batch_validation.accepted_times(broker_time - TOLERANCE_MS, before_ms, batch_validation.FAR_MS)[0]
 
 
 def counted(answers: np.ndarray) -> dict[str, int]:
@@ -174,8 +151,11 @@ def _events(
 # as right. Only batches with something odd in them are checked, while their bytes are available.
 
 
-NO_RECORDS = np.zeros(0, SENT_RECORD)
-ANY_TIME = (-FAR_MS, FAR_MS)  # what the broker's clock said is known to the replay alone
+NO_RECORDS = np.zeros(0, batch_validation.SENT_RECORD)
+ANY_TIME = (
+    -batch_validation.FAR_MS,
+    batch_validation.FAR_MS,
+)  # what the broker's clock said is known to the replay alone
 
 
 class Sender(NamedTuple):
@@ -213,13 +193,13 @@ def answers_of(opens: Opens, b: BatchColumns, s: RecordSummary, *, sender: Sende
     if not odd.any():
         return header_answers(b, sender)
     headers = header_answers(b, sender)
-    out = np.zeros(len(odd), ANSWER) if headers is None else headers
-    odd &= (b.flaws & FLAW_CRC == 0) & (b.last_offset >= sender.log_start)
-    closed = s.flaws & RECORD_UNDECOMPRESSABLE != 0
+    out = np.zeros(len(odd), batch_validation.ANSWER) if headers is None else headers
+    odd &= (b.flaws & codec_batches.FLAW_CRC == 0) & (b.last_offset >= sender.log_start)
+    closed = s.flaws & codec_batches.RECORD_UNDECOMPRESSABLE != 0
     if (odd & closed).any():
         rows = np.flatnonzero(odd & closed)
         sent = as_sent(b.take(rows), sender, RecordSummary(*(column[rows] for column in s)))
-        out[rows] = asked(sent, NO_RECORDS, NO_TOPIC)
+        out[rows] = asked(sent, NO_RECORDS, batch_validation.NO_TOPIC)
     rows = np.flatnonzero(odd & ~closed)
     some = b.take(rows)
     for run in opens(rows):
@@ -230,55 +210,59 @@ def answers_of(opens: Opens, b: BatchColumns, s: RecordSummary, *, sender: Sende
 
 def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
     """Return the answers to batches of which only the headers are known."""
-    flaws = b.flaws & LEADERS_LOOK_AT
+    flaws = b.flaws & batch_validation.LEADERS_LOOK_AT
     if not flaws.any():
         return None
-    flaws[(flaws == FLAW_COUNT_BELOW_SPAN) & (b.last_offset < sender.intact_from)] = 0  # as the cleaner leaves batches
+    flaws[(flaws == codec_batches.FLAW_COUNT_BELOW_SPAN) & (b.last_offset < sender.intact_from)] = (
+        0  # as the cleaner leaves batches
+    )
     rows = np.flatnonzero((flaws != 0) & (b.last_offset >= sender.log_start))
     if not len(rows):
         return None
-    out = np.zeros(len(b.position), ANSWER)
-    out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, NO_TOPIC)
+    out = np.zeros(len(b.position), batch_validation.ANSWER)
+    out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, batch_validation.NO_TOPIC)
     return out
 
 
 def asked(sent: np.ndarray, records: np.ndarray, topic: Topic) -> np.ndarray:
     """Return the model's answers to the batches ``sent``; each of their ``records`` gets its cause."""
-    answers = np.zeros(len(sent), ANSWER)
-    judge(sent, records, topic, answers)
+    answers = np.zeros(len(sent), batch_validation.ANSWER)
+    batch_validation.judge(sent, records, topic, answers)
     return answers
 
 
 def as_sent(b: BatchColumns, sender: Sender, s: RecordSummary | None = None) -> np.ndarray:
     """Return the batches as they were sent (SENT). ``s``: None where their records are not available."""
-    sent = np.zeros(len(b.position), SENT)
-    control = (b.attributes & STORED_CONTROL != 0) & (b.magic == 2)
+    sent = np.zeros(len(b.position), batch_validation.SENT)
+    control = (b.attributes & batch_validation.STORED_CONTROL != 0) & (b.magic == 2)
     count, span = b.record_count.astype(np.int64), b.last_offset - b.base_offset + 1
     cleaned = (b.last_offset < sender.intact_from) & (count >= 0) & (count < span)
     sent["magic"], sent["control"], sent["declared"] = b.magic, control, count
-    sent["compressed"] = sent["source_compressed"] = b.attributes & CODEC_MASK != 0
+    sent["compressed"] = sent["source_compressed"] = b.attributes & codec_batches.CODEC_MASK != 0
     sent["client"] = sender.clients & ~control & ~(cleaned & (count == 0))
-    sent["intact"] = b.flaws & FLAW_CRC == 0
+    sent["intact"] = b.flaws & codec_batches.FLAW_CRC == 0
     sent["span"] = np.where(cleaned, count, span)
     sent["producer_id"], sent["base_sequence"] = b.producer_id, b.base_sequence
     sent["opened"] = True
     if s is not None:
         sent["looked"], sent["records"] = True, s.present
-        sent["opened"] = s.flaws & RECORD_UNDECOMPRESSABLE == 0
-        sent["more"] = s.flaws & RECORD_BYTES_LEFT != 0
+        sent["opened"] = s.flaws & codec_batches.RECORD_UNDECOMPRESSABLE == 0
+        sent["more"] = s.flaws & codec_batches.RECORD_BYTES_LEFT != 0
     return sent
 
 
 def sent_records(r: RecordColumns, b: BatchColumns) -> np.ndarray:
     """Return the records of batches as they were sent (SENT_RECORD); those of markers as coordinators write them."""
-    records = np.zeros(len(r.batch), SENT_RECORD)
+    records = np.zeros(len(r.batch), batch_validation.SENT_RECORD)
     attributes, magic = b.attributes[r.batch], b.magic[r.batch]
-    control = (attributes & STORED_CONTROL != 0) & (magic == 2)
-    records["timestamp"] = np.where(control | (attributes & APPEND_TIME != 0), NO_TIMESTAMP, r.timestamp)
-    records["readable"] = r.flaws & (RECORD_LENGTH | RECORD_HEADER_KEY_NULL) == 0
-    records["codec"] = r.flaws & RECORD_INNER_CODEC != 0
-    records["same_magic"] = r.flaws & RECORD_INNER_MAGIC == 0
-    records["crc_ok"] = r.flaws & RECORD_INNER_CRC == 0
+    control = (attributes & batch_validation.STORED_CONTROL != 0) & (magic == 2)
+    records["timestamp"] = np.where(
+        control | (attributes & batch_validation.APPEND_TIME != 0), batch_validation.NO_TIMESTAMP, r.timestamp
+    )
+    records["readable"] = r.flaws & (codec_batches.RECORD_LENGTH | codec_batches.RECORD_HEADER_KEY_NULL) == 0
+    records["codec"] = r.flaws & codec_batches.RECORD_INNER_CODEC != 0
+    records["same_magic"] = r.flaws & codec_batches.RECORD_INNER_MAGIC == 0
+    records["crc_ok"] = r.flaws & codec_batches.RECORD_INNER_CRC == 0
     records["has_key"] = control | (r.key_size >= 0)
     return records
 
@@ -291,7 +275,7 @@ def packed_answers(answers: np.ndarray) -> tuple[np.ndarray, bytes]:
 
 def unpacked_answers(packed: tuple[np.ndarray, bytes], batches: int) -> np.ndarray:
     """Unpack :func:`packed_answers` of so many batches."""
-    answers = np.zeros(batches, ANSWER)
+    answers = np.zeros(batches, batch_validation.ANSWER)
     rows, stored = packed
-    answers[rows] = np.frombuffer(stored, ANSWER)
+    answers[rows] = np.frombuffer(stored, batch_validation.ANSWER)
     return answers

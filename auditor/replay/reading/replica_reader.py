@@ -10,7 +10,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
 from auditor.connectors.codec.blanking import KEPT, METADATA, Blanks
 from auditor.connectors.codec.cluster_metadata import decode_metadata_record
-from auditor.connectors.codec.indexes import decode_snapshot, decode_txn_index
+from auditor.connectors.codec.indexes import AbortedTransactions, decode_snapshot, decode_txn_index
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.small_files import (
@@ -37,12 +37,11 @@ from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import DataFile, SegmentFile
 from auditor.connectors.stores.storage import StorageLocation, read_file
 from auditor.connectors.tables.rows import shown_fields
-from auditor.facts.batch_sums import BatchSums
 from auditor.facts.events import EventKind, events_of
-from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
-from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts, SegmentScan
+from auditor.facts.packed import PACK_ABOVE, PackedRows
+from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts
 from auditor.replay.internal_readers import InternalReader, reader_of
-from auditor.replay.producers.audit_replay import AuditReplay, ReplicaBounds, bounds_of, unread_from
+from auditor.replay.producers.audit_replay import AuditReplay, bounds_of, unread_from
 from auditor.replay.producers.policy_replay import PolicyReplay
 from auditor.replay.producers.snapshot_chain import Chain, Stored
 from auditor.replay.producers.state import Replay, used, with_room
@@ -92,22 +91,7 @@ MOVES = ("replica", "high_watermark", "recovery_point", "resume_point")
 _CODEC = pa.Codec("zstd", 1)
 
 
-class ReplicaReading(Protocol):
-    """The reading of one replica, as :class:`ReplicaReader` has it."""
-
-    task: ReplicaTask
-    bounds: ReplicaBounds
-    facts: ReplicaFacts
-    audit: AuditReplay
-    internal: InternalReader | None
-    bytes: dict[str, int]
-    files: SmallFiles
-    refusals: Counter[str]
-    aborted: list[np.ndarray]
-    aborted_rows: int
-
-
-FACTS = (
+FACTS = (  # of the segments: what a resume point restores
     "segments",
     "segment_bases",
     "segment_times",
@@ -125,26 +109,17 @@ FACTS = (
 class SegmentsRead(NamedTuple):
     """Results of a replica's segments, and the state of the replay after them. Plain data, to be pickled.
 
-    ``errors`` and ``bytes`` are those of the segments alone, without the small files.
+    ``facts``: those of :data:`FACTS`. ``errors`` and ``bytes`` are those of the segments alone, without the small
+    files.
     """
 
-    segments: list[str]
-    segment_bases: list[int]
-    segment_times: list[int]
-    scans: list[SegmentScan]
-    lost_at: int
-    damaged: list[tuple[int, int]]
-    flipped_bits: dict[tuple[int, int], FlippedBit]
-    unverified: list[tuple[int, int]]
-    unverified_batches: int
-    dropped_events: dict[int, int]
-    digests: dict[str, np.ndarray] | PackedColumns | BatchSums
+    facts: dict[str, Any]
     errors: list[DecodeError]
     bytes: dict[str, int]
     refusals: Counter[str]
     aborted: list[np.ndarray]
     internal: InternalReader | None
-    kept: dict[int, int]
+    event_counts: dict[int, int]
     events: list[np.ndarray]
     transactions: list[np.ndarray]
     chain: Chain
@@ -158,7 +133,7 @@ class SmallFileTotals(NamedTuple):
     bytes: dict[str, int]
 
 
-def leave(reader: ReplicaReading, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
+def leave(reader: ReplicaReader, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
     """Return the resume point before the last segment of ``reader`` or ``inside`` it; empty if not worthwhile."""
     task = reader.task
     closed = task.replica.segments[:-1]
@@ -175,7 +150,7 @@ def leave(reader: ReplicaReading, before: SmallFileTotals, inside: SegmentPoint 
     return point if len(point) <= MAX_POINT_BYTES else b""
 
 
-def resume(reader: ReplicaReading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
+def resume(reader: ReplicaReader) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
     """Restore the state of its task's resume point in ``reader``, which has read no segment yet.
 
     Returns the number of segments to skip, and how to resume the next one if it was begun. 0, with nothing changed,
@@ -200,7 +175,7 @@ def resume(reader: ReplicaReading) -> tuple[int, tuple[SegmentChecks, SegmentPoi
     return int(count), resumed
 
 
-def _signature(reader: ReplicaReading, count: int, behind: int) -> bytes:
+def _signature(reader: ReplicaReader, count: int, behind: int) -> bytes:
     """A hash of everything that the first ``count`` segments, and the next one up to offset ``behind``, rest on.
 
     For that one, :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on` decides.
@@ -224,26 +199,16 @@ def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
     return [entry for entry in epochs if entry[1] < offset] if ascend else epochs
 
 
-def _taken(reader: ReplicaReading, before: SmallFileTotals) -> SegmentsRead:
+def _taken(reader: ReplicaReader, before: SmallFileTotals) -> SegmentsRead:
     facts, audit = reader.facts, reader.audit
     return SegmentsRead(
-        segments=facts.segments,
-        segment_bases=facts.segment_bases,
-        segment_times=facts.segment_times,
-        scans=facts.scans,
-        lost_at=facts.lost_at,
-        damaged=facts.damaged,
-        flipped_bits=facts.flipped_bits,
-        unverified=facts.unverified,
-        unverified_batches=facts.unverified_batches,
-        dropped_events=facts.dropped_events,
-        digests=facts.digests,
+        facts={name: getattr(facts, name) for name in FACTS},
         errors=facts.errors[before.errors :],
         bytes={name: count - before.bytes[name] for name, count in reader.bytes.items()},
         refusals=reader.refusals,
         aborted=reader.aborted,
         internal=reader.internal,
-        kept=audit.kept,
+        event_counts=audit.event_counts,
         events=audit.events,
         transactions=audit.transactions,
         chain=audit.chain,
@@ -251,17 +216,17 @@ def _taken(reader: ReplicaReading, before: SmallFileTotals) -> SegmentsRead:
     )
 
 
-def _put_back(reader: ReplicaReading, read: SegmentsRead) -> None:
+def _put_back(reader: ReplicaReader, read: SegmentsRead) -> None:
     facts, audit = reader.facts, reader.audit
-    for name in FACTS:
-        setattr(facts, name, getattr(read, name))
+    for name, value in read.facts.items():
+        setattr(facts, name, value)
     facts.errors += read.errors
     for name, count in read.bytes.items():
         reader.bytes[name] += count
     reader.refusals, reader.aborted = read.refusals, read.aborted
     reader.aborted_rows = sum(map(len, read.aborted))
     reader.internal = read.internal
-    audit.kept, audit.events, audit.transactions = read.kept, read.events, read.transactions
+    audit.event_counts, audit.events, audit.transactions = read.event_counts, read.events, read.transactions
     # Newer snapshots and leader epochs may have come; those that were compared are behind the point.
     compared = {link.offset for link in read.chain.links}
     read.chain.waiting = [stored for stored in audit.chain.waiting if stored.offset not in compared]
@@ -400,6 +365,9 @@ def _difference(stored: Fields | None, inverted: Fields | None) -> Fields:
 # Nothing raises on bad bytes: what is unreadable is in ``ReplicaFacts.errors``.
 
 
+NO_EPOCHS = np.empty(0, np.int64)
+
+
 def read_replica(task: ReplicaTask) -> ReplicaFacts:
     """Read, check and replay one replica."""
     return ReplicaReader(task).run()
@@ -493,7 +461,7 @@ class ReplicaReader:
         self.begin_segment(number, segments[number].name, segments[number].base_offset, after)
         self._parts(number, self.segments(number), after)
 
-    def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
+    def begin(self, stored: list[Stored], epochs: np.ndarray = NO_EPOCHS, epoch_starts: np.ndarray = NO_EPOCHS) -> None:
         """Set up the replays. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
         task, segments = self.task, self.task.replica.segments
         self.audit = AuditReplay(
@@ -686,6 +654,10 @@ class ReplicaReader:
         left = self.task.limits.max_producer_entries - self.aborted_rows  # all are in memory together
         entries, errors = decode_txn_index(data, segment.txnindex.name, left)
         self.files.account(len(data), errors)
+        self.add_aborted(number, entries)
+
+    def add_aborted(self, number: int, entries: AbortedTransactions) -> None:
+        """Add the entries of a segment's transaction index."""
         rows = np.zeros(len(entries.position), ABORTED)
         rows["segment"] = number
         for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
@@ -700,9 +672,6 @@ def _replica_bytes(chunk: Chunk) -> int:
     if chunk.errors or not len(rows):
         return int(rows[:, walking.SIZE].sum())
     return int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE] - rows[0, walking.POSITION])
-
-
-__all__ = ["EventKind", "ReplicaTask", "read_replica"]
 
 
 # Replicas of a partition that share remote segments: each is read once, and replayed for every replica.

@@ -12,7 +12,6 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError, Limits
-from auditor.connectors.codec import batches as col
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.damaged_fields import SegmentContext
@@ -216,7 +215,7 @@ MAX_FATAL = 100  # of a segment
 NOT_VERIFIED = "checksums of batches in it were not verified when it was copied"
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
-ODD_MARKER = col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
+ODD_MARKER = walking.FLAW_CONTROL_KEY | walking.FLAW_CONTROL_VALUE | walking.FLAW_CONTROL_TYPE
 
 # The indexes that recovery rebuilds: where the last entry was made, how many and the last one's offset; the largest
 # time so far with its offset; how many time entries, and the last one's time and offset.
@@ -273,7 +272,7 @@ def _all_plain(batches: np.ndarray, base: int, rebuilt: np.ndarray) -> int:
         batch = batches[row]
         relative = batch.last_offset - base
         # Control batches without a producer id, as in __cluster_metadata, are not looked into.
-        if batch.flaws & col.FLAW_CRC or (batch.flaws & ODD_MARKER and batch.producer_id >= 0):
+        if batch.flaws & walking.FLAW_CRC or (batch.flaws & ODD_MARKER and batch.producer_id >= 0):
             return -1
         if relative < 0 or relative > MAX_INT or not _append(batch, rebuilt[0]):
             return -1
@@ -300,7 +299,7 @@ class RecoveryScan:
         """Take the next chunk: its batches and the bytes between them, in file order, with damaged fields as stored."""
         chunk = chunk.as_stored()
         rows, first = chunk.rows, 0
-        if np.any(rows[:, walking.FLAWS] & col.UNVERIFIED) and not self.scan.undecided:
+        if np.any(rows[:, walking.FLAWS] & walking.UNVERIFIED) and not self.scan.undecided:
             self.scan.undecided = NOT_VERIFIED
         for error in sorted(chunk.errors, key=lambda e: e.position):
             behind = int(np.searchsorted(rows[:, walking.POSITION], error.position))
@@ -336,14 +335,16 @@ class RecoveryScan:
     def _odd_batches(self, rows: np.ndarray) -> None:
         self.scan.plain = False
         b = BatchColumns(*rows.T)
-        sound = b.flaws & col.FLAW_CRC == 0
+        sound = b.flaws & walking.FLAW_CRC == 0
         if self.scan.cut < 0:
             self._recover(rows, b, sound)
         self.scan.records += int(np.maximum(b.record_count, 0)[sound].sum())
 
     def _recover(self, rows: np.ndarray, b: BatchColumns, sound: np.ndarray) -> None:
         """Take batches up to the first that recovery refuses."""
-        broken = b.flaws & (col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE) != 0  # such a record ends it, but stays
+        broken = (
+            b.flaws & (walking.FLAW_CONTROL_KEY | walking.FLAW_CONTROL_VALUE) != 0
+        )  # such a record ends it, but stays
         ends = np.flatnonzero(~sound | (broken & (b.producer_id >= 0)))
         stop = int(ends[0]) + int(sound[ends[0]]) if len(ends) else len(b.position)
         refused = int(_refused_row(as_records(rows), stop, self.rebuilt))
@@ -359,7 +360,7 @@ class RecoveryScan:
 
     def _fatal(self, b: BatchColumns, stop: int) -> None:
         """Notes markers of a type that is none, and offsets that no index of this segment can hold."""
-        unknown = (b.flaws[:stop] & col.FLAW_CONTROL_TYPE != 0) & (b.producer_id[:stop] >= 0)
+        unknown = (b.flaws[:stop] & walking.FLAW_CONTROL_TYPE != 0) & (b.producer_id[:stop] >= 0)
         for row in np.flatnonzero(unknown)[: MAX_FATAL - len(self.scan.fatal)]:
             values = (b.position[row], b.base_offset[row], b.producer_id[row], b.control_type[row])
             position, offset, producer, kind = map(int, values)
